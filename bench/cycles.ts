@@ -7,7 +7,7 @@ import { type Clock, systemClock } from "../src/base/clock.ts";
 import { EventBus } from "../src/base/events.ts";
 import { Hub } from "../src/hub/hub.ts";
 import { loadManifest } from "../src/manifest/load.ts";
-import type { Manifest, OuterServer } from "../src/manifest/schema.ts";
+import type { Manifest, ExternalServer } from "../src/manifest/schema.ts";
 import { memorySnapshots } from "../src/snapshot/snapshots.ts";
 import { sleep } from "../src/base/grace.ts";
 import type { Transport } from "../src/transport/transport.ts";
@@ -75,7 +75,7 @@ async function makeManifest(folder: string, names: readonly string[]): Promise<M
   return loaded.manifest;
 }
 
-function linkTo(spec: OuterServer): Transport {
+function linkTo(spec: ExternalServer): Transport {
   if (spec.kind !== "stdio") throw new Error("All servers here are processes.");
   const { name, command, args, env, cwd, maxMessage } = spec;
   const target = { server: name, command, args, env, cwd, maxMessage };

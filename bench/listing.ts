@@ -1,34 +1,34 @@
 /** What a catalog of many tools takes, without any process: in this one. */
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/base/bytes.ts";
-import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
+import { buildCatalog, type CatalogSource } from "../src/catalog/catalog.ts";
 import { conforms } from "../src/catalog/conformance.ts";
-import { MOST_ITEMS, readPage } from "../src/catalog/listing.ts";
-import type { Digest, NameRules } from "../src/catalog/names.ts";
-import { NO_OFFER } from "../src/catalog/offer.ts";
-import type { ShapeRules } from "../src/catalog/shape.ts";
+import { MAX_ITEMS, readPage } from "../src/catalog/listing.ts";
+import type { Sha256, NameRules } from "../src/catalog/names.ts";
+import { EMPTY_LISTING } from "../src/catalog/offer.ts";
+import type { ExposureRules } from "../src/catalog/shape.ts";
 import type { Trial } from "./budget.ts";
 import { median } from "./stats.ts";
 
-const NAMES: NameRules = { separator: "__", limit: 50 };
-const digest: Digest = (text) => createHash("sha256").update(text).digest();
+const NAMES: NameRules = { separator: "__", maxLength: 50 };
+const digest: Sha256 = (text) => createHash("sha256").update(text).digest();
 const TOOLS = 50;
 const ROUNDS = 15;
 /** ms that look-ups are timed for at a time. */
 const LOOKING = 5;
 
 /** So many servers with so many tools each, as they have just been listed. */
-export function sourcesOf(servers: number, tools: number): Source[] {
+export function sourcesOf(servers: number, tools: number): CatalogSource[] {
   const limits = { timeout: 60_000, maxTimeout: 900_000 };
   return Array.from({ length: servers }, (_, at) => ({
     server: `server${at}`,
     rules: { tools: rulesOf(at), prompts: rulesOf(at) },
-    offer: { ...NO_OFFER, tools: readListing(listingOf(tools)) },
+    listing: { ...EMPTY_LISTING, tools: readListing(listingOf(tools)) },
     limits: () => limits,
   }));
 }
 
-function rulesOf(at: number): ShapeRules {
+function rulesOf(at: number): ExposureRules {
   return { prefix: `server${at}`, allow: undefined, deny: [], rename: {} };
 }
 
@@ -40,13 +40,16 @@ export function listingOf(tools: number): Uint8Array {
   return utf8(JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) }));
 }
 
-function readListing(bytes: Uint8Array): Source["offer"]["tools"] {
+function readListing(bytes: Uint8Array): CatalogSource["listing"]["tools"] {
   const all = { start: 0, end: bytes.length };
-  return readPage(bytes, all, "tools", MOST_ITEMS, conforms)?.items ?? [];
+  return readPage(bytes, all, "tools", MAX_ITEMS, conforms)?.items ?? [];
 }
 
 /** The answer to a client that asks for all tools. */
-export function build(sources: readonly Source[]): { find(name: string): unknown; size: number } {
+export function build(sources: readonly CatalogSource[]): {
+  find(name: string): unknown;
+  size: number;
+} {
   const { tools } = buildCatalog(sources, NAMES, digest);
   return { find: (name) => tools.find(name), size: tools.result.length };
 }
@@ -63,7 +66,7 @@ export function timeCatalog(servers: number): CatalogTimes {
   const first = time(() => build(sources));
   const changed = sources.map((source, at) =>
     at === servers >> 1
-      ? { ...source, offer: { ...source.offer, tools: readListing(listingOf(TOOLS)) } }
+      ? { ...source, listing: { ...source.listing, tools: readListing(listingOf(TOOLS)) } }
       : source,
   );
   const rebuild = time(() => build(changed));

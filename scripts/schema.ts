@@ -16,11 +16,11 @@ import {
   pluginSchema,
   serverSchema,
 } from "../src/manifest/schema.ts";
-import { searchSchema } from "../src/manifest/directories.ts";
+import { registrySchema } from "../src/manifest/directories.ts";
 import { PROCESS_KEYS } from "../src/manifest/process.ts";
 import { REMOTE_KEYS } from "../src/manifest/remote.ts";
 import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
-import { printDuration } from "../src/manifest/units.ts";
+import { formatDuration } from "../src/manifest/units.ts";
 
 /** What an editor shows for a key. */
 interface Notes {
@@ -63,7 +63,7 @@ const HUB: Book = {
   listWait: {
     title: "Wait for the first list",
     description: "How long the first list of tools waits for servers that are slow to start.",
-    default: printDuration(HUB_DEFAULTS.listWait),
+    default: formatDuration(HUB_DEFAULTS.listWait),
     examples: ["5s", "500ms", 0],
   },
   parallelStarts: {
@@ -92,13 +92,13 @@ const RECONNECT: Book = {
   base: {
     title: "First wait",
     description: "How long to wait before the second attempt; each further wait is twice as long.",
-    default: printDuration(LIMIT_DEFAULTS.reconnect.base),
+    default: formatDuration(LIMIT_DEFAULTS.reconnect.base),
     examples: ["1s", "250ms"],
   },
   max: {
     title: "Longest wait",
     description: "How long to wait between two attempts at most; not less than base.",
-    default: printDuration(LIMIT_DEFAULTS.reconnect.max),
+    default: formatDuration(LIMIT_DEFAULTS.reconnect.max),
     examples: ["60s", "5m"],
   },
   jitter: {
@@ -122,20 +122,20 @@ const LIMITS: Book = {
     title: "Time to connect",
     description:
       "How long a server may take to start, to shake hands and to list its tools. Where it is not set, a server that takes longer is no longer waited for, but goes on starting for up to 5 minutes; where it is set, the server is ended then.",
-    default: printDuration(LIMIT_DEFAULTS.connectTimeout),
+    default: formatDuration(LIMIT_DEFAULTS.connectTimeout),
     examples: ["30s", "2m"],
   },
   callTimeout: {
     title: "Time of a call",
     description:
       "How long a call may take. Progress that the server reports starts it anew, up to maxCallTimeout.",
-    default: printDuration(LIMIT_DEFAULTS.callTimeout),
+    default: formatDuration(LIMIT_DEFAULTS.callTimeout),
     examples: ["60s", "500ms", "5m"],
   },
   maxCallTimeout: {
     title: "Time of a call in all",
     description: "How long a call may take in all, whatever progress it reports.",
-    default: printDuration(LIMIT_DEFAULTS.maxCallTimeout),
+    default: formatDuration(LIMIT_DEFAULTS.maxCallTimeout),
     examples: ["15m", "1h"],
   },
   maxMessage: {
@@ -148,7 +148,7 @@ const LIMITS: Book = {
     title: "Time between health checks",
     description:
       "How often a server that is silent is asked whether it still answers: a second at least, or 0 for never.",
-    default: printDuration(LIMIT_DEFAULTS.healthInterval),
+    default: formatDuration(LIMIT_DEFAULTS.healthInterval),
     examples: ["30s", "5m", 0],
   },
   reconnect: {
@@ -657,7 +657,7 @@ export function makeSchema(): JsonSchema {
       search: {
         title: "Search",
         description: "Where toolmux search and toolmux add look for servers.",
-        ...annotate(convert(searchSchema), SEARCH),
+        ...annotate(convert(registrySchema), SEARCH),
       },
       plugins: {
         title: "Plugins",

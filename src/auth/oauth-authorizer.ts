@@ -89,7 +89,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
 
   const credentialsFor = (spec: RemoteServer, resolved: ResolvedRemote): Credentials => {
     const { name, auth } = spec;
-    const { key } = resolved;
+    const { bearerToken: key } = resolved;
     const fixed = key === undefined ? undefined : bearer(key);
     if (bearsHeader(resolved)) return NO_CREDENTIALS;
     if (auth === "none") return fixed ? { ...NO_CREDENTIALS, bear: () => fixed } : NO_CREDENTIALS;
@@ -157,7 +157,9 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
       if (bearsHeader(resolved)) return { kind: "fixed", by: "header" };
       const kept = spec.auth === "none" ? undefined : await (await passFor(spec, resolved)).known();
       if (kept !== undefined) return describeKept(kept, now());
-      return resolved.key === undefined ? { kind: "none" } : { kind: "fixed", by: "keyFile" };
+      return resolved.bearerToken === undefined
+        ? { kind: "none" }
+        : { kind: "fixed", by: "keyFile" };
     },
   };
 }
@@ -192,7 +194,7 @@ function checkPlace({ name, auth }: RemoteServer, resolved: ResolvedRemote): voi
   if (auth === "none") {
     throw refuse(name, `it wants an authorization, and the manifest says auth = "none"`);
   }
-  if (auth === "auto" && resolved.key !== undefined) {
+  if (auth === "auto" && resolved.bearerToken !== undefined) {
     throw refuse(name, "it does not take the token of the manifest's keyFile");
   }
 }

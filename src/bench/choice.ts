@@ -1,5 +1,5 @@
 import { textOf } from "../base/bytes.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { membersOf } from "../upstream/handshake.ts";
@@ -12,7 +12,7 @@ const MOST_NAMES = 20;
  * arguments, as nobody has said which and with what.
  * @throws {HubError} usage
  */
-export function chooseTool(tools: readonly Item[], named: string | undefined): Item {
+export function chooseTool(tools: readonly ListedItem[], named: string | undefined): ListedItem {
   if (named !== undefined) {
     const found = tools.find(({ key }) => key === named);
     if (found !== undefined) return found;
@@ -29,14 +29,14 @@ export function chooseTool(tools: readonly Item[], named: string | undefined): I
   throw new HubError("usage", `${text} name one with --tool, and --args.${listNames(tools)}`);
 }
 
-function isHarmless({ bytes }: Item): boolean {
+function isHarmless({ bytes }: ListedItem): boolean {
   const { annotations, inputSchema } = membersOf(JSON.parse(textOf(bytes)));
   const { required } = membersOf(inputSchema);
   const needs = Array.isArray(required) && required.length > 0;
   return !needs && membersOf(annotations)["readOnlyHint"] === true;
 }
 
-function listNames(tools: readonly Item[]): string {
+function listNames(tools: readonly ListedItem[]): string {
   if (tools.length === 0) return " It has no tools.";
   const names = tools.slice(0, MOST_NAMES).map(({ key }) => key);
   const more = tools.length > MOST_NAMES ? ", …" : "";

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
-import { NO_CACHE } from "../catalog/offer.ts";
+import { NO_CACHING } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
@@ -74,7 +74,7 @@ export function answerEcho(request: Request): EncodedMessage {
     return buildError(id, error.toRpc());
   }
   const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
-  const cache = method === Method.toolsCall ? undefined : NO_CACHE;
+  const cache = method === Method.toolsCall ? undefined : NO_CACHING;
   const whole = isModern ? [stamp(joinPieces(result), SERVER, cache)] : result;
   return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
 }

@@ -1,4 +1,4 @@
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { Era } from "../protocol/era.ts";
@@ -52,7 +52,7 @@ export class Contact {
   events: ContactEvents | undefined;
   /** From the start to the end of the handshake, and to the list of tools, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
-  tools: readonly Item[] = [];
+  tools: readonly ListedItem[] = [];
 
   private constructor(subject: Subject, era: Era, signal: AbortSignal) {
     this.subject = subject;
@@ -84,7 +84,7 @@ export class Contact {
    * Finds something among its tools; if its first list did not wait for all of them, among those that come as well.
    * @throws {HubError} what `find` throws of the last list, or the signal's reason
    */
-  async find<T>(find: (tools: readonly Item[]) => T): Promise<T> {
+  async find<T>(find: (tools: readonly ListedItem[]) => T): Promise<T> {
     const { listWait = Number.POSITIVE_INFINITY } = this.subject;
     const isPartial = this.ready.listed >= listWait;
     const end = performance.now() + LIMIT;

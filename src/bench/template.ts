@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { lastMember, type JsonMember, scanObject } from "../base/json.ts";
 import type { Era } from "../protocol/era.ts";
@@ -30,7 +30,12 @@ export interface Template {
  * @param isMarked whether each says which one it is
  * @throws {HubError} usage if the arguments are no JSON object
  */
-export function makeTemplate(tool: Item, args: string, era: Era, isMarked: boolean): Template {
+export function makeTemplate(
+  tool: ListedItem,
+  args: string,
+  era: Era,
+  isMarked: boolean,
+): Template {
   const client = { version: LATEST_MODERN, client: CLIENT, capabilities: {}, level: undefined };
   const members = [
     ...(isMarked ? [`"${MARK}":0`] : []),

@@ -5,52 +5,52 @@
  * `listing.ts` (what one server lists) and `names.ts` (exposed names).
  */
 
-import { eachKind, type Item, type Kind } from "./listing.ts";
+import { mapKinds, type ListedItem, type Kind } from "./listing.ts";
 import type { SchemaRules } from "./conformance.ts";
-import { interfaceEdits } from "./interfaces.ts";
-import { Listed } from "./listed.ts";
+import { uiResourceEdits } from "./interfaces.ts";
+import { LazyEntry } from "./listed.ts";
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
-import { SkillPlaces, type SkillRules } from "./skills.ts";
-import { readLocator, writeLocator, writeTemplate } from "./uris.ts";
-import type { Digest, NameRules } from "./names.ts";
+import { SkillRoots, type SkillRules } from "./skills.ts";
+import { decodeUri, encodeUri, encodeUriTemplate } from "./uris.ts";
+import type { Sha256, NameRules } from "./names.ts";
 import {
-  joinDeclared,
-  joinHints,
-  joinInstructions,
-  joinMetas,
-  NO_CACHE,
-  type Offer,
-  type Offered,
+  mergeCapabilities,
+  mergeCacheHints,
+  mergeInstructions,
+  mergeListMetas,
+  NO_CACHING,
+  type ServerListing,
+  type CombinedCapabilities,
 } from "./offer.ts";
-import { type Entry, type Limits, Section } from "./section.ts";
+import { type SectionEntry, type RouteLimits, Section } from "./section.ts";
 import {
-  dropHidden,
+  dropUnshowable,
   isNamed,
-  makeReadable,
+  makeExposable,
   type NamedKind,
-  type Remark,
-  type Remarker,
-  shape,
-  type ShapeRules,
+  type ExposureNote,
+  type AddNote,
+  exposeList,
+  type ExposureRules,
 } from "./shape.ts";
 
 /**
  * One server's input to a catalog. Its exposed tools and prompts are cached by this object, so later catalogs that
  * reuse it build faster.
  */
-export interface Source {
+export interface CatalogSource {
   readonly server: string;
-  readonly offer: Offer;
+  readonly listing: ServerListing;
   /** The protocol era of the clients of this catalog; undefined: legacy. */
   readonly era?: "legacy" | "modern";
-  readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
+  readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
   /** Which of the server's skills are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
-  limits(kind: Kind, remoteName: string): Limits;
+  limits(kind: Kind, remoteName: string): RouteLimits;
   /**
    * Lets plugins change the tools that the filter allows. A source with this method may be used for one catalog only.
    */
-  revise?(tools: readonly Item[]): readonly Item[];
+  transformTools?(tools: readonly ListedItem[]): readonly ListedItem[];
 }
 
 /** An immutable snapshot of everything clients can see; replaced as a whole. */
@@ -60,9 +60,9 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   /** The servers' `instructions`, each under its server's name; undefined if no server has any. */
   readonly instructions: string | undefined;
   /** The capabilities that the servers declare beside their lists. */
-  readonly offered: Offered;
+  readonly capabilities: CombinedCapabilities;
   /** Which entries are hidden, renamed or changed, and why. */
-  readonly remarks: readonly Remark[];
+  readonly notes: readonly ExposureNote[];
 }
 
 /**
@@ -73,44 +73,44 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
  * @param isComplete false while the listing of some server is not known yet
  */
 export function buildCatalog(
-  sources: readonly Source[],
-  names: NameRules,
-  digest: Digest,
-  isWhole = true,
+  sources: readonly CatalogSource[],
+  nameRules: NameRules,
+  sha256: Sha256,
+  isComplete = true,
 ): Catalog {
-  const offers = sources.map(({ offer }) => offer);
-  const modern = new Set(
-    sources.filter(({ offer }) => offer.hints !== undefined).map(({ server }) => server),
+  const listings = sources.map(({ listing }) => listing);
+  const modernServers = new Set(
+    sources.filter(({ listing }) => listing.hints !== undefined).map(({ server }) => server),
   );
-  const remarks: Remark[] = [];
-  const places = placeSkills(sources);
-  const resources = locateEntries("resources", sources, places, remarks);
-  const renamed = namesOf(resources.values());
-  const sections = eachKind((kind) => {
-    const hint = isWhole ? joinHints(kind, offers) : NO_CACHE;
-    const origin = { hint, modern, meta: joinMetas(kind, offers) };
-    if (kind === "resources") return new Section(kind, resources, origin);
+  const notes: ExposureNote[] = [];
+  const skillRoots = skillRootsOf(sources);
+  const resources = uriEntriesOf("resources", sources, skillRoots, notes);
+  const renamedUris = renamedUrisOf(resources.values());
+  const sections = mapKinds((kind) => {
+    const cacheHint = isComplete ? mergeCacheHints(kind, listings) : NO_CACHING;
+    const info = { cacheHint, modernServers, listMeta: mergeListMetas(kind, listings) };
+    if (kind === "resources") return new Section(kind, resources, info);
     if (!isNamed(kind)) {
-      return new Section(kind, locateEntries(kind, sources, places, remarks), origin);
+      return new Section(kind, uriEntriesOf(kind, sources, skillRoots, notes), info);
     }
-    const naming = { names, digest, renamed };
-    return new Section(kind, nameEntries(kind, sources, naming, remarks), origin);
+    const settings = { nameRules, sha256, renamedUris };
+    return new Section(kind, namedEntriesOf(kind, sources, settings, notes), info);
   });
-  const instructions = joinInstructions(sources);
-  const offered = joinDeclared(offers, isWhole);
-  const uris = new ExposedUris(renamed, places);
-  return { ...sections, uris, instructions, offered, remarks };
+  const instructions = mergeInstructions(sources);
+  const capabilities = mergeCapabilities(listings, isComplete);
+  const uris = new ExposedUris(renamedUris, skillRoots);
+  return { ...sections, uris, instructions, capabilities, notes };
 }
 
 /** How exposed names are made, and the resource URIs that are exposed under other names. */
-interface Naming {
-  readonly names: NameRules;
-  readonly digest: Digest;
-  readonly renamed: ReadonlyMap<string, ReadonlyMap<string, string>>;
+interface NameSettings {
+  readonly nameRules: NameRules;
+  readonly sha256: Sha256;
+  readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
 }
 
 /** Exposed URIs that differ from the server's own, by server, then by the server's own URI. */
-function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
+function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUris"] {
   const renamed = new Map<string, Map<string, string>>();
   for (const { route } of entries) {
     const { server, name, remoteName } = route;
@@ -122,30 +122,30 @@ function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
 }
 
 /** The exposed list of one server, as it is without any other server. */
-interface Part {
-  readonly names: NameRules;
+interface CachedList {
+  readonly nameRules: NameRules;
   /** In the order in which they claim their names. */
-  readonly entries: readonly Entry[];
-  readonly remarks: readonly Remark[];
+  readonly entries: readonly SectionEntry[];
+  readonly notes: readonly ExposureNote[];
 }
 
-function nameEntries(
+function namedEntriesOf(
   kind: NamedKind,
-  sources: readonly Source[],
-  naming: Naming,
-  remarks: Remark[],
-): ReadonlyMap<string, Entry> {
-  const entries = new Map<string, Entry>();
+  sources: readonly CatalogSource[],
+  settings: NameSettings,
+  notes: ExposureNote[],
+): ReadonlyMap<string, SectionEntry> {
+  const entries = new Map<string, SectionEntry>();
   const ordered = [
     ...sources.filter(({ rules }) => rules[kind].prefix !== ""),
     ...sources.filter(({ rules }) => rules[kind].prefix === ""),
   ];
   for (const source of ordered) {
     const { server } = source;
-    const part = partOf(kind, source, naming);
+    const list = cachedListOf(kind, source, settings);
     // No spread: a list may be longer than the maximum number of arguments.
-    for (const remark of part.remarks) remarks.push(remark);
-    for (const entry of part.entries) {
+    for (const note of list.notes) notes.push(note);
+    for (const entry of list.entries) {
       const { name } = entry;
       const owner = entries.get(name);
       if (owner === undefined) {
@@ -154,133 +154,143 @@ function nameEntries(
       }
       const { remoteName } = entry.route;
       const text = `"${name}" is already ${owner.route.remoteName} of server "${owner.server}".`;
-      remarks.push({ server, list: kind, remoteName, kind: "clash", text });
+      notes.push({ server, list: kind, remoteName, kind: "clash", text });
     }
   }
   return entries;
 }
 
 /** The last exposed list of each kind, by source. */
-const parts = new WeakMap<Source, Map<NamedKind, Part>>();
+const listCache = new WeakMap<CatalogSource, Map<NamedKind, CachedList>>();
 
-function partOf(kind: NamedKind, source: Source, { names, digest, renamed }: Naming): Part {
-  const interfaces = renamed.get(source.server);
+function cachedListOf(
+  kind: NamedKind,
+  source: CatalogSource,
+  { nameRules, sha256, renamedUris: renamedUrisByServer }: NameSettings,
+): CachedList {
+  const renamedUris = renamedUrisByServer.get(source.server);
   // Not cached: renamed resource URIs depend on other servers.
-  if (interfaces !== undefined) return makePart(kind, source, names, digest, interfaces);
-  const known = parts.get(source);
-  const before = known?.get(kind);
-  if (before?.names === names) return before;
-  const part = makePart(kind, source, names, digest);
-  if (known === undefined) parts.set(source, new Map([[kind, part]]));
-  else known.set(kind, part);
-  return part;
+  if (renamedUris !== undefined) return makeList(kind, source, nameRules, sha256, renamedUris);
+  const cached = listCache.get(source);
+  const previous = cached?.get(kind);
+  if (previous?.nameRules === nameRules) return previous;
+  const list = makeList(kind, source, nameRules, sha256);
+  if (cached === undefined) listCache.set(source, new Map([[kind, list]]));
+  else cached.set(kind, list);
+  return list;
 }
 
-const NO_NAMES: ReadonlyMap<string, string> = new Map();
+const NO_RENAMED_URIS: ReadonlyMap<string, string> = new Map();
 
-function makePart(
+function makeList(
   kind: NamedKind,
-  source: Source,
-  names: NameRules,
-  digest: Digest,
-  interfaces = NO_NAMES,
-): Part {
-  const { server, offer, rules } = source;
-  const revise = kind === "tools" && source.revise !== undefined;
+  source: CatalogSource,
+  nameRules: NameRules,
+  sha256: Sha256,
+  renamedUris = NO_RENAMED_URIS,
+): CachedList {
+  const { server, listing, rules } = source;
+  const transform = kind === "tools" && source.transformTools !== undefined;
   const raw = {
     server,
     list: kind,
-    items: offer[kind],
+    items: listing[kind],
     rules: rules[kind],
-    schema: schemaFor(source),
-    enlist(item: Item, name: string, full: string): Entry {
-      const edits = interfaces.size === 0 ? undefined : interfaceEdits(item, interfaces);
-      return new Listed(kind, source, item, name, full, edits);
+    schemaRules: schemaRulesOf(source),
+    makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry {
+      const edits = renamedUris.size === 0 ? undefined : uiResourceEdits(item, renamedUris);
+      return new LazyEntry(kind, source, item, name, fullName, edits);
     },
-    ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
+    ...(transform && {
+      transform: (items: readonly ListedItem[]) => source.transformTools?.(items) ?? items,
+    }),
   };
-  return { names, ...shape(raw, names, digest) };
+  return { nameRules, ...exposeList(raw, nameRules, sha256) };
 }
 
 function explainRename(
   owner: string | undefined,
-  named: string | undefined,
+  namedServer: string | undefined,
   isInSkill: boolean,
 ): string {
   if (owner !== undefined) return `Server "${owner}" has the same`;
-  if (named !== undefined) return `It names server "${named}"`;
+  if (namedServer !== undefined) return `It names server "${namedServer}"`;
   return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
 }
 
-function placeSkills(sources: readonly Source[]): SkillPlaces {
-  const published = sources.map(({ server, offer, skills: rules }) => {
-    const { skills, resources } = offer;
+function skillRootsOf(sources: readonly CatalogSource[]): SkillRoots {
+  const published = sources.map(({ server, listing, skills: rules }) => {
+    const { skills, resources } = listing;
     return { server, skills, resources, rules };
   });
-  return new SkillPlaces(published, new Set(sources.map(({ server }) => server)));
+  return new SkillRoots(published, new Set(sources.map(({ server }) => server)));
 }
 
 /** Only modern servers give cache hints. */
-function schemaFor({ era, offer }: Source): SchemaRules {
+function schemaRulesOf({ era, listing }: CatalogSource): SchemaRules {
   if (era === "modern") return "modern";
-  return offer.hints === undefined ? "legacy" : "wrapped";
+  return listing.hints === undefined ? "legacy" : "wrapped";
 }
 
-function locateEntries(
+function uriEntriesOf(
   kind: "resources" | "resourceTemplates" | "skills",
-  sources: readonly Source[],
-  places: SkillPlaces,
-  remarks: Remark[],
-): ReadonlyMap<string, Entry> {
-  const entries = new Map<string, Entry>();
-  const write = kind === "resources" ? writeLocator : writeTemplate;
+  sources: readonly CatalogSource[],
+  skillRoots: SkillRoots,
+  notes: ExposureNote[],
+): ReadonlyMap<string, SectionEntry> {
+  const entries = new Map<string, SectionEntry>();
+  const encode = kind === "resources" ? encodeUri : encodeUriTemplate;
   const servers = new Set(sources.map(({ server }) => server));
   for (const source of sources) {
-    const { server, offer } = source;
+    const { server, listing } = source;
     const seen = new Set<string>();
-    const remark: Remarker = ({ key: remoteName }, aside, text) =>
-      void remarks.push({ server, list: kind, remoteName, kind: aside, text });
-    for (const listed of dropHidden(offer[kind], kind, remark)) {
+    const addNote: AddNote = ({ key: remoteName }, noteKind, text) =>
+      void notes.push({ server, list: kind, remoteName, kind: noteKind, text });
+    for (const listed of dropUnshowable(listing[kind], kind, addNote)) {
       if (seen.has(listed.key)) {
-        remark(listed, "duplicate", "The server lists this URI twice; the first is kept.");
+        addNote(listed, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;
       }
       seen.add(listed.key);
       const isHidden =
         kind === "skills"
-          ? places.hidesSkill(server, listed.key)
-          : places.hidesFile(server, listed.key);
+          ? skillRoots.hidesSkill(server, listed.key)
+          : skillRoots.hidesFile(server, listed.key);
       if (isHidden) {
-        remark(listed, "filtered", "skills.allow or skills.deny hides the skill.");
+        addNote(listed, "filtered", "skills.allow or skills.deny hides the skill.");
         continue;
       }
-      const item = makeReadable(listed, kind, schemaFor(source), remark);
+      const item = makeExposable(listed, kind, schemaRulesOf(source), addNote);
       if (item === undefined) continue;
-      const own = item.key.toWellFormed();
-      const inSkill = places.ownerOf(own);
-      const owner = entries.get(own)?.server ?? (inSkill === server ? undefined : inSkill);
-      const named = readLocator(own)?.server;
-      const isOfHub = named !== undefined && servers.has(named);
+      const ownUri = item.key.toWellFormed();
+      const skillOwner = skillRoots.ownerOf(ownUri);
+      const owner = entries.get(ownUri)?.server ?? (skillOwner === server ? undefined : skillOwner);
+      const namedServer = decodeUri(ownUri)?.server;
+      const namesHubServer = namedServer !== undefined && servers.has(namedServer);
       // Some clients refuse a whole list that contains one relative URI (RFC 3986).
-      const isUri = kind === "resourceTemplates" || URL.canParse(own);
-      const renamed = places.rename(server, item.key);
-      const isFree = owner === undefined && !isOfHub && isUri;
-      const name = renamed ?? (isFree ? own : write(server, item.key));
+      const isUri = kind === "resourceTemplates" || URL.canParse(ownUri);
+      const renamed = skillRoots.exposedUriOf(server, item.key);
+      const isFree = owner === undefined && !namesHubServer && isUri;
+      const name = renamed ?? (isFree ? ownUri : encode(server, item.key));
       // URIs that differ only in lone surrogates have the same encoded form.
       if (entries.get(name)?.server === server) {
-        remark(item, "duplicate", "The server lists this URI twice; the first is kept.");
+        addNote(item, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;
       }
       const edits =
         kind === "skills" && renamed !== undefined
           ? renameSkillFiles(item.bytes, { start: 0, end: item.bytes.length }, (uri) =>
-              places.rename(server, uri),
+              skillRoots.exposedUriOf(server, uri),
             )
           : undefined;
-      entries.set(name, new Listed(kind, source, item, name, name, edits));
-      if (name === own) continue;
-      const why = explainRename(owner, isOfHub ? named : undefined, renamed !== undefined);
-      remark(item, "shortened", `${why}; it is exposed as "${name}".`);
+      entries.set(name, new LazyEntry(kind, source, item, name, name, edits));
+      if (name === ownUri) continue;
+      const reason = explainRename(
+        owner,
+        namesHubServer ? namedServer : undefined,
+        renamed !== undefined,
+      );
+      addNote(item, "shortened", `${reason}; it is exposed as "${name}".`);
     }
   }
   return entries;

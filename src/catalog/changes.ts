@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import type { ListedRoute, Section } from "./section.ts";
 
 /** The difference between two versions of a list, by exposed names. */
-export interface CatalogChange {
+export interface SectionDiff {
   readonly added: readonly string[];
   readonly removed: readonly string[];
   /** Same name, other content or another owner. */
@@ -12,7 +12,7 @@ export interface CatalogChange {
 }
 
 /** Compares two sections of one kind; undefined if clients see no difference. */
-export function compareSections(before: Section, after: Section): CatalogChange | undefined {
+export function diffSections(before: Section, after: Section): SectionDiff | undefined {
   const added: string[] = [];
   const altered: string[] = [];
   const moved: { from: ListedRoute; to: ListedRoute }[] = [];
@@ -28,8 +28,10 @@ export function compareSections(before: Section, after: Section): CatalogChange 
       altered.push(to.name);
     }
   }
-  const isLess = before.routes.length + added.length > after.routes.length;
-  const removed = isLess ? before.routes.filter(({ name }) => after.find(name) === undefined) : [];
+  const hasRemoved = before.routes.length + added.length > after.routes.length;
+  const removed = hasRemoved
+    ? before.routes.filter(({ name }) => after.find(name) === undefined)
+    : [];
   if (removed.length + added.length + altered.length === 0) return undefined;
   return { added, removed: removed.map(({ name }) => name), altered, moved };
 }

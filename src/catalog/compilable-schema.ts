@@ -9,19 +9,27 @@ const isObject = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 const isSchema = (value: unknown): boolean => isObject(value) || typeof value === "boolean";
 const isNumber = (value: unknown): boolean => typeof value === "number";
-const isText = (value: unknown): boolean => typeof value === "string";
-const isFlag = (value: unknown): boolean => typeof value === "boolean";
+const isString = (value: unknown): boolean => typeof value === "string";
+const isBoolean = (value: unknown): boolean => typeof value === "boolean";
 
 /** Keywords whose value is one schema, an array of schemas, or an object of schemas. */
-const SINGLE = ["not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"];
-const LISTED = ["allOf", "anyOf", "oneOf"];
-const NAMED = ["properties", "patternProperties"];
+const SINGLE_SCHEMA_KEYWORDS = [
+  "not",
+  "if",
+  "then",
+  "else",
+  "contains",
+  "propertyNames",
+  "additionalProperties",
+];
+const SCHEMA_ARRAY_KEYWORDS = ["allOf", "anyOf", "oneOf"];
+const SCHEMA_MAP_KEYWORDS = ["properties", "patternProperties"];
 
 /** The types that keyword values must have. */
-const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
-  ...Object.fromEntries(SINGLE.map((key) => [key, isSchema])),
-  ...Object.fromEntries(LISTED.map((key) => [key, Array.isArray])),
-  ...Object.fromEntries(NAMED.map((key) => [key, isObject])),
+const KEYWORD_TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
+  ...Object.fromEntries(SINGLE_SCHEMA_KEYWORDS.map((key) => [key, isSchema])),
+  ...Object.fromEntries(SCHEMA_ARRAY_KEYWORDS.map((key) => [key, Array.isArray])),
+  ...Object.fromEntries(SCHEMA_MAP_KEYWORDS.map((key) => [key, isObject])),
   items: (value) => isSchema(value) || Array.isArray(value),
   additionalItems: isSchema,
   dependencies: isObject,
@@ -36,74 +44,75 @@ const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   maxItems: isNumber,
   minProperties: isNumber,
   maxProperties: isNumber,
-  uniqueItems: isFlag,
-  nullable: isFlag,
+  uniqueItems: isBoolean,
+  nullable: isBoolean,
   required: Array.isArray,
   enum: (value) => Array.isArray(value) && value.length > 0,
-  format: (value) => isText(value) || isNumber(value),
+  format: (value) => isString(value) || isNumber(value),
   pattern: (value) => typeof value === "string" && isPattern(value),
-  $ref: isText,
-  $id: isText,
+  $ref: isString,
+  $id: isString,
   // The draft-04 name of `$id`; Ajv refuses it.
   id: () => false,
 };
 
-const NAMES: ReadonlySet<unknown> = new Set(
+const TYPE_NAMES: ReadonlySet<unknown> = new Set(
   "string number integer boolean null object array".split(" "),
 );
 
 /** References that Ajv always resolves. */
-const KNOWN = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
+const KNOWN_REFERENCES = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
 
 /** @param root a parsed output schema */
 export function isCompilable(root: unknown): boolean {
   if (!isObject(root)) return false;
-  let hasNames: boolean | undefined;
+  let hasIdentifiers: boolean | undefined;
   const seen = new Set<unknown>();
-  const open: unknown[] = [root];
-  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+  const pending: unknown[] = [root];
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (typeof next === "boolean" || seen.has(next)) continue;
     if (!isObject(next)) return false;
     seen.add(next);
-    if (!hasFittingValues(next)) return false;
-    open.push(...partsOf(next));
+    if (!hasValidKeywords(next)) return false;
+    pending.push(...subschemasOf(next));
     const { $ref } = next;
-    if (typeof $ref !== "string" || KNOWN.test($ref)) continue;
+    if (typeof $ref !== "string" || KNOWN_REFERENCES.test($ref)) continue;
     // References may lead to named subschemas (`$id`, `$anchor`); whether those resolve is not checked here.
-    hasNames ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
-    if (hasNames) continue;
-    const target = resolve(root, $ref);
+    hasIdentifiers ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
+    if (hasIdentifiers) continue;
+    const target = resolveReference(root, $ref);
     if (target === undefined) return false;
-    open.push(target);
+    pending.push(target);
   }
   return true;
 }
 
-function hasFittingValues(schema: Schema): boolean {
+function hasValidKeywords(schema: Schema): boolean {
   for (const [key, value] of Object.entries(schema)) {
-    const isFit = Object.hasOwn(TYPES, key) ? TYPES[key] : undefined;
-    if (isFit?.(value) === false) return false;
+    const isValid = Object.hasOwn(KEYWORD_TYPES, key) ? KEYWORD_TYPES[key] : undefined;
+    if (isValid?.(value) === false) return false;
   }
   const { type, nullable, patternProperties } = schema;
   if (isObject(patternProperties) && !Object.keys(patternProperties).every(isPattern)) return false;
   const types = Array.isArray(type) ? (type as unknown[]) : type === undefined ? [] : [type];
-  if (!types.every((one) => NAMES.has(one))) return false;
+  if (!types.every((one) => TYPE_NAMES.has(one))) return false;
   if (nullable === false && types.includes("null")) return false;
   return nullable === undefined || types.length > 0;
 }
 
-function partsOf(schema: Schema): unknown[] {
+function subschemasOf(schema: Schema): unknown[] {
   const { items, additionalItems, dependencies } = schema;
-  const parts = SINGLE.map((key) => schema[key]);
-  for (const key of LISTED) parts.push(...((schema[key] ?? []) as unknown[]));
-  for (const key of NAMED) parts.push(...Object.values(schema[key] ?? {}).map(orNull));
-  if (Array.isArray(items)) parts.push(...(items as unknown[]));
-  else parts.push(items);
-  parts.push(additionalItems);
+  const subschemas = SINGLE_SCHEMA_KEYWORDS.map((key) => schema[key]);
+  for (const key of SCHEMA_ARRAY_KEYWORDS) subschemas.push(...((schema[key] ?? []) as unknown[]));
+  for (const key of SCHEMA_MAP_KEYWORDS)
+    subschemas.push(...Object.values(schema[key] ?? {}).map(orNull));
+  if (Array.isArray(items)) subschemas.push(...(items as unknown[]));
+  else subschemas.push(items);
+  subschemas.push(additionalItems);
   for (const value of Object.values(dependencies ?? {})) {
-    if (!Array.isArray(value)) parts.push(orNull(value));
+    if (!Array.isArray(value)) subschemas.push(orNull(value));
   }
-  return parts.filter((part) => part !== undefined);
+  return subschemas.filter((subschema) => subschema !== undefined);
 }
 
 function orNull(value: unknown): unknown {
@@ -119,7 +128,7 @@ function isPattern(text: string): boolean {
 }
 
 /** The schema that a JSON Pointer reference leads to (RFC 6901); undefined if there is none. */
-function resolve(root: Schema, ref: string): unknown {
+function resolveReference(root: Schema, ref: string): unknown {
   if (ref === "#" || ref === "#/") return root;
   if (!ref.startsWith("#/")) return undefined;
   let at: unknown = root;

@@ -17,7 +17,7 @@ import {
 } from "../base/json.ts";
 import { appendMembers, removeMembers } from "../base/object.ts";
 import { isCompilable } from "./compilable-schema.ts";
-import { DEEPEST_ENTRY, type Item, KEY_MEMBERS, type Kind, readItem } from "./listing.ts";
+import { MAX_ENTRY_DEPTH, type ListedItem, KEY_MEMBERS, type Kind, readItem } from "./listing.ts";
 
 /**
  * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
@@ -26,27 +26,27 @@ import { DEEPEST_ENTRY, type Item, KEY_MEMBERS, type Kind, readItem } from "./li
 export type SchemaRules = "legacy" | "wrapped" | "modern";
 
 /** An entry in the form in which clients may see it. */
-export interface Conformed {
+export interface ConformanceResult {
   /** The same object if nothing had to be changed; undefined if no client can be shown the entry. */
-  readonly item: Item | undefined;
+  readonly item: ListedItem | undefined;
   /** What was changed, or why the entry is hidden, as sentences; empty if nothing was changed. */
   readonly text: string;
 }
 
 /** Results by schema rules, so that each entry is checked once per rules. */
-const known: Readonly<Record<SchemaRules, WeakMap<Item, Conformed>>> = {
+const resultCache: Readonly<Record<SchemaRules, WeakMap<ListedItem, ConformanceResult>>> = {
   legacy: new WeakMap(),
   wrapped: new WeakMap(),
   modern: new WeakMap(),
 };
 
 /** Returns the entry with the smallest change that makes it conform. The result is cached by entry and rules. */
-export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
-  const before = known[rules].get(item);
-  if (before !== undefined) return before;
-  const made = make(item, kind, rules);
-  known[rules].set(item, made);
-  return made;
+export function conform(item: ListedItem, kind: Kind, rules: SchemaRules): ConformanceResult {
+  const cached = resultCache[rules].get(item);
+  if (cached !== undefined) return cached;
+  const result = makeConforming(item, kind, rules);
+  resultCache[rules].set(item, result);
+  return result;
 }
 
 /**
@@ -57,64 +57,64 @@ export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
 export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMember[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
   // An entry that conforms to the legacy rules conforms to all others.
-  const check = new Check(bytes);
+  const check = new EntryCheck(bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
   checkEntry(check, kind, "legacy", members);
   return check.edits.length === 0;
 }
 
-function make(item: Item, kind: Kind, rules: SchemaRules): Conformed {
+function makeConforming(item: ListedItem, kind: Kind, rules: SchemaRules): ConformanceResult {
   if (item.state === "sound") return { item, text: "" };
   if (item.state === "unnamed") {
     return { item: undefined, text: `It has no ${KEY_MEMBERS[kind]}.` };
   }
-  if (item.state === "nested" || skipValue(item.bytes, 0, DEEPEST_ENTRY) < 0) {
-    return { item: undefined, text: `It is nested more than ${DEEPEST_ENTRY} deep.` };
+  if (item.state === "nested" || skipValue(item.bytes, 0, MAX_ENTRY_DEPTH) < 0) {
+    return { item: undefined, text: `It is nested more than ${MAX_ENTRY_DEPTH} deep.` };
   }
-  const paired = replaceSurrogates(item.bytes);
-  const check = new Check(paired ?? item.bytes);
+  const repaired = replaceSurrogates(item.bytes);
+  const check = new EntryCheck(repaired ?? item.bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: check.bytes.length }, "")) {
     return { item: undefined, text: "Its frontmatter or its resources are not those of a skill." };
   }
   checkEntry(check, kind, rules);
   const texts = check.describe();
-  if (paired !== undefined) texts.push("Lone surrogates were replaced by U+FFFD.");
+  if (repaired !== undefined) texts.push("Lone surrogates were replaced by U+FFFD.");
   if (texts.length === 0) return { item, text: "" };
   const bytes = joinPieces(applyEdits(check.bytes, check.edits));
   const read = readItem(bytes, kind);
   // The key stays as the server wrote it, because requests must use that form.
-  const made = read && { ...read, key: item.key, raw: item.bytes };
+  const made = read && { ...read, key: item.key, original: item.bytes };
   return { item: made, text: texts.join(" ") };
 }
 
 /** The number of paths that a text names at most. */
-const MOST_PLACES = 5;
+const MAX_PATHS = 5;
 
 /** The check of one entry: collects the edits it needs and the paths of what is edited. */
-class Check {
+class EntryCheck {
   readonly bytes: Uint8Array;
   readonly edits: Edit[] = [];
-  readonly #dropped: string[] = [];
-  readonly #set: string[] = [];
+  readonly #removedPaths: string[] = [];
+  readonly #setPaths: string[] = [];
 
   constructor(bytes: Uint8Array) {
     this.bytes = bytes;
   }
 
   /** Removes members of an object. @param members all members of the object */
-  drop(
-    of: Pick<ByteRange, "start">,
+  removeMembersAt(
+    object: Pick<ByteRange, "start">,
     members: readonly JsonMember[],
     keys: readonly string[],
     path: string,
   ): void {
     if (keys.length === 0) return;
-    this.edits.push(...removeMembers(this.bytes, of, members, (key) => keys.includes(key)));
-    for (const key of keys) this.#dropped.push(path === "" ? key : `${path}.${key}`);
+    this.edits.push(...removeMembers(this.bytes, object, members, (key) => keys.includes(key)));
+    for (const key of keys) this.#removedPaths.push(path === "" ? key : `${path}.${key}`);
   }
 
   /** Removes elements of an array. @param elements all elements of the array */
-  dropElements(
+  removeElements(
     array: Pick<ByteRange, "start">,
     elements: readonly ByteRange[],
     indices: ReadonlySet<number>,
@@ -124,24 +124,25 @@ class Check {
     this.edits.push(
       ...removeMembers(this.bytes, array, members, (key) => indices.has(Number(key))),
     );
-    for (const i of indices) this.#dropped.push(`${path}[${i}]`);
+    for (const i of indices) this.#removedPaths.push(`${path}[${i}]`);
   }
 
   /** Replaces or adds a value. */
-  set(edit: Edit, path: string): void {
+  setValue(edit: Edit, path: string): void {
     this.edits.push(edit);
-    this.#set.push(path);
+    this.#setPaths.push(path);
   }
 
   describe(): string[] {
-    const list = (places: readonly string[]): string => {
-      const more = places.length - MOST_PLACES;
-      return `${places.slice(0, MOST_PLACES).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+    const list = (paths: readonly string[]): string => {
+      const more = paths.length - MAX_PATHS;
+      return `${paths.slice(0, MAX_PATHS).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
     };
     const texts: string[] = [];
-    if (this.#set.length > 0) texts.push(`What clients need was put in: ${list(this.#set)}.`);
-    if (this.#dropped.length > 0) {
-      texts.push(`What clients cannot read was left out: ${list(this.#dropped)}.`);
+    if (this.#setPaths.length > 0)
+      texts.push(`What clients need was put in: ${list(this.#setPaths)}.`);
+    if (this.#removedPaths.length > 0) {
+      texts.push(`What clients cannot read was left out: ${list(this.#removedPaths)}.`);
     }
     return texts;
   }
@@ -151,7 +152,7 @@ class Check {
  * Whether a value is allowed. A rule may add edits that make parts of the value valid; a value that is not allowed gets
  * no edits inside it.
  */
-type Rule = (check: Check, at: ByteRange, path: string) => boolean;
+type Rule = (check: EntryCheck, at: ByteRange, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;
 
 const QUOTE = 0x22;
@@ -159,21 +160,21 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
 const text: Rule = ({ bytes }, { start }) => bytes[start] === QUOTE;
-const flag: Rule = ({ bytes }, { start }) => bytes[start] === 0x74 || bytes[start] === 0x66;
+const boolean: Rule = ({ bytes }, { start }) => bytes[start] === 0x74 || bytes[start] === 0x66;
 const anyObject: Rule = ({ bytes }, { start }) => bytes[start] === OPEN_BRACE;
 
 function oneOf(...words: readonly string[]): Rule {
   return ({ bytes }, at) => words.includes(readString(bytes, at) ?? "");
 }
 
-function numeric(isAllowed: (value: number) => boolean): Rule {
+function numberWhere(isAllowed: (value: number) => boolean): Rule {
   return ({ bytes }, at) => {
     const value = parseRange(bytes, at);
     return typeof value === "number" && isAllowed(value);
   };
 }
 
-function listOf(rule: Rule): Rule {
+function arrayOf(rule: Rule): Rule {
   return (check, at, path) => {
     if (check.bytes[at.start] !== OPEN_BRACKET) return false;
     const elements = scanArray(check.bytes, at.start)?.items;
@@ -182,15 +183,15 @@ function listOf(rule: Rule): Rule {
 }
 
 /** An array; elements that are not allowed are removed. */
-function eachOf(rule: Rule): Rule {
+function arrayWithout(rule: Rule): Rule {
   return (check, at, path) => {
     const elements = scanArray(check.bytes, at.start)?.items;
     if (elements === undefined) return false;
-    const bad = new Set<number>();
+    const invalid = new Set<number>();
     for (const [i, element] of elements.entries()) {
-      if (!rule(check, element, `${path}[${i}]`)) bad.add(i);
+      if (!rule(check, element, `${path}[${i}]`)) invalid.add(i);
     }
-    if (bad.size > 0) check.dropElements(at, elements, bad, path);
+    if (invalid.size > 0) check.removeElements(at, elements, invalid, path);
     return true;
   };
 }
@@ -199,70 +200,76 @@ function eachOf(rule: Rule): Rule {
  * An object; optional members that are not allowed are removed. An object with a missing or invalid required member is
  * not allowed.
  */
-function object(optional: Rules, needed: Rules = {}): Rule {
+function object(optional: Rules, required: Rules = {}): Rule {
   return (check, at, path) => {
     const members = scanObject(check.bytes, at.start)?.items;
     if (members === undefined) return false;
-    for (const [key, rule] of Object.entries(needed)) {
+    for (const [key, rule] of Object.entries(required)) {
       const member = lastMember(members, key);
       if (member === undefined || !rule(check, member, path)) return false;
     }
-    check.drop(at, members, findBad(check, members, optional, path), path);
+    check.removeMembersAt(at, members, invalidKeysOf(check, members, optional, path), path);
     return true;
   };
 }
 
-function findBad(
-  check: Check,
+function invalidKeysOf(
+  check: EntryCheck,
   members: readonly JsonMember[],
   rules: Rules,
   path: string,
 ): string[] {
-  const bad: string[] = [];
+  const invalid: string[] = [];
   for (const member of members) {
     const { key } = member;
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
     // Parsers use the last of several members with one key.
-    if (rule === undefined || bad.includes(key) || lastMember(members, key) !== member) continue;
-    if (!rule(check, member, path === "" ? key : `${path}.${key}`)) bad.push(key);
+    if (rule === undefined || invalid.includes(key) || lastMember(members, key) !== member)
+      continue;
+    if (!rule(check, member, path === "" ? key : `${path}.${key}`)) invalid.push(key);
   }
-  return bad;
+  return invalid;
 }
 
 /** The timestamps that the TypeScript SDK accepts: ISO 8601 with a time zone, seconds optional. */
-const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})$/;
-const time: Rule = ({ bytes }, at) => {
-  const spelled = readString(bytes, at) ?? "";
-  if (!TIME.test(spelled)) return false;
+const TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})$/;
+const timestamp: Rule = ({ bytes }, at) => {
+  const value = readString(bytes, at) ?? "";
+  if (!TIMESTAMP.test(value)) return false;
   // Rejects dates that do not exist, such as 30 February. Without its zone, an existing date stays the same day in UTC.
-  const date = spelled.slice(0, 10);
+  const date = value.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
     !Number.isNaN(ms) &&
     new Date(ms).toISOString().startsWith(date) &&
-    !Number.isNaN(Date.parse(spelled))
+    !Number.isNaN(Date.parse(value))
   );
 };
 
 const ICON = object(
-  { mimeType: text, sizes: listOf(text), theme: oneOf("light", "dark") },
+  { mimeType: text, sizes: arrayOf(text), theme: oneOf("light", "dark") },
   { src: text },
 );
-const COMMON: Rules = { title: text, description: text, icons: eachOf(ICON), _meta: anyObject };
+const COMMON: Rules = {
+  title: text,
+  description: text,
+  icons: arrayWithout(ICON),
+  _meta: anyObject,
+};
 const ANNOTATIONS = object({
-  audience: listOf(oneOf("user", "assistant")),
-  priority: numeric((value) => value >= 0 && value <= 1),
-  lastModified: time,
+  audience: arrayOf(oneOf("user", "assistant")),
+  priority: numberWhere((value) => value >= 0 && value <= 1),
+  lastModified: timestamp,
 });
 const TEMPLATE: Rules = { ...COMMON, mimeType: text, annotations: ANNOTATIONS };
 const TOOL: Rules = {
   ...COMMON,
   annotations: object({
     title: text,
-    readOnlyHint: flag,
-    destructiveHint: flag,
-    idempotentHint: flag,
-    openWorldHint: flag,
+    readOnlyHint: boolean,
+    destructiveHint: boolean,
+    idempotentHint: boolean,
+    openWorldHint: boolean,
   }),
 };
 const LEGACY_TOOL: Rules = {
@@ -273,17 +280,19 @@ const LEGACY_TOOL: Rules = {
 /** Rules for the optional members of an entry, by kind and schema. */
 const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaRules, Rules>>>> = {
   tools: {
-    legacy: { ...LEGACY_TOOL, outputSchema: legacyOutput },
-    wrapped: { ...LEGACY_TOOL, outputSchema: wrappedOutput },
-    modern: { ...TOOL, outputSchema: checkKeywords },
+    legacy: { ...LEGACY_TOOL, outputSchema: checkLegacyOutput },
+    wrapped: { ...LEGACY_TOOL, outputSchema: checkWrappedOutput },
+    modern: { ...TOOL, outputSchema: checkModernOutput },
   },
-  prompts: forAll({
+  prompts: sameForAllRules({
     ...COMMON,
-    arguments: eachOf(object({ title: text, description: text, required: flag }, { name: text })),
+    arguments: arrayWithout(
+      object({ title: text, description: text, required: boolean }, { name: text }),
+    ),
   }),
-  resources: forAll({ ...TEMPLATE, size: numeric(Number.isSafeInteger) }),
-  resourceTemplates: forAll(TEMPLATE),
-  skills: forAll({}),
+  resources: sameForAllRules({ ...TEMPLATE, size: numberWhere(Number.isSafeInteger) }),
+  resourceTemplates: sameForAllRules(TEMPLATE),
+  skills: sameForAllRules({}),
 };
 
 /** The required members of a skill entry (ext-skills, Skill Entries). */
@@ -297,21 +306,25 @@ const SKILL: Rule = object(
       return isText("name") && isText("description");
     },
     resources: (check, at, path) =>
-      readString(check.bytes, at) === "dynamic" || listOf(SKILL_FILE)(check, at, path),
+      readString(check.bytes, at) === "dynamic" || arrayOf(SKILL_FILE)(check, at, path),
   },
 );
 const SKILL_FILE: Rule = object(
   {},
-  { uri: text, digest: text, size: numeric((value) => Number.isSafeInteger(value) && value >= 0) },
+  {
+    uri: text,
+    digest: text,
+    size: numberWhere((value) => Number.isSafeInteger(value) && value >= 0),
+  },
 );
 
-function forAll(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
+function sameForAllRules(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
   return { legacy: rules, wrapped: rules, modern: rules };
 }
 
 /** @param members all members of the entry; undefined: more than the scanner records, so nothing is checked */
 function checkEntry(
-  check: Check,
+  check: EntryCheck,
   kind: Kind,
   rules: SchemaRules,
   members = scanObject(check.bytes, 0)?.items,
@@ -319,7 +332,12 @@ function checkEntry(
   if (members === undefined) return;
   const { bytes } = check;
   const whole = { start: 0, end: bytes.length };
-  check.drop(whole, members, findBad(check, members, OPTIONAL[kind][rules], ""), "");
+  check.removeMembersAt(
+    whole,
+    members,
+    invalidKeysOf(check, members, OPTIONAL[kind][rules], ""),
+    "",
+  );
   if (kind === "tools") checkInput(check, whole, members, rules);
   if (kind !== "resources" && kind !== "resourceTemplates") return;
   const name = lastMember(members, "name");
@@ -328,7 +346,7 @@ function checkEntry(
   const key = lastMember(members, KEY_MEMBERS[kind]);
   if (key === undefined) return;
   const by = bytes.slice(key.start, key.end);
-  check.set(
+  check.setValue(
     name === undefined
       ? appendMembers(bytes, whole, `"name":${Buffer.from(by).toString()}`)
       : { start: name.start, end: name.end, replacement: by },
@@ -340,7 +358,7 @@ const OBJECT = '"object"';
 const ANY_OBJECT = `{"type":${OBJECT}}`;
 
 function checkInput(
-  check: Check,
+  check: EntryCheck,
   whole: ByteRange,
   members: readonly JsonMember[],
   rules: SchemaRules,
@@ -348,9 +366,12 @@ function checkInput(
   const { bytes } = check;
   const member = lastMember(members, "inputSchema");
   if (member === undefined) {
-    check.set(appendMembers(bytes, whole, `"inputSchema":${ANY_OBJECT}`), "inputSchema");
+    check.setValue(appendMembers(bytes, whole, `"inputSchema":${ANY_OBJECT}`), "inputSchema");
   } else if (bytes[member.start] !== OPEN_BRACE) {
-    check.set({ start: member.start, end: member.end, replacement: ANY_OBJECT }, "inputSchema");
+    check.setValue(
+      { start: member.start, end: member.end, replacement: ANY_OBJECT },
+      "inputSchema",
+    );
   } else {
     checkSchema(check, member, "inputSchema", rules !== "modern", true);
   }
@@ -366,85 +387,88 @@ const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
  * @param isTyped whether the schema must have the type "object"
  */
 function checkSchema(
-  check: Check,
+  check: EntryCheck,
   at: ByteRange,
   path: string,
   isLegacy: boolean,
   isTyped: boolean,
 ): void {
   const { bytes } = check;
-  const found = scanObject(bytes, at.start, KEYWORDS)?.items ?? [];
-  const [dialect, type, properties, required] = KEYWORDS.map((key) => lastMember(found, key));
-  const bad: string[] = [];
-  if (dialect !== undefined && !text(check, dialect, path)) bad.push("$schema");
+  const keywords = scanObject(bytes, at.start, KEYWORDS)?.items ?? [];
+  const [dialect, type, properties, required] = KEYWORDS.map((key) => lastMember(keywords, key));
+  const invalid: string[] = [];
+  if (dialect !== undefined && !text(check, dialect, path)) invalid.push("$schema");
   if (isLegacy && properties !== undefined) {
     if (bytes[properties.start] === OPEN_BRACE) checkProperties(check, properties, path);
-    else bad.push("properties");
+    else invalid.push("properties");
   }
-  if (isLegacy && required !== undefined && !STRINGS(check, required, path)) bad.push("required");
-  const all = bad.length === 0 ? undefined : scanObject(bytes, at.start)?.items;
-  if (all !== undefined) check.drop(at, all, bad, path);
+  if (isLegacy && required !== undefined && !STRING_ARRAY(check, required, path))
+    invalid.push("required");
+  const all = invalid.length === 0 ? undefined : scanObject(bytes, at.start)?.items;
+  if (all !== undefined) check.removeMembersAt(at, all, invalid, path);
   if (!isTyped || (type !== undefined && readString(bytes, type) === "object")) return;
   if (type !== undefined) {
-    check.set({ start: type.start, end: type.end, replacement: OBJECT }, `${path}.type`);
+    check.setValue({ start: type.start, end: type.end, replacement: OBJECT }, `${path}.type`);
     return;
   }
   const isLast =
-    scanObject(bytes, at.start)?.items.every(({ key }) => all !== undefined && bad.includes(key)) ??
-    false;
+    scanObject(bytes, at.start)?.items.every(
+      ({ key }) => all !== undefined && invalid.includes(key),
+    ) ?? false;
   const by = `"type":${OBJECT}${isLast ? "" : ","}`;
-  check.set({ start: at.start + 1, end: at.start + 1, replacement: by }, `${path}.type`);
+  check.setValue({ start: at.start + 1, end: at.start + 1, replacement: by }, `${path}.type`);
 }
-const STRINGS = listOf(text);
+const STRING_ARRAY = arrayOf(text);
 
 /** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
-function checkProperties(check: Check, properties: ByteRange, path: string): void {
+function checkProperties(check: EntryCheck, properties: ByteRange, path: string): void {
   const { bytes } = check;
   if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
   for (const { key, start, end } of scanObject(bytes, properties.start)?.items ?? []) {
     if (bytes[start] === OPEN_BRACE) continue;
     const by = bytes[start] === 0x66 ? '{"not":{}}' : "{}";
-    check.set({ start, end, replacement: by }, `${path}.properties.${key.slice(0, 50)}`);
+    check.setValue({ start, end, replacement: by }, `${path}.properties.${key.slice(0, 50)}`);
   }
 }
 
 /** Whether a legacy client can compile an output schema. */
-function isUsable({ bytes }: Check, at: ByteRange): boolean {
+function isCompilableSchema({ bytes }: EntryCheck, at: ByteRange): boolean {
   return bytes[at.start] === OPEN_BRACE && isCompilable(parseRange(bytes, at));
 }
 
 /** The structured output of a legacy server's tool is always an object, so a missing type is set to "object". */
-function legacyOutput(check: Check, at: ByteRange, path: string): boolean {
+function checkLegacyOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   const { bytes } = check;
-  if (!isUsable(check, at)) return false;
+  if (!isCompilableSchema(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
-  const said = type && parseRange(bytes, type);
-  const mayBeObject = said === "object" || (Array.isArray(said) && said.includes("object"));
+  const declared = type && parseRange(bytes, type);
+  const mayBeObject =
+    declared === "object" || (Array.isArray(declared) && declared.includes("object"));
   if (type !== undefined && !mayBeObject) return false;
   checkSchema(check, at, path, true, true);
   return true;
 }
 
-function wrappedOutput(check: Check, at: ByteRange, path: string): boolean {
+function checkWrappedOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   const { bytes } = check;
-  if (!isUsable(check, at)) return false;
+  if (!isCompilableSchema(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
   checkSchema(check, at, path, readString(bytes, type) === "object", false);
   return true;
 }
 
-function checkKeywords(check: Check, at: ByteRange, path: string): boolean {
+function checkModernOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   if (check.bytes[at.start] !== OPEN_BRACE) return false;
   checkSchema(check, at, path, false, false);
   return true;
 }
 
-const SURROGATE_SIGNS = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
+const SURROGATE_PREFIXES = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
 
 /** Whether there may be a surrogate escape. False is certain; the check costs two native searches. */
 function mayHaveSurrogates(bytes: Uint8Array): boolean {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  return SURROGATE_SIGNS.some((sign) => buffer.includes(sign));
+  return SURROGATE_PREFIXES.some((sign) => buffer.includes(sign));
 }
 
 const REPLACEMENT = utf8("\\ufffd");

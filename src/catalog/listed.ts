@@ -1,25 +1,25 @@
 import { applyEdits, type Edit, joinPieces, type Piece, makeSlice, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
-import type { Item, Kind } from "./listing.ts";
-import type { Entry, Limits, ListedRoute } from "./section.ts";
+import type { ListedItem, Kind } from "./listing.ts";
+import type { SectionEntry, RouteLimits, ListedRoute } from "./section.ts";
 import { isNamed } from "./shape.ts";
 
 /** The server of an entry, and the time limits of requests for it. */
-interface Owner {
+interface EntryOwner {
   readonly server: string;
-  limits(kind: Kind, remoteName: string): Limits;
+  limits(kind: Kind, remoteName: string): RouteLimits;
 }
 
 /**
  * A section entry whose route and bytes are made on first use: of a long list, most clients read the first page and
  * call few of its tools.
  */
-export class Listed implements Entry {
+export class LazyEntry implements SectionEntry {
   readonly name: string;
   readonly #kind: Kind;
-  readonly #owner: Owner;
-  readonly #item: Item;
-  readonly #full: string;
+  readonly #owner: EntryOwner;
+  readonly #item: ListedItem;
+  readonly #fullName: string;
   readonly #edits: readonly Edit[] | undefined;
   #route: ListedRoute | undefined;
   #bytes: Uint8Array | undefined;
@@ -31,17 +31,17 @@ export class Listed implements Entry {
    */
   constructor(
     kind: Kind,
-    owner: Owner,
-    item: Item,
+    owner: EntryOwner,
+    item: ListedItem,
     name: string,
-    full: string,
+    fullName: string,
     edits?: readonly Edit[],
   ) {
     this.name = name;
     this.#kind = kind;
     this.#owner = owner;
     this.#item = item;
-    this.#full = full;
+    this.#fullName = fullName;
     this.#edits = edits;
   }
 
@@ -58,31 +58,31 @@ export class Listed implements Entry {
   }
 
   /** Does not cache: pieces that only the list result needs are not worth their memory. */
-  addTo(pieces: Piece[]): void {
+  appendTo(pieces: Piece[]): void {
     const { bytes, keys } = this.#item;
-    const [spot, another] = keys;
+    const [keyRange, secondKeyRange] = keys;
     if (this.#isUnchanged) pieces.push(bytes);
     else if (this.#bytes !== undefined) pieces.push(this.#bytes);
-    else if (this.#isWhole && spot !== undefined && another === undefined) {
+    else if (this.#isOnlyRenamed && keyRange !== undefined && secondKeyRange === undefined) {
       pieces.push(
-        makeSlice(bytes, 0, spot.start),
-        this.#json,
-        makeSlice(bytes, spot.end, bytes.length),
+        makeSlice(bytes, 0, keyRange.start),
+        this.#nameJson,
+        makeSlice(bytes, keyRange.end, bytes.length),
       );
     } else pieces.push(this.bytes);
   }
 
   /** Whether nothing but its name is replaced. */
-  get #isWhole(): boolean {
-    return this.name === this.#full && this.#edits === undefined;
+  get #isOnlyRenamed(): boolean {
+    return this.name === this.#fullName && this.#edits === undefined;
   }
 
   get #isUnchanged(): boolean {
-    return this.#isWhole && this.name === this.#item.key;
+    return this.#isOnlyRenamed && this.name === this.#item.key;
   }
 
   /** Exposed names need no escaping; URIs may contain anything. */
-  get #json(): Piece {
+  get #nameJson(): Piece {
     return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
   }
 
@@ -92,10 +92,10 @@ export class Listed implements Entry {
     const edits: Edit[] = item.keys.map(({ start, end }) => ({
       start,
       end,
-      replacement: this.#json,
+      replacement: this.#nameJson,
     }));
     if (this.#edits !== undefined) edits.push(...this.#edits);
-    if (this.name !== this.#full) edits.push(metaEdit(item, this.#full));
+    if (this.name !== this.#fullName) edits.push(fullNameEdit(item, this.#fullName));
     return joinPieces(applyEdits(item.bytes, edits));
   }
 
@@ -116,8 +116,8 @@ export class Listed implements Entry {
 /** The `_meta` key that holds the full name of an entry whose exposed name was shortened. */
 const FULL_NAME_KEY = "toolmux/fullName";
 
-function metaEdit({ bytes, meta }: Item, full: string): Edit {
-  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full.toWellFormed())}`;
+function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
+  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(fullName.toWellFormed())}`;
   if (meta !== undefined) {
     const at = meta.start + 1;
     const empty = skipWhitespace(bytes, at) === meta.end - 1;

@@ -19,7 +19,7 @@ export type Kind = (typeof KINDS)[number];
 /**
  * Entries nested deeper are shown to no client: some parsers stop at depth 200, and the list itself adds to the depth.
  */
-export const DEEPEST_ENTRY = 128;
+export const MAX_ENTRY_DEPTH = 128;
 
 /**
  * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
@@ -28,7 +28,7 @@ export const DEEPEST_ENTRY = 128;
 export type ItemState = "sound" | "nested" | "unnamed";
 
 /** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
-export interface Item {
+export interface ListedItem {
   /** What requests use: the server's own name, URI or URI template. */
   readonly key: string;
   readonly bytes: Uint8Array;
@@ -39,24 +39,28 @@ export interface Item {
   /** undefined: it has to be checked against the schema of the client's era (catalog/conformance.ts). */
   readonly state?: ItemState;
   /** The bytes that the server sent, where `bytes` differs from them. */
-  readonly raw?: Uint8Array;
+  readonly original?: Uint8Array;
 }
 
 /** Whether clients may be shown the item, as far as that is known without their era. */
-export function isShowable({ state }: Item): boolean {
+export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
 
 /** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
-export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly JsonMember[]) => boolean;
+export type ConformanceCheck = (
+  entry: Uint8Array,
+  kind: Kind,
+  members: readonly JsonMember[],
+) => boolean;
 
 /** One page of a list result. */
-export interface Page {
-  readonly items: readonly Item[];
+export interface ListPage {
+  readonly items: readonly ListedItem[];
   /** The number of entries without a usable key; no request can name them. */
-  readonly unnamed: number;
+  readonly unnamedCount: number;
   /** Whether the page has more entries than the given maximum. */
-  readonly isCut: boolean;
+  readonly isTruncated: boolean;
   readonly nextCursor: string | undefined;
 }
 
@@ -64,9 +68,9 @@ export interface Page {
  * The maximum number of entries of one kind that is read from a server. They are kept in memory, at up to some KiB
  * each.
  */
-export const MOST_ITEMS = 200_000;
+export const MAX_ITEMS = 200_000;
 /** Scan limit for one page, above the size of any real page. */
-const MAX_ENTRIES = 10_000_000;
+const MAX_SCANNED_ENTRIES = 10_000_000;
 
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
@@ -79,40 +83,40 @@ export function readPage(
   bytes: Uint8Array,
   result: ByteRange,
   kind: Kind,
-  most: number = MOST_ITEMS,
-  isSound?: SoundCheck,
-): Page | undefined {
+  max: number = MAX_ITEMS,
+  isConforming?: ConformanceCheck,
+): ListPage | undefined {
   const object = scanObject(bytes, result.start, PAGE_MEMBERS[kind], ANY_DEPTH);
   if (object === undefined || object.end !== result.end) return undefined;
   const list = lastMember(object.items, kind);
-  const entries = list && readEntries(bytes, list.start);
+  const entries = list && scanEntries(bytes, list.start);
   if (entries === undefined) return undefined;
-  const items: Item[] = [];
-  const isCut = entries.scanned.items.length > most;
-  const read = isCut ? entries.scanned.items.slice(0, most) : entries.scanned.items;
-  for (const { start, end } of read) {
+  const items: ListedItem[] = [];
+  const isTruncated = entries.scanned.items.length > max;
+  const accepted = isTruncated ? entries.scanned.items.slice(0, max) : entries.scanned.items;
+  for (const { start, end } of accepted) {
     const item =
-      entries.areFlat || skipValue(bytes, start, DEEPEST_ENTRY) === end
-        ? readItem(bytes.subarray(start, end), kind, isSound)
-        : readNested(bytes.subarray(start, end), kind);
+      entries.areWithinDepth || skipValue(bytes, start, MAX_ENTRY_DEPTH) === end
+        ? readItem(bytes.subarray(start, end), kind, isConforming)
+        : readTooDeep(bytes.subarray(start, end), kind);
     if (item !== undefined) items.push(item);
   }
   return {
     items,
-    unnamed: read.length - items.length,
-    isCut,
+    unnamedCount: accepted.length - items.length,
+    isTruncated,
     nextCursor: readString(bytes, lastMember(object.items, "nextCursor")),
   };
 }
 
 /** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. One scan finds both in the usual case. */
-function readEntries(
+function scanEntries(
   bytes: Uint8Array,
   at: number,
-): { readonly scanned: ScanResult<ByteRange>; readonly areFlat: boolean } | undefined {
-  const flat = scanArray(bytes, at, MAX_ENTRIES, DEEPEST_ENTRY);
-  const scanned = flat ?? scanArray(bytes, at, MAX_ENTRIES, ANY_DEPTH);
-  return scanned && { scanned, areFlat: flat !== undefined };
+): { readonly scanned: ScanResult<ByteRange>; readonly areWithinDepth: boolean } | undefined {
+  const shallow = scanArray(bytes, at, MAX_SCANNED_ENTRIES, MAX_ENTRY_DEPTH);
+  const scanned = shallow ?? scanArray(bytes, at, MAX_SCANNED_ENTRIES, ANY_DEPTH);
+  return scanned && { scanned, areWithinDepth: shallow !== undefined };
 }
 
 /** The member of an entry that holds its key. */
@@ -125,69 +129,73 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
 };
 
 /** The members read of a page. */
-const PAGE_MEMBERS = eachKind((kind) => [kind, "nextCursor"]);
+const PAGE_MEMBERS = mapKinds((kind) => [kind, "nextCursor"]);
 
 /** The members read of an entry. */
-const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
+const READ_MEMBERS = mapKinds((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
 /** Reads one entry; undefined if it is not an object with a key. */
-export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): Item | undefined {
-  const own = KEY_MEMBERS[kind];
-  const all = isSound && scanObject(bytes, 0)?.items;
+export function readItem(
+  bytes: Uint8Array,
+  kind: Kind,
+  isConforming?: ConformanceCheck,
+): ListedItem | undefined {
+  const keyName = KEY_MEMBERS[kind];
+  const all = isConforming && scanObject(bytes, 0)?.items;
   const members =
-    all?.filter(({ key }) => key === own || key === "_meta") ??
+    all?.filter(({ key }) => key === keyName || key === "_meta") ??
     scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
   if (members === undefined) return undefined;
-  const key = readString(bytes, lastMember(members, own));
+  const key = readString(bytes, lastMember(members, keyName));
   if (key === undefined) return undefined;
   const meta = lastMember(members, "_meta");
   return {
     key,
     bytes,
     // Reuses the array without `_meta`, to save memory: there is one per item.
-    keys: meta === undefined ? members : members.filter((member) => member.key === own),
+    keys: meta === undefined ? members : members.filter((member) => member.key === keyName),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
-    ...(all !== undefined && isSound?.(bytes, kind, all) === true && SOUND),
+    ...(all !== undefined && isConforming?.(bytes, kind, all) === true && CONFORMING),
   };
 }
-const SOUND = { state: "sound" } as const;
+const CONFORMING = { state: "sound" } as const;
 
 /** Reads an entry that is nested too deep; only its key is kept. */
-function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
-  const own = KEY_MEMBERS[kind];
-  const member = lastMember(scanObject(bytes, 0, [own], ANY_DEPTH)?.items ?? [], own);
+function readTooDeep(bytes: Uint8Array, kind: Kind): ListedItem | undefined {
+  const keyName = KEY_MEMBERS[kind];
+  const member = lastMember(scanObject(bytes, 0, [keyName], ANY_DEPTH)?.items ?? [], keyName);
   const key = readString(bytes, member);
-  return key === undefined ? undefined : makeHidden(key, kind, "nested");
+  return key === undefined ? undefined : makePlaceholder(key, kind, "nested");
 }
 
 /** Makes a placeholder for an entry that no client can be shown. */
-export function makeHidden(key: string, kind: Kind, state: "nested" | "unnamed"): Item {
+export function makePlaceholder(key: string, kind: Kind, state: "nested" | "unnamed"): ListedItem {
   const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
   return { key, bytes, keys: [], meta: undefined, state };
 }
 
 /** What a tool's annotations say about repeating a call. */
-export interface Hints {
+export interface ToolAnnotations {
   readonly readOnly: boolean;
   readonly idempotent: boolean;
 }
 
-export const NO_HINTS: Hints = { readOnly: false, idempotent: false };
+export const NO_ANNOTATIONS: ToolAnnotations = { readOnly: false, idempotent: false };
 
 /** Reads a tool's annotations; a missing hint is false (schema, ToolAnnotations). */
-export function readHints(item: Item): Hints {
+export function readAnnotations(item: ListedItem): ToolAnnotations {
   const members = scanObject(item.bytes, 0)?.items ?? [];
   const annotations = lastMember(members, "annotations");
   const hints = annotations && scanObject(item.bytes, annotations.start)?.items;
-  const says = (key: string): boolean => {
+  const isTrue = (key: string): boolean => {
     const member = lastMember(hints ?? [], key);
     return member !== undefined && parseRange(item.bytes, member) === true;
   };
-  return { readOnly: says("readOnlyHint"), idempotent: says("idempotentHint") };
+  return { readOnly: isTrue("readOnlyHint"), idempotent: isTrue("idempotentHint") };
 }
 
 /** Whether two lists have the same bytes in the same order. */
-export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
+export function sameItems(a: readonly ListedItem[], b: readonly ListedItem[]): boolean {
   return (
     a.length === b.length &&
     a.every((item, i) => {
@@ -198,7 +206,7 @@ export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
 }
 
 /** Makes one value per kind, in the order of KINDS. */
-export function eachKind<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> {
+export function mapKinds<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> {
   return {
     tools: make("tools"),
     prompts: make("prompts"),

@@ -1,22 +1,22 @@
 /** SHA-256 of a text's UTF-8 bytes. Passed as an argument, so that this layer needs no crypto import at start-up. */
-export type Digest = (text: string) => Uint8Array;
+export type Sha256 = (text: string) => Uint8Array;
 
 export interface NameRules {
   readonly separator: string;
   /** The longest exposed name, in characters: the hub's limit less the length of the client's own prefix. */
-  readonly limit: number;
+  readonly maxLength: number;
 }
 
 /**
  * What a name belongs to. The hash in a shortened name depends on this alone, so no other server or tool can change it.
  */
-export interface Named {
+export interface NameOwner {
   readonly server: string;
   /** The server's own name of the tool or prompt. */
   readonly remoteName: string;
 }
 
-const SAFE = /^[A-Za-z0-9_-]+$/;
+const EXPOSABLE_NAME = /^[A-Za-z0-9_-]+$/;
 const HASH_LENGTH = 6;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
@@ -26,8 +26,8 @@ export function prefixName({ separator }: NameRules, prefix: string, name: strin
 }
 
 /** Whether a name can be exposed unchanged: it matches `^[A-Za-z0-9_-]{1,limit}$`. */
-export function isExposable({ limit }: NameRules, full: string): boolean {
-  return full.length <= limit && SAFE.test(full);
+export function isExposable({ maxLength }: NameRules, fullName: string): boolean {
+  return fullName.length <= maxLength && EXPOSABLE_NAME.test(fullName);
 }
 
 /**
@@ -35,14 +35,14 @@ export function isExposable({ limit }: NameRules, full: string): boolean {
  * characters of a hash of server and remote name.
  */
 export function shortenName(
-  { limit }: NameRules,
-  full: string,
-  { server, remoteName }: Named,
-  digest: Digest,
+  { maxLength }: NameRules,
+  fullName: string,
+  { server, remoteName }: NameOwner,
+  sha256: Sha256,
 ): string {
-  const safe = full.replace(/[^A-Za-z0-9_-]/gu, "_");
-  const hash = base32(digest(`${server}\0${remoteName}`));
-  return `${safe.slice(0, limit - HASH_LENGTH - 1)}_${hash}`;
+  const safe = fullName.replace(/[^A-Za-z0-9_-]/gu, "_");
+  const hash = base32(sha256(`${server}\0${remoteName}`));
+  return `${safe.slice(0, maxLength - HASH_LENGTH - 1)}_${hash}`;
 }
 
 function base32(bytes: Uint8Array): string {
@@ -72,11 +72,11 @@ export function matchesGlob(glob: string, name: string): boolean {
   let star = -1;
   let end = 0;
   for (let i = 0; i < text.length;) {
-    const wanted = pattern[at];
-    if (wanted === "*") {
+    const expected = pattern[at];
+    if (expected === "*") {
       star = at++;
       end = i;
-    } else if (wanted === "?" || wanted === text[i]) {
+    } else if (expected === "?" || expected === text[i]) {
       at++;
       i++;
     } else if (star >= 0) {
@@ -86,5 +86,5 @@ export function matchesGlob(glob: string, name: string): boolean {
       return false;
     }
   }
-  return pattern.slice(at).every((wanted) => wanted === "*");
+  return pattern.slice(at).every((expected) => expected === "*");
 }

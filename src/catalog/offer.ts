@@ -1,47 +1,47 @@
-import { type Item, type Kind, KINDS, sameItems } from "./listing.ts";
-import { joinSkills } from "./skills.ts";
+import { type ListedItem, type Kind, KINDS, sameItems } from "./listing.ts";
+import { mergeSkillsCapability } from "./skills.ts";
 
 /** Everything that a server lists, by kind. */
-export type Listings = Readonly<Record<Kind, readonly Item[]>>;
+export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 
 /** What a server offers: its lists, instructions and capabilities. */
-export interface Offer extends Listings {
+export interface ServerListing extends ItemsByKind {
   /** The server's `instructions`. */
   readonly instructions: string | undefined;
   /** The cache hints of its lists; undefined for a legacy server, whose protocol has none. */
-  readonly hints?: Hints | undefined;
+  readonly hints?: CacheHints | undefined;
   /** The `_meta` of its list results, as JSON. */
-  readonly metas?: Metas | undefined;
+  readonly metas?: ListMetas | undefined;
   /** The capabilities it declares beside its lists; undefined: not known. */
-  readonly declared?: Declared | undefined;
+  readonly declared?: ServerCapabilities | undefined;
 }
 
-export type Metas = Readonly<Partial<Record<Kind, string>>>;
+export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
 
 /** Capabilities by name, each with its settings. */
-export type Settings = Readonly<Record<string, object>>;
+export type CapabilitySettings = Readonly<Record<string, object>>;
 
 /** What a server declares beside its lists (lifecycle, capability negotiation). */
-export interface Declared {
+export interface ServerCapabilities {
   /** `resources.subscribe` */
   readonly canSubscribe: boolean;
   /** The era in whose form it runs calls as tasks; undefined: no tasks. */
   readonly tasks?: "legacy" | "modern" | undefined;
-  readonly extensions: Settings;
-  readonly experimental: Settings;
+  readonly extensions: CapabilitySettings;
+  readonly experimental: CapabilitySettings;
 }
 
 /** The combined capabilities of all servers that a client sees. */
-export interface Offered {
+export interface CombinedCapabilities {
   readonly canSubscribe: boolean;
   readonly tasks: Readonly<Record<"legacy" | "modern", boolean>>;
   /** If several servers declare one name, the settings of the first apply. */
-  readonly extensions: Settings;
-  readonly experimental: Settings;
+  readonly extensions: CapabilitySettings;
+  readonly experimental: CapabilitySettings;
 }
 
 /** What clients are told while nothing is known of the servers. */
-export const UNKNOWN_OFFERED: Offered = {
+export const UNKNOWN_CAPABILITIES: CombinedCapabilities = {
   canSubscribe: true,
   tasks: { legacy: true, modern: true },
   extensions: {},
@@ -54,12 +54,12 @@ export interface CacheHint {
   readonly cacheScope: "public" | "private";
 }
 
-export type Hints = Readonly<Partial<Record<Kind, CacheHint>>>;
+export type CacheHints = Readonly<Partial<Record<Kind, CacheHint>>>;
 
 /** The result must not be cached. */
-export const NO_CACHE: CacheHint = { ttlMs: 0, cacheScope: "private" };
+export const NO_CACHING: CacheHint = { ttlMs: 0, cacheScope: "private" };
 
-export const NO_OFFER: Offer = {
+export const EMPTY_LISTING: ServerListing = {
   tools: [],
   prompts: [],
   resources: [],
@@ -69,7 +69,7 @@ export const NO_OFFER: Offer = {
 };
 
 /** The singular noun for an entry of each kind. */
-export const NOUNS: Readonly<Record<Kind, string>> = {
+export const KIND_NOUNS: Readonly<Record<Kind, string>> = {
   tools: "tool",
   prompts: "prompt",
   resources: "resource",
@@ -78,17 +78,17 @@ export const NOUNS: Readonly<Record<Kind, string>> = {
 };
 
 /** Whether two listings are the same, byte for byte and in the same order. */
-export function sameOffers(a: Offer, b: Offer): boolean {
+export function sameListings(a: ServerListing, b: ServerListing): boolean {
   return (
     a.instructions === b.instructions &&
-    sameHints(a.hints, b.hints) &&
+    sameCacheHints(a.hints, b.hints) &&
     JSON.stringify(a.metas) === JSON.stringify(b.metas) &&
     JSON.stringify(a.declared) === JSON.stringify(b.declared) &&
     KINDS.every((kind) => sameItems(a[kind], b[kind]))
   );
 }
 
-function sameHints(a: Hints | undefined, b: Hints | undefined): boolean {
+function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): boolean {
   if (a === undefined || b === undefined) return a === b;
   return KINDS.every((kind) => {
     const [own, other] = [a[kind], b[kind]];
@@ -97,23 +97,23 @@ function sameHints(a: Hints | undefined, b: Hints | undefined): boolean {
 }
 
 /** The cache hint of a combined list: the shortest TTL and the narrowest scope. */
-export function joinHints(kind: Kind, offers: readonly Offer[]): CacheHint {
-  let joined: CacheHint | undefined;
-  for (const { hints, [kind]: items } of offers) {
+export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]): CacheHint {
+  let merged: CacheHint | undefined;
+  for (const { hints, [kind]: items } of listings) {
     // A modern server without such a list gives no hint for it and contributes no entries.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
-    const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHE;
-    joined = {
-      ttlMs: Math.min(ttlMs, joined?.ttlMs ?? ttlMs),
-      cacheScope: joined?.cacheScope === "private" ? "private" : cacheScope,
+    const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHING;
+    merged = {
+      ttlMs: Math.min(ttlMs, merged?.ttlMs ?? ttlMs),
+      cacheScope: merged?.cacheScope === "private" ? "private" : cacheScope,
     };
   }
-  return joined ?? NO_CACHE;
+  return merged ?? NO_CACHING;
 }
 
 /** The `_meta` of a combined list, as JSON: that of the only server that has one, else undefined. */
-export function joinMetas(kind: Kind, offers: readonly Offer[]): string | undefined {
-  const [only, ...others] = offers.flatMap(({ metas }) => metas?.[kind] ?? []);
+export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): string | undefined {
+  const [only, ...others] = listings.flatMap(({ metas }) => metas?.[kind] ?? []);
   return others.length === 0 ? only : undefined;
 }
 
@@ -123,27 +123,36 @@ export function joinMetas(kind: Kind, offers: readonly Offer[]): string | undefi
  * @param listings in the order of the manifest
  * @param isComplete whether these are all servers, with known listings
  */
-export function joinDeclared(offers: readonly Offer[], isWhole: boolean): Offered {
-  const all = offers.flatMap(({ declared }) => declared ?? []);
-  const isKnown = isWhole && all.length === offers.length;
-  const makesTasks = (era: "legacy" | "modern"): boolean =>
+export function mergeCapabilities(
+  listings: readonly ServerListing[],
+  isComplete: boolean,
+): CombinedCapabilities {
+  const all = listings.flatMap(({ declared }) => declared ?? []);
+  const isKnown = isComplete && all.length === listings.length;
+  const supportsTasks = (era: "legacy" | "modern"): boolean =>
     !isKnown || all.some(({ tasks }) => tasks === era);
-  const join = (key: "extensions" | "experimental"): Settings =>
+  const mergeSettings = (key: "extensions" | "experimental"): CapabilitySettings =>
     Object.fromEntries(all.flatMap((declared) => Object.entries(declared[key])).toReversed());
   return {
     canSubscribe: !isKnown || all.some(({ canSubscribe }) => canSubscribe),
-    tasks: { legacy: makesTasks("legacy"), modern: makesTasks("modern") },
-    extensions: { ...join("extensions"), ...joinSkills(all.map((each) => each.extensions)) },
-    experimental: join("experimental"),
+    tasks: { legacy: supportsTasks("legacy"), modern: supportsTasks("modern") },
+    extensions: {
+      ...mergeSettings("extensions"),
+      ...mergeSkillsCapability(all.map((each) => each.extensions)),
+    },
+    experimental: mergeSettings("experimental"),
   };
 }
 
 /** Combines the servers' instructions, each under its server's name; undefined if there are none. */
-export function joinInstructions(
-  sources: readonly { readonly server: string; readonly offer: Pick<Offer, "instructions"> }[],
+export function mergeInstructions(
+  sources: readonly {
+    readonly server: string;
+    readonly listing: Pick<ServerListing, "instructions">;
+  }[],
 ): string | undefined {
-  const texts = sources.flatMap(({ server, offer }) => {
-    const text = offer.instructions?.trim().toWellFormed();
+  const texts = sources.flatMap(({ server, listing }) => {
+    const text = listing.instructions?.trim().toWellFormed();
     return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
   });
   return texts.length === 0 ? undefined : texts.join("\n\n");

@@ -1,29 +1,29 @@
 /** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
 
 import { type Edit, type ByteRange, utf8 } from "../base/bytes.ts";
-import type { SkillPlaces } from "./skills.ts";
+import type { SkillRoots } from "./skills.ts";
 import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
-export type RenameUri = (uri: string) => string | undefined;
+export type UriRenamer = (uri: string) => string | undefined;
 
 /** The exposed URIs of all servers of one catalog. */
 export class ExposedUris {
   /** Which server owns which skill. */
-  readonly skills: SkillPlaces;
+  readonly skills: SkillRoots;
   /** Renamed single resources, by server, then by the server's own URI. */
-  readonly #exact: ReadonlyMap<string, ReadonlyMap<string, string>>;
+  readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
-  constructor(exact: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillPlaces) {
-    this.#exact = exact;
+  constructor(resources: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillRoots) {
+    this.#resources = resources;
     this.skills = skills;
   }
 
   /** The renaming function of that server; undefined if none of its URIs is renamed. */
-  of(server: string): RenameUri | undefined {
-    const exact = this.#exact.get(server);
-    if (exact === undefined && !this.skills.renames(server)) return undefined;
-    return (uri) => exact?.get(uri) ?? this.skills.rename(server, uri);
+  renamerFor(server: string): UriRenamer | undefined {
+    const resources = this.#resources.get(server);
+    if (resources === undefined && !this.skills.hasRenamed(server)) return undefined;
+    return (uri) => resources?.get(uri) ?? this.skills.exposedUriOf(server, uri);
   }
 }
 
@@ -32,7 +32,7 @@ export class ExposedUris {
  * `messages` (prompts/get), in `contents` (resources/read), in `resources` (resources/directory/read), in a `skill`
  * (skills/get), and in the user interface of `_meta` (MCP Apps).
  */
-export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: RenameUri): Edit[] {
+export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, result);
   const replace = (object: readonly JsonMember[], key: string): void => {
@@ -73,7 +73,7 @@ export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: Ren
 }
 
 /** The edits for the files of a skill entry (ext-skills, Skill Entries). */
-export function renameSkillFiles(bytes: Uint8Array, skill: ByteRange, rename: RenameUri): Edit[] {
+export function renameSkillFiles(bytes: Uint8Array, skill: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, skill);
   for (const file of itemsAt(bytes, lastMember(members, "resources"))) {
@@ -86,7 +86,7 @@ function renameMember(
   bytes: Uint8Array,
   object: readonly JsonMember[],
   key: string,
-  rename: RenameUri,
+  rename: UriRenamer,
   edits: Edit[],
 ): void {
   for (const member of object) {

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece } from "../base/bytes.ts";
-import type { Item, Kind } from "./listing.ts";
-import { type CacheHint, NO_CACHE } from "./offer.ts";
+import type { ListedItem, Kind } from "./listing.ts";
+import { type CacheHint, NO_CACHING } from "./offer.ts";
 
 /** Where a request for an item goes; computed before the request comes. */
 export interface Route {
@@ -13,18 +13,18 @@ export interface Route {
   readonly remoteName: string;
   /** The remote name as JSON, ready to be put into a request. */
   readonly remoteNameJson: Uint8Array;
-  readonly limits: Limits;
+  readonly limits: RouteLimits;
   /** The listed item; undefined for an unlisted one. */
-  readonly item: Item | undefined;
+  readonly item: ListedItem | undefined;
 }
 
 /** The route to a listed item. */
 export interface ListedRoute extends Route {
-  readonly item: Item;
+  readonly item: ListedItem;
 }
 
 /** Time limits of a request, in ms. */
-export interface Limits {
+export interface RouteLimits {
   /** From the start of the request, and again from each progress notification. */
   readonly timeout: number;
   /** From the start of the request, whatever its progress. */
@@ -32,7 +32,7 @@ export interface Limits {
 }
 
 /** One entry of a section: its route and the bytes that clients see. */
-export interface Entry {
+export interface SectionEntry {
   /** The exposed name or URI. */
   readonly name: string;
   readonly server: string;
@@ -41,40 +41,40 @@ export interface Entry {
   /** The same object each time. */
   readonly bytes: Uint8Array;
   /** Appends the entry's bytes to the pieces of a list result. */
-  addTo(pieces: Piece[]): void;
+  appendTo(pieces: Piece[]): void;
 }
 
 /** Entries per page of a list. Large, because some clients read the first page only. */
-const PAGE = 1000;
+const PAGE_SIZE = 1000;
 
 /** What a section knows beside its entries. */
-export interface Origin {
+export interface SectionInfo {
   /** How long the list may be cached. */
-  readonly hint: CacheHint;
+  readonly cacheHint: CacheHint;
   /** The modern servers that may have entries in the section. */
-  readonly modern: ReadonlySet<string>;
+  readonly modernServers: ReadonlySet<string>;
   /** The `_meta` of the list, as JSON. */
-  readonly meta?: string | undefined;
+  readonly listMeta?: string | undefined;
 }
 
-const NOWHERE: Origin = { hint: NO_CACHE, modern: new Set() };
+const NO_INFO: SectionInfo = { cacheHint: NO_CACHING, modernServers: new Set() };
 
 /** All entries of one kind that clients can see, by exposed name; immutable. */
 export class Section {
   readonly kind: Kind;
-  readonly origin: Origin;
-  readonly #entries: ReadonlyMap<string, Entry>;
+  readonly info: SectionInfo;
+  readonly #entries: ReadonlyMap<string, SectionEntry>;
   /** Sorted. */
   readonly #names: readonly string[];
   #routes: readonly ListedRoute[] | undefined;
   #byRemoteName: ReadonlyMap<string, readonly ListedRoute[]> | undefined;
   #result: Uint8Array | undefined;
-  #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
+  #lastComparison: { readonly other: Section; readonly isSame: boolean } | undefined;
 
   /** @param entries by exposed name */
-  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>, origin: Origin = NOWHERE) {
+  constructor(kind: Kind, entries: ReadonlyMap<string, SectionEntry>, info: SectionInfo = NO_INFO) {
     this.kind = kind;
-    this.origin = origin;
+    this.info = info;
     this.#entries = entries;
     this.#names = [...entries.keys()].sort();
   }
@@ -85,7 +85,7 @@ export class Section {
   }
 
   /** Sorted by exposed name. */
-  get entries(): readonly Entry[] {
+  get entries(): readonly SectionEntry[] {
     return this.#names.flatMap((name) => this.#entries.get(name) ?? []);
   }
 
@@ -96,7 +96,7 @@ export class Section {
 
   /** The result of a list request without a cursor, as JSON: `{"tools":[…]}`. */
   get result(): Uint8Array {
-    return (this.#result ??= this.#write(0));
+    return (this.#result ??= this.#formatPage(0));
   }
 
   find(name: string): ListedRoute | undefined {
@@ -110,57 +110,58 @@ export class Section {
   }
 
   /** The result of a list request that continues after this name, which need not exist any more. */
-  page(after: string): Uint8Array {
-    const next = this.#names.findIndex((name) => name > after);
-    return this.#write(next < 0 ? this.#names.length : next);
+  pageAfter(afterName: string): Uint8Array {
+    const next = this.#names.findIndex((name) => name > afterName);
+    return this.#formatPage(next < 0 ? this.#names.length : next);
   }
 
   /**
    * A section with other bytes for the entries for which the function returns some; the same section if there are none.
    */
-  dress(dress: (entry: Entry) => Uint8Array | undefined): Section {
-    let isOther = false;
-    const entries = new Map<string, Entry>();
+  withBytes(bytesFor: (entry: SectionEntry) => Uint8Array | undefined): Section {
+    let isChanged = false;
+    const entries = new Map<string, SectionEntry>();
     for (const [name, entry] of this.#entries) {
-      const bytes = dress(entry);
-      isOther ||= bytes !== undefined;
-      entries.set(name, bytes === undefined ? entry : new Dressed(entry, bytes));
+      const bytes = bytesFor(entry);
+      isChanged ||= bytes !== undefined;
+      entries.set(name, bytes === undefined ? entry : new EntryWithBytes(entry, bytes));
     }
-    return isOther ? new Section(this.kind, entries, this.origin) : this;
+    return isChanged ? new Section(this.kind, entries, this.info) : this;
   }
 
   /**
    * Whether clients see the same. The last comparison is cached, because many clients compare the same two sections.
    */
-  isSame(other: Section): boolean {
-    if (this.#compared?.other !== other) {
-      this.#compared = { other, isSame: this.#compare(other) };
+  equals(other: Section): boolean {
+    if (this.#lastComparison?.other !== other) {
+      this.#lastComparison = { other, isSame: this.#compare(other) };
     }
-    return this.#compared.isSame;
+    return this.#lastComparison.isSame;
   }
 
   #compare(other: Section): boolean {
-    if (this.size !== other.size || this.origin.meta !== other.origin.meta) return false;
+    if (this.size !== other.size || this.info.listMeta !== other.info.listMeta) return false;
     for (const [name, entry] of this.#entries) {
-      const twin = other.#entries.get(name);
+      const counterpart = other.#entries.get(name);
       // Entries of unchanged servers are the same object; skipping them avoids making their bytes.
-      if (entry === twin) continue;
-      if (twin === undefined || Buffer.compare(entry.bytes, twin.bytes) !== 0) return false;
+      if (entry === counterpart) continue;
+      if (counterpart === undefined || Buffer.compare(entry.bytes, counterpart.bytes) !== 0)
+        return false;
     }
     return true;
   }
 
-  #write(from: number): Uint8Array {
-    const shown = this.#names.slice(from, from + PAGE);
+  #formatPage(from: number): Uint8Array {
+    const shown = this.#names.slice(from, from + PAGE_SIZE);
     const last = shown.at(-1);
-    const hasMore = last !== undefined && from + PAGE < this.size;
-    const { meta } = this.origin;
-    const cursor = hasMore ? `,"nextCursor":"${writeCursor(this.kind, last)}"` : "";
-    const end = `]${cursor}${meta === undefined ? "" : `,"_meta":${meta}`}}`;
+    const hasMore = last !== undefined && from + PAGE_SIZE < this.size;
+    const { listMeta } = this.info;
+    const cursor = hasMore ? `,"nextCursor":"${encodeCursor(this.kind, last)}"` : "";
+    const end = `]${cursor}${listMeta === undefined ? "" : `,"_meta":${listMeta}`}}`;
     const pieces: Piece[] = [`{"${this.kind}":[`];
     for (const name of shown) {
       if (pieces.length > 1) pieces.push(",");
-      this.#entries.get(name)?.addTo(pieces);
+      this.#entries.get(name)?.appendTo(pieces);
     }
     pieces.push(end);
     return joinPieces(pieces);
@@ -168,13 +169,13 @@ export class Section {
 }
 
 /** An entry with other bytes. */
-class Dressed implements Entry {
+class EntryWithBytes implements SectionEntry {
   readonly name: string;
   readonly server: string;
   readonly bytes: Uint8Array;
-  readonly #entry: Entry;
+  readonly #entry: SectionEntry;
 
-  constructor(entry: Entry, bytes: Uint8Array) {
+  constructor(entry: SectionEntry, bytes: Uint8Array) {
     this.name = entry.name;
     this.server = entry.server;
     this.bytes = bytes;
@@ -185,13 +186,13 @@ class Dressed implements Entry {
     return this.#entry.route;
   }
 
-  addTo(pieces: Piece[]): void {
+  appendTo(pieces: Piece[]): void {
     pieces.push(this.bytes);
   }
 }
 
 /** Encodes the cursor that continues a list after a name. */
-export function writeCursor(list: string, after: string): string {
+export function encodeCursor(list: string, after: string): string {
   return Buffer.from(JSON.stringify([list, after])).toString("base64url");
 }
 
@@ -199,7 +200,7 @@ export function writeCursor(list: string, after: string): string {
  * Decodes a cursor to the name to continue after; undefined if it is not a cursor of that list. Cursors of older
  * catalogs stay valid.
  */
-export function readCursor(list: string, cursor: string): string | undefined {
+export function decodeCursor(list: string, cursor: string): string | undefined {
   try {
     const [own, after] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as unknown[];
     return own === list && typeof after === "string" ? after : undefined;

@@ -1,7 +1,7 @@
 import { conform, type SchemaRules } from "./conformance.ts";
-import { isShowable, type Item, type Kind } from "./listing.ts";
+import { isShowable, type ListedItem, type Kind } from "./listing.ts";
 import {
-  type Digest,
+  type Sha256,
   isExposable,
   matchesGlob,
   type NameRules,
@@ -9,7 +9,7 @@ import {
   shortenName,
 } from "./names.ts";
 import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
-import type { Entry } from "./section.ts";
+import type { SectionEntry } from "./section.ts";
 
 /** The kinds with names, which clients see with a prefix; the other kinds have URIs. */
 export type NamedKind = "tools" | "prompts";
@@ -19,7 +19,7 @@ export function isNamed(kind: Kind): kind is NamedKind {
 }
 
 /** The manifest's settings for a server's tools or prompts; all keys are remote names. */
-export interface ShapeRules extends ToolOverrides {
+export interface ExposureRules extends ToolOverrides {
   /** Empty: no prefix. */
   readonly prefix: string;
   /** Globs; undefined allows everything. */
@@ -29,7 +29,7 @@ export interface ShapeRules extends ToolOverrides {
 }
 
 /** A note on an entry that clients do not see, or see changed or renamed, and why. */
-export interface Remark {
+export interface ExposureNote {
   readonly server: string;
   /** The server's list that contains the entry. */
   readonly list: Kind;
@@ -52,119 +52,124 @@ export interface Remark {
   readonly text: string;
 }
 
-export interface ShapedList {
+export interface ExposedList {
   /** In the order in which they claim their names: entries renamed by the manifest come first. */
-  readonly entries: readonly Entry[];
-  readonly remarks: readonly Remark[];
+  readonly entries: readonly SectionEntry[];
+  readonly notes: readonly ExposureNote[];
 }
 
 /** The input of `exposeList`. */
-export interface Raw {
+export interface RawList {
   readonly server: string;
   readonly list: NamedKind;
-  readonly items: readonly Item[];
-  readonly rules: ShapeRules;
+  readonly items: readonly ListedItem[];
+  readonly rules: ExposureRules;
   /** The schema that entries are checked against. */
-  readonly schema: SchemaRules;
+  readonly schemaRules: SchemaRules;
   /**
    * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
    */
-  enlist(item: Item, name: string, full: string): Entry;
+  makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry;
   /** Lets plugins change the items that the filter allows. */
-  revise?(items: readonly Item[]): readonly Item[];
+  transform?(items: readonly ListedItem[]): readonly ListedItem[];
 }
 
 /** Records a note on one entry. */
-export type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
+export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: string) => void;
 
 /**
  * Computes one server's list as clients may see it: filter, plugins, schema conformance, overrides, renames, prefix.
  */
-export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
-  const { server, list, items, rules } = raw;
-  const remarks: Remark[] = [];
-  const remark: Remarker = (item, kind, text) =>
-    void remarks.push({ server, list, remoteName: item.key, kind, text });
+export function exposeList(input: RawList, names: NameRules, sha256: Sha256): ExposedList {
+  const { server, list, items, rules } = input;
+  const notes: ExposureNote[] = [];
+  const addNote: AddNote = (item, kind, text) =>
+    void notes.push({ server, list, remoteName: item.key, kind, text });
 
   const isOpen = rules.allow === undefined && rules.deny.length === 0;
-  const single = firstOfEach(dropHidden(items, list, remark), remark);
-  const kept = isOpen ? single : single.filter((item) => isLetThrough(item, raw, remark));
-  const revised = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
-  if (revised !== kept) {
-    const visible = new Set(revised.map(({ key }) => key));
-    for (const item of kept) {
-      if (!visible.has(item.key)) remark(item, "hidden", "A plugin hides it.");
+  const unique = withoutDuplicates(dropUnshowable(items, list, addNote), addNote);
+  const allowed = isOpen ? unique : unique.filter((item) => isAllowed(item, input, addNote));
+  const transformed =
+    input.transform === undefined ? allowed : withoutDuplicates(input.transform(allowed));
+  if (transformed !== allowed) {
+    const visible = new Set(transformed.map(({ key }) => key));
+    for (const item of allowed) {
+      if (!visible.has(item.key)) addNote(item, "hidden", "A plugin hides it.");
     }
   }
 
-  const overridden = overriddenNames(rules);
-  for (const [remoteName, key] of overridden) {
-    const isTool = (item: Item): boolean => item.key === remoteName;
-    if (revised.some(isTool)) continue;
-    const why = items.some(isTool) ? "which is not shown" : "which the server does not list";
-    const text = `${key} names "${remoteName}", ${why}.`;
-    remarks.push({ server, list, remoteName, kind: "idleOverride", text });
+  const overrideKeys = overriddenNames(rules);
+  for (const [remoteName, key] of overrideKeys) {
+    const hasName = (item: ListedItem): boolean => item.key === remoteName;
+    if (transformed.some(hasName)) continue;
+    const reason = items.some(hasName) ? "which is not shown" : "which the server does not list";
+    const text = `${key} names "${remoteName}", ${reason}.`;
+    notes.push({ server, list, remoteName, kind: "idleOverride", text });
   }
 
-  const renamed: Entry[] = [];
-  const entries: Entry[] = [];
-  for (const listed of revised) {
-    const readable = makeReadable(listed, list, raw.schema, remark);
-    if (readable === undefined) continue;
-    const { key } = readable;
-    const { item, conflicts } = overridden.has(key)
-      ? overrideTool(readable, rules)
-      : { item: readable, conflicts: [] };
+  const renamed: SectionEntry[] = [];
+  const entries: SectionEntry[] = [];
+  for (const listed of transformed) {
+    const conforming = makeExposable(listed, list, input.schemaRules, addNote);
+    if (conforming === undefined) continue;
+    const { key } = conforming;
+    const { item, conflicts } = overrideKeys.has(key)
+      ? overrideTool(conforming, rules)
+      : { item: conforming, conflicts: [] };
     if (conflicts.length > 0) {
-      remark(item, "conflict", `The manifest and the server differ on ${conflicts.join(", ")}.`);
+      addNote(item, "conflict", `The manifest and the server differ on ${conflicts.join(", ")}.`);
     }
-    const other = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
-    const full = prefixName(names, rules.prefix, other ?? key);
-    let name = full;
-    if (!isExposable(names, full)) {
-      name = shortenName(names, full, { server, remoteName: key }, digest);
-      remark(item, "shortened", `"${full}" is exposed as "${name}".`);
+    const newName = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
+    const fullName = prefixName(names, rules.prefix, newName ?? key);
+    let name = fullName;
+    if (!isExposable(names, fullName)) {
+      name = shortenName(names, fullName, { server, remoteName: key }, sha256);
+      addNote(item, "shortened", `"${fullName}" is exposed as "${name}".`);
     }
-    (other === undefined ? entries : renamed).push(raw.enlist(item, name, full));
+    (newName === undefined ? entries : renamed).push(input.makeEntry(item, name, fullName));
   }
-  return { entries: renamed.length === 0 ? entries : renamed.concat(entries), remarks };
+  return { entries: renamed.length === 0 ? entries : renamed.concat(entries), notes };
 }
 
 /** Removes items that no client can be shown, with a note for each, so that neither filters nor plugins see them. */
-export function dropHidden(items: readonly Item[], list: Kind, remark: Remarker): readonly Item[] {
+export function dropUnshowable(
+  items: readonly ListedItem[],
+  list: Kind,
+  addNote: AddNote,
+): readonly ListedItem[] {
   if (items.every(isShowable)) return items;
   return items.filter(
-    (item) => isShowable(item) || makeReadable(item, list, "legacy", remark) !== undefined,
+    (item) => isShowable(item) || makeExposable(item, list, "legacy", addNote) !== undefined,
   );
 }
 
 /**
  * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
  */
-export function makeReadable(
-  item: Item,
+export function makeExposable(
+  item: ListedItem,
   list: Kind,
   schema: SchemaRules,
-  remark: Remarker,
-): Item | undefined {
+  addNote: AddNote,
+): ListedItem | undefined {
   if (item.state === "sound") return item;
-  const { item: made, text } = conform(item, list, schema);
-  if (text !== "") remark(item, made === undefined ? "unreadable" : "conformed", text);
-  return made;
+  const { item: result, text } = conform(item, list, schema);
+  if (text !== "") addNote(item, result === undefined ? "unreadable" : "conformed", text);
+  return result;
 }
 
 /** Whether the filter allows the item; adds a note if not. */
-function isLetThrough(item: Item, { list, rules }: Raw, remark: Remarker): boolean {
+function isAllowed(item: ListedItem, { list, rules }: RawList, addNote: AddNote): boolean {
   const { key } = item;
   const allowed = rules.allow?.some((glob) => matchesGlob(glob, key)) ?? true;
   const denied = rules.deny.some((glob) => matchesGlob(glob, key));
   if (allowed && !denied) return true;
-  remark(item, "filtered", denied ? `${list}.deny names it.` : `${list}.allow does not name it.`);
+  addNote(item, "filtered", denied ? `${list}.deny names it.` : `${list}.allow does not name it.`);
   return false;
 }
 
 /** Keeps the first item of each key. */
-function firstOfEach(items: readonly Item[], remark?: Remarker): readonly Item[] {
+function withoutDuplicates(items: readonly ListedItem[], addNote?: AddNote): readonly ListedItem[] {
   const seen = new Set<string>();
   for (const { key } of items) seen.add(key);
   if (seen.size === items.length) return items;
@@ -172,7 +177,8 @@ function firstOfEach(items: readonly Item[], remark?: Remarker): readonly Item[]
   return items.filter((item) => {
     const isNew = !seen.has(item.key);
     seen.add(item.key);
-    if (!isNew) remark?.(item, "duplicate", "The server lists this name twice; the first is kept.");
+    if (!isNew)
+      addNote?.(item, "duplicate", "The server lists this name twice; the first is kept.");
     return isNew;
   });
 }

@@ -3,12 +3,12 @@
  * skills of several servers are kept apart. A skill is identified by its server and its URI (Skill URIs). Pure.
  */
 
-import type { Item } from "./listing.ts";
-import { readLocator, writeTemplate } from "./uris.ts";
+import type { ListedItem } from "./listing.ts";
+import { decodeUri, encodeUriTemplate } from "./uris.ts";
 import { matchesGlob } from "./names.ts";
 
 /** The name of the extension in `capabilities.extensions`. */
-export const SKILLS = "io.modelcontextprotocol/skills";
+export const SKILLS_EXTENSION = "io.modelcontextprotocol/skills";
 
 /** The methods of the extension beside `resources/read`. */
 export const SkillMethod = {
@@ -21,24 +21,28 @@ export const SkillMethod = {
 type Extensions = Readonly<Record<string, object>>;
 
 export function declaresSkills(extensions: Extensions): boolean {
-  return Object.hasOwn(extensions, SKILLS);
+  return Object.hasOwn(extensions, SKILLS_EXTENSION);
 }
 
 /** Whether the peer supports `resources/directory/read`. */
-export function readsDirectories(extensions: Extensions): boolean {
-  const settings = Object.hasOwn(extensions, SKILLS) ? extensions[SKILLS] : undefined;
+export function supportsDirectoryRead(extensions: Extensions): boolean {
+  const settings = Object.hasOwn(extensions, SKILLS_EXTENSION)
+    ? extensions[SKILLS_EXTENSION]
+    : undefined;
   return settings !== undefined && "directoryRead" in settings && settings.directoryRead === true;
 }
 
 /** The combined capability of several servers: `directoryRead` if one of them has it. */
-export function joinSkills(servers: readonly Extensions[]): Extensions {
+export function mergeSkillsCapability(servers: readonly Extensions[]): Extensions {
   if (!servers.some(declaresSkills)) return {};
-  return { [SKILLS]: servers.some(readsDirectories) ? { directoryRead: true } : {} };
+  return { [SKILLS_EXTENSION]: servers.some(supportsDirectoryRead) ? { directoryRead: true } : {} };
 }
 
 /** All extensions but skills, for legacy clients, which read the files of skills as resources. */
 export function withoutSkills(extensions: Extensions): Extensions {
-  return Object.fromEntries(Object.entries(extensions).filter(([name]) => name !== SKILLS));
+  return Object.fromEntries(
+    Object.entries(extensions).filter(([name]) => name !== SKILLS_EXTENSION),
+  );
 }
 
 /** Which skills of a server are shown, by globs of their names or URIs; undefined allows all. */
@@ -50,20 +54,22 @@ export interface SkillRules {
 /** The skills and resources of one server. */
 export interface SkillSource {
   readonly server: string;
-  readonly skills: readonly Item[];
-  readonly resources: readonly Item[];
+  readonly skills: readonly ListedItem[];
+  readonly resources: readonly ListedItem[];
   readonly rules: SkillRules | undefined;
 }
 
-const FILE = "/SKILL.md";
+const SKILL_FILE_SUFFIX = "/SKILL.md";
 
 /** The directory of a skill: its URI without `/SKILL.md`; undefined if the URI is not that of a skill. */
-export function rootOf(uri: string): string | undefined {
-  return uri.endsWith(FILE) && uri.length > FILE.length ? uri.slice(0, -FILE.length) : undefined;
+export function skillRootOf(uri: string): string | undefined {
+  return uri.endsWith(SKILL_FILE_SUFFIX) && uri.length > SKILL_FILE_SUFFIX.length
+    ? uri.slice(0, -SKILL_FILE_SUFFIX.length)
+    : undefined;
 }
 
 /** The URI itself and all its ancestor directories, nearest first. */
-function* pathsOf(uri: string): Generator<string> {
+function* ancestorPathsOf(uri: string): Generator<string> {
   const first = uri.indexOf("://") + 3;
   for (let end = uri.length; end > first; end = uri.lastIndexOf("/", end - 1)) {
     yield uri.slice(0, end);
@@ -75,7 +81,7 @@ function* pathsOf(uri: string): Generator<string> {
  * server has a skill with the same root, nested ones included, its whole outermost root is exposed under URIs that name
  * the server.
  */
-export class SkillPlaces {
+export class SkillRoots {
   /** The owner of each root that is exposed unchanged. */
   readonly #owners = new Map<string, string>();
   /** By server: the outermost roots that are exposed under another URI, and the roots that are hidden. */
@@ -98,17 +104,17 @@ export class SkillPlaces {
       const shown = new Set<string>();
       const hidden = new Set<string>();
       for (const { key } of skills) {
-        const root = rootOf(key);
+        const root = skillRootOf(key);
         if (root !== undefined) (isShown(key, root, rules) ? shown : hidden).add(root);
       }
       if (rules !== undefined) {
         this.#hidden.set(server, hidden);
         this.#shown.set(server, shown);
       }
-      const groups = Map.groupBy(shown, (root) => outermost(root, shown));
+      const groups = Map.groupBy(shown, (root) => outermostRootOf(root, shown));
       for (const [top, roots] of groups) {
         const isTaken = roots.some((root) => this.#owners.has(root)) || claimed.has(top);
-        const named = readLocator(top)?.server;
+        const named = decodeUri(top)?.server;
         if (isTaken || (named !== undefined && servers.has(named))) {
           const own = this.#renamed.get(server) ?? new Set();
           this.#renamed.set(server, own.add(top));
@@ -116,27 +122,27 @@ export class SkillPlaces {
       }
       // A URI that this server lists as a resource is read from it, so no skill of a later server can own it.
       for (const { key } of resources) {
-        for (const path of pathsOf(key)) claimed.add(path);
+        for (const path of ancestorPathsOf(key)) claimed.add(path);
       }
     }
   }
 
   /** Whether skills of the server are exposed under other URIs. */
-  renames(server: string): boolean {
+  hasRenamed(server: string): boolean {
     return this.#renamed.has(server);
   }
 
   /** The exposed URI of a file of a renamed skill; undefined if no renamed skill contains it. */
-  rename(server: string, uri: string): string | undefined {
+  exposedUriOf(server: string, uri: string): string | undefined {
     const roots = this.#renamed.get(server);
-    if (roots === undefined || !isIn(uri, roots)) return undefined;
-    return writeTemplate(server, uri);
+    if (roots === undefined || !isWithinAny(uri, roots)) return undefined;
+    return encodeUriTemplate(server, uri);
   }
 
   /** The server of the nearest skill that contains this exposed URI. */
   ownerOf(uri: string): string | undefined {
     if (this.#owners.size === 0) return undefined;
-    for (const path of pathsOf(uri)) {
+    for (const path of ancestorPathsOf(uri)) {
       const owner = this.#owners.get(path);
       if (owner !== undefined) return owner;
     }
@@ -145,7 +151,7 @@ export class SkillPlaces {
 
   /** Whether the manifest hides the skill with this URI of the server's own, listed or not. */
   hidesSkill(server: string, uri: string): boolean {
-    const root = rootOf(uri);
+    const root = skillRootOf(uri);
     return root !== undefined && !isShown(uri, root, this.#rules.get(server));
   }
 
@@ -154,26 +160,27 @@ export class SkillPlaces {
    * nested skill belongs to the enclosing skill, too, so it is shown while one of the two is.
    */
   hidesFile(server: string, uri: string): boolean {
-    if (!this.#rules.has(server) || isIn(uri, this.#shown.get(server) ?? NONE)) return false;
-    return isIn(uri, this.#hidden.get(server) ?? NONE);
+    if (!this.#rules.has(server) || isWithinAny(uri, this.#shown.get(server) ?? NO_ROOTS))
+      return false;
+    return isWithinAny(uri, this.#hidden.get(server) ?? NO_ROOTS);
   }
 }
 
-const NONE: ReadonlySet<string> = new Set();
+const NO_ROOTS: ReadonlySet<string> = new Set();
 
 /** Whether a URI is that of the directory, or of a file in it. */
 export function isWithin(uri: string, root: string): boolean {
   return uri.startsWith(root) && (uri.length === root.length || uri[root.length] === "/");
 }
 
-function isIn(uri: string, roots: ReadonlySet<string>): boolean {
-  for (const path of pathsOf(uri)) if (roots.has(path)) return true;
+function isWithinAny(uri: string, roots: ReadonlySet<string>): boolean {
+  for (const path of ancestorPathsOf(uri)) if (roots.has(path)) return true;
   return false;
 }
 
-function outermost(root: string, roots: ReadonlySet<string>): string {
+function outermostRootOf(root: string, roots: ReadonlySet<string>): string {
   let found = root;
-  for (const path of pathsOf(root)) if (roots.has(path)) found = path;
+  for (const path of ancestorPathsOf(root)) if (roots.has(path)) found = path;
   return found;
 }
 

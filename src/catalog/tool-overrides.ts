@@ -2,20 +2,20 @@
 
 import { applyEdits, type Edit, joinPieces, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
 import { lastMember, type JsonMember, scanObject, parseRange } from "../base/json.ts";
-import { isEqual, isTable } from "../manifest/table.ts";
+import { isDeepEqual, isTable } from "../manifest/table.ts";
 import { appendMembers } from "../base/object.ts";
-import { type Item, readItem } from "./listing.ts";
+import { type ListedItem, readItem } from "./listing.ts";
 
 /** A JSON object from the manifest. */
-type JsonTable = Readonly<Record<string, unknown>>;
+type JsonObject = Readonly<Record<string, unknown>>;
 
 /** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
   /** Members of `_meta`, set one by one. */
-  readonly meta?: Readonly<Record<string, JsonTable>> | undefined;
+  readonly meta?: Readonly<Record<string, JsonObject>> | undefined;
   /** Members of `annotations` (schema, ToolAnnotations), set one by one. */
-  readonly annotations?: Readonly<Record<string, JsonTable>> | undefined;
+  readonly annotations?: Readonly<Record<string, JsonObject>> | undefined;
 }
 
 /** Every remote name that has an override, with the first manifest key that sets one. */
@@ -29,8 +29,8 @@ export function overriddenNames(overrides: ToolOverrides): ReadonlyMap<string, s
   return names;
 }
 
-export interface Overridden {
-  readonly item: Item;
+export interface OverrideResult {
+  readonly item: ListedItem;
   /** Paths such as `annotations.readOnlyHint` for which the server has another value. */
   readonly conflicts: readonly string[];
 }
@@ -39,11 +39,14 @@ export interface Overridden {
  * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if there are
  * none.
  */
-export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
-  const own = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>
+export function overrideTool(item: ListedItem, overrides: ToolOverrides): OverrideResult {
+  const overrideOf = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>
     tables !== undefined && Object.hasOwn(tables, item.key) ? tables[item.key] : undefined;
-  const description = own(overrides.describe);
-  const tables = { annotations: own(overrides.annotations), _meta: own(overrides.meta) };
+  const description = overrideOf(overrides.describe);
+  const tables = {
+    annotations: overrideOf(overrides.annotations),
+    _meta: overrideOf(overrides.meta),
+  };
   const { bytes } = item;
   const members = scanObject(bytes, 0)?.items;
   if (members === undefined) return { item, conflicts: [] };
@@ -65,7 +68,7 @@ export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
       continue;
     }
     for (const [name, value] of Object.entries(table)) {
-      if (Object.hasOwn(current, name) && !isEqual(current[name], value))
+      if (Object.hasOwn(current, name) && !isDeepEqual(current[name], value))
         conflicts.push(`${key}.${name}`);
     }
     setMembers(bytes, member, table, edits);
@@ -96,7 +99,7 @@ function replaceMember(
   return found.length > 0;
 }
 
-function setMembers(bytes: Uint8Array, object: ByteRange, table: JsonTable, edits: Edit[]): void {
+function setMembers(bytes: Uint8Array, object: ByteRange, table: JsonObject, edits: Edit[]): void {
   const members = scanObject(bytes, object.start)?.items ?? [];
   const appended: string[] = [];
   for (const [key, value] of Object.entries(table)) {

@@ -5,22 +5,22 @@ import { skipWhitespace, skipValue, readString } from "../base/json.ts";
  * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,
  * and duplicate keys keep all their values, because parsers differ on which one counts.
  */
-export type Tree = Scalar | List | Table;
+export type JsonTree = JsonScalar | JsonList | JsonTable;
 
 /** JSON text of a value that is no array or object, or that is nested too deep. */
-export type Scalar = string;
+export type JsonScalar = string;
 
-export interface List {
+export interface JsonList {
   readonly kind: "list";
-  readonly items: readonly Tree[];
+  readonly items: readonly JsonTree[];
 }
 
-export type Member = readonly [key: string, value: Tree];
+export type JsonTreeMember = readonly [key: string, value: JsonTree];
 
 /** Sorted by key; members with equal keys keep their order. */
-export interface Table {
+export interface JsonTable {
   readonly kind: "table";
-  readonly members: readonly Member[];
+  readonly members: readonly JsonTreeMember[];
 }
 
 /** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion needs a bound. */
@@ -34,30 +34,30 @@ const OPEN_BRACKET = 0x5b;
  * Reads the value at the start of the range, in text that was scanned before. Takes time linear in the length, at any
  * depth.
  */
-export function readTree(bytes: Uint8Array, range: ByteRange): Tree {
+export function parseTree(bytes: Uint8Array, range: ByteRange): JsonTree {
   let at = range.start;
   let depth = 0;
 
-  const readValue = (): Tree => {
+  const readValue = (): JsonTree => {
     const open = bytes[at];
     if (depth === MAX_DEPTH || (open !== OPEN_BRACE && open !== OPEN_BRACKET)) return readScalar();
     depth++;
-    const value: Tree =
+    const value: JsonTree =
       open === OPEN_BRACE
-        ? { kind: "table", members: readEach(readMember).sort(byKey) }
-        : { kind: "list", items: readEach(readValue) };
+        ? { kind: "table", members: readAll(readMember).sort(compareKeys) }
+        : { kind: "list", items: readAll(readValue) };
     depth--;
     return value;
   };
 
-  const readScalar = (): Scalar => {
+  const readScalar = (): JsonScalar => {
     const start = at;
     at = skipValue(bytes, start);
     const text = readString(bytes, { start, end: at });
     return text === undefined ? textOf(bytes, start, at) : JSON.stringify(text);
   };
 
-  const readMember = (): Member => {
+  const readMember = (): JsonTreeMember => {
     const start = at;
     at = skipValue(bytes, start);
     const key = readString(bytes, { start, end: at }) ?? "";
@@ -66,7 +66,7 @@ export function readTree(bytes: Uint8Array, range: ByteRange): Tree {
   };
 
   /** Reads from an opening bracket or brace to the byte after the closing one. */
-  const readEach = <T>(read: () => T): T[] => {
+  const readAll = <T>(read: () => T): T[] => {
     const open = bytes[at] ?? 0;
     const all: T[] = [];
     at = skipWhitespace(bytes, at + 1);
@@ -87,9 +87,9 @@ export function readTree(bytes: Uint8Array, range: ByteRange): Tree {
 }
 
 /** Formats the tree as compact JSON: two trees have equal texts exactly if they are equal. */
-export function writeTree(tree: Tree): string {
+export function formatTree(tree: JsonTree): string {
   const pieces: string[] = [];
-  const write = (value: Tree): void => {
+  const write = (value: JsonTree): void => {
     if (typeof value === "string") {
       pieces.push(value);
     } else if (value.kind === "list") {
@@ -112,6 +112,6 @@ export function writeTree(tree: Tree): string {
   return pieces.join("");
 }
 
-function byKey([a]: Member, [b]: Member): number {
+function compareKeys([a]: JsonTreeMember, [b]: JsonTreeMember): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

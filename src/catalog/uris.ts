@@ -1,140 +1,149 @@
-import type { Item } from "./listing.ts";
+import type { ListedItem } from "./listing.ts";
 
 /** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
-const SCHEME = "toolmux://";
+const URI_PREFIX = "toolmux://";
 
 /** The scheme of user interfaces. Hosts recognize them by it (MCP Apps), so encoded URIs keep it. */
-const UI = "ui://";
-const UI_LOCATOR = "ui://toolmux/";
+const UI_SCHEME = "ui://";
+const UI_URI_PREFIX = "ui://toolmux/";
 
 /** Encodes a URI together with its server's name, for a URI that several servers have. */
-export function writeLocator(server: string, uri: string): string {
-  return isUi(uri) ? writeUi(server, uri) : `${SCHEME}${encode(server)}/${encode(uri)}`;
+export function encodeUri(server: string, uri: string): string {
+  return isUiUri(uri)
+    ? encodeUiUri(server, uri)
+    : `${URI_PREFIX}${encodeComponent(server)}/${encodeComponent(uri)}`;
 }
 
 /** Whether this is the URI of a user interface (MCP Apps). */
-export function isUi(uri: string): boolean {
-  return uri.startsWith(UI);
+export function isUiUri(uri: string): boolean {
+  return uri.startsWith(UI_SCHEME);
 }
 
-function writeUi(server: string, uri: string): string {
-  return `${UI_LOCATOR}${encode(server)}/${uri.slice(UI.length)}`;
+function encodeUiUri(server: string, uri: string): string {
+  return `${UI_URI_PREFIX}${encodeComponent(server)}/${uri.slice(UI_SCHEME.length)}`;
 }
 
 /**
  * The same for a template. The template stays readable, so that client-supplied values can be told from its literals.
  */
-export function writeTemplate(server: string, template: string): string {
-  return isUi(template) ? writeUi(server, template) : `${SCHEME}${encode(server)}/${template}`;
+export function encodeUriTemplate(server: string, template: string): string {
+  return isUiUri(template)
+    ? encodeUiUri(server, template)
+    : `${URI_PREFIX}${encodeComponent(server)}/${template}`;
 }
 
 /** Lone surrogates, which JSON can express, cannot be percent-encoded; they become U+FFFD and lead to nothing. */
-function encode(text: string): string {
+function encodeComponent(text: string): string {
   return encodeURIComponent(text.toWellFormed());
 }
 
 /** Decodes a result of `encodeUri`, or an expanded template of `encodeUriTemplate`; undefined for any other URI. */
-export function readLocator(text: string): { server: string; uri: string } | undefined {
-  const match = LOCATOR.exec(text);
+export function decodeUri(text: string): { server: string; uri: string } | undefined {
+  const match = ENCODED_URI.exec(text);
   const [scheme, server, rest] = [match?.[1], match?.[2], match?.[3]];
   if (server === undefined || rest === undefined) return undefined;
   try {
-    if (scheme === UI_LOCATOR) return { server: decodeURIComponent(server), uri: `${UI}${rest}` };
-    const uri = WHOLE.test(rest) ? rest : decodeURIComponent(rest);
+    if (scheme === UI_URI_PREFIX)
+      return { server: decodeURIComponent(server), uri: `${UI_SCHEME}${rest}` };
+    const uri = SCHEME_PREFIX.test(rest) ? rest : decodeURIComponent(rest);
     return { server: decodeURIComponent(server), uri };
   } catch {
     return undefined;
   }
 }
-const LOCATOR = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
+const ENCODED_URI = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
 /** The rest starts with a scheme, so it is not percent-encoded. */
-const WHOLE = /^[a-z][a-z0-9+.-]*:/i;
+const SCHEME_PREFIX = /^[a-z][a-z0-9+.-]*:/i;
 
 /** The scheme of a URI or template with its colon, in lower case; undefined if it has none or a variable one. */
 export function schemeOf(uri: string): string | undefined {
-  return WHOLE.exec(uri)?.[0].toLowerCase();
+  return SCHEME_PREFIX.exec(uri)?.[0].toLowerCase();
 }
 
 /** A matcher for the expansions of a URI template (RFC 6570). */
-export interface Pattern {
+export interface UriPattern {
   matches(uri: string): boolean;
 }
 
-type Part =
-  | { readonly is: "text"; readonly text: string }
-  | { readonly is: "value"; readonly least: 0 | 1; readonly stops: string };
+type PatternPart =
+  | { readonly kind: "text"; readonly text: string }
+  | { readonly kind: "value"; readonly minLength: 0 | 1; readonly terminators: string };
 
 /** The pattern for an expression's value, by operator; other operators match anything. */
-const VALUES: Readonly<Record<string, Part>> = {
-  "": { is: "value", least: 1, stops: "/?#" },
-  ".": { is: "value", least: 0, stops: "/?#" },
-  "/": { is: "value", least: 0, stops: "?#" },
-  ";": { is: "value", least: 0, stops: "/?#" },
-  "?": { is: "value", least: 0, stops: "#" },
-  "&": { is: "value", least: 0, stops: "#" },
+const EXPRESSION_PARTS: Readonly<Record<string, PatternPart>> = {
+  "": { kind: "value", minLength: 1, terminators: "/?#" },
+  ".": { kind: "value", minLength: 0, terminators: "/?#" },
+  "/": { kind: "value", minLength: 0, terminators: "?#" },
+  ";": { kind: "value", minLength: 0, terminators: "/?#" },
+  "?": { kind: "value", minLength: 0, terminators: "#" },
+  "&": { kind: "value", minLength: 0, terminators: "#" },
 };
-const ANYTHING: Part = { is: "value", least: 0, stops: "" };
+const ANY_VALUE: PatternPart = { kind: "value", minLength: 0, terminators: "" };
 
-const patterns = new WeakMap<Item, Pattern>();
+const patterns = new WeakMap<ListedItem, UriPattern>();
 
 /** The pattern of a listed template, cached by item. */
-export function patternOf(item: Item): Pattern {
-  const known = patterns.get(item);
-  if (known !== undefined) return known;
-  const pattern = readPattern(item.key);
+export function uriPatternOf(item: ListedItem): UriPattern {
+  const cached = patterns.get(item);
+  if (cached !== undefined) return cached;
+  const pattern = parseUriTemplate(item.key);
   patterns.set(item, pattern);
   return pattern;
 }
 
 /** Limits for a URI, in UTF-16 units, and for a template, in parts. Anything longer matches nothing. */
-const LONGEST_URI = 8192;
-const MOST_PARTS = 512;
-const NOTHING: Pattern = { matches: () => false };
+const MAX_URI_LENGTH = 8192;
+const MAX_TEMPLATE_PARTS = 512;
+const MATCHES_NOTHING: UriPattern = { matches: () => false };
 
 /**
  * Parses a URI template (RFC 6570) into a pattern. Matching takes at most the product of both lengths, because servers
  * choose the template.
  */
-export function readPattern(template: string): Pattern {
+export function parseUriTemplate(template: string): UriPattern {
   const parts = template
     .split(/(\{[^{}]*\})/)
     .filter(Boolean)
-    .map(readPart);
-  if (parts.length > MOST_PARTS) return NOTHING;
+    .map(parseTemplatePart);
+  if (parts.length > MAX_TEMPLATE_PARTS) return MATCHES_NOTHING;
   return {
     matches(uri) {
-      if (uri.length > LONGEST_URI) return false;
+      if (uri.length > MAX_URI_LENGTH) return false;
       // The positions in the URI that the parts so far can reach.
-      let reached: ReadonlySet<number> = new Set([0]);
+      let positions: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {
-        reached = advance(uri, part, reached);
-        if (reached.size === 0) return false;
+        positions = advancePositions(uri, part, positions);
+        if (positions.size === 0) return false;
       }
-      return reached.has(uri.length);
+      return positions.has(uri.length);
     },
   };
 }
 
-function readPart(text: string): Part {
-  if (!text.startsWith("{")) return { is: "text", text };
+function parseTemplatePart(text: string): PatternPart {
+  if (!text.startsWith("{")) return { kind: "text", text };
   const operator = /^[A-Za-z0-9_%]/.test(text.slice(1)) ? "" : text.slice(1, 2);
-  return VALUES[operator] ?? ANYTHING;
+  return EXPRESSION_PARTS[operator] ?? ANY_VALUE;
 }
 
-function advance(uri: string, part: Part, from: ReadonlySet<number>): ReadonlySet<number> {
-  const reached = new Set<number>();
-  if (part.is === "text") {
+function advancePositions(
+  uri: string,
+  part: PatternPart,
+  from: ReadonlySet<number>,
+): ReadonlySet<number> {
+  const positions = new Set<number>();
+  if (part.kind === "text") {
     const { text } = part;
-    for (const at of from) if (uri.startsWith(text, at)) reached.add(at + text.length);
-    return reached;
+    for (const at of from) if (uri.startsWith(text, at)) positions.add(at + text.length);
+    return positions;
   }
   // Extends each start as far as the value may go, and stops at positions another start has reached.
   for (const start of from) {
-    if (part.least === 0) reached.add(start);
-    for (let at = start; at < uri.length && !part.stops.includes(uri.charAt(at)); at++) {
-      if (reached.has(at + 1)) break;
-      reached.add(at + 1);
+    if (part.minLength === 0) positions.add(start);
+    for (let at = start; at < uri.length && !part.terminators.includes(uri.charAt(at)); at++) {
+      if (positions.has(at + 1)) break;
+      positions.add(at + 1);
     }
   }
-  return reached;
+  return positions;
 }

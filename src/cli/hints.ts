@@ -1,10 +1,10 @@
 import { basename, resolve } from "node:path";
 import type { HubError } from "../base/errors.ts";
 import { expandHome, type Env } from "../base/paths.ts";
-import { secretsOf } from "../manifest/fill.ts";
-import type { Packaged } from "../manifest/package.ts";
-import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
-import { listSchemes, partsOf } from "../manifest/interpolate.ts";
+import { missingSecretsOf } from "../manifest/fill.ts";
+import type { PackageLaunch } from "../manifest/package.ts";
+import type { ExternalServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
+import { listSchemes, templatePartsOf } from "../manifest/interpolate.ts";
 import { adviseOnRemote, raiseLimit } from "./advice.ts";
 import { describeCommand } from "./server-description.ts";
 import { formatSize } from "../terminal/terminal.ts";
@@ -88,8 +88,8 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   }
 }
 
-function provideValues(error: HubError, spec: OuterServer, env: Env): string[] {
-  const parts = partsOf(spec);
+function provideValues(error: HubError, spec: ExternalServer, env: Env): string[] {
+  const parts = templatePartsOf(spec);
   const names = new Set(
     parts.flatMap((part) =>
       part.kind === "env" && part.fallback === undefined && env[part.name] === undefined
@@ -105,7 +105,7 @@ function provideValues(error: HubError, spec: OuterServer, env: Env): string[] {
     part.kind === "file" ? [locate(part.path, spec, env)] : [],
   );
   const list = [...new Set(files)].join(", ");
-  const secrets = secretsOf(error).map(
+  const secrets = missingSecretsOf(error).map(
     (name) => `Give it the secret ${name}: toolmux secret set ${name}`,
   );
   return [
@@ -134,7 +134,7 @@ function findCommand({ command, baseDir, package: packaged }: StdioServer): stri
 }
 
 /** One of those that can run a package will do. */
-function findRunner({ name, others }: Packaged, command: string): string[] {
+function findRunner({ name, alternatives: others }: PackageLaunch, command: string): string[] {
   const runners = [command, ...others.map((it) => it.command)].map((runner) =>
     ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
       ? (ORIGINS[runner] ?? runner)
@@ -206,7 +206,7 @@ function formsOf({ syntax }: StdioServer): readonly string[] {
     : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}", "${secret:NAME}", "${cmd:COMMAND}"];
 }
 
-function locate(path: string, { baseDir }: OuterServer, env: Env): string {
+function locate(path: string, { baseDir }: ExternalServer, env: Env): string {
   return path.includes("${") ? path : resolve(baseDir, expandHome(path, env));
 }
 

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/schema.ts";
-import { resolveToken, type Schemes } from "../manifest/resolve.ts";
+import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Invocation, World } from "./command.ts";
 import { usage } from "./args.ts";
@@ -71,14 +71,14 @@ export async function closeAddress(
       `The secret ${TOKEN_NAME} cannot be borne by clients: remove it (toolmux secret remove ${TOKEN_NAME}), and another is made.`,
     );
   }
-  const schemes: Schemes = new Map([
+  const schemes: SchemeResolvers = new Map([
     [
       "secret",
       async (name) =>
         (await import("../secrets/secrets.ts")).openSecrets({ env, platform }).require(name),
     ],
   ]);
-  const token = named ?? (httpToken && (await resolveToken(httpToken, env, schemes)));
+  const token = named ?? (httpToken && (await resolveHttpToken(httpToken, env, schemes)));
   if (token === undefined && !isLoopback(hostname)) {
     throw usage(
       `Other machines can reach ${hostname}: have a token made (--token auto), name a variable with one (--http-token-env NAME, or hub.httpToken = "\${env:NAME}"), or listen on ${DEFAULT_HOST}.`,

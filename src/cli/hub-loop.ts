@@ -4,7 +4,7 @@ import type { OwnStreams } from "../frontend/early-initialize.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
-import { digest } from "../manifest/trust.ts";
+import { sha256Hex } from "../manifest/trust.ts";
 import { settlesWithin } from "../base/grace.ts";
 import { buildError } from "../jsonrpc/message.ts";
 import {
@@ -24,7 +24,7 @@ async function identifyManifest({ sources, servers }: Manifest, env: Env): Promi
   const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";
   const isNowhere = files.length === 0 && variable === "";
   const text = JSON.stringify([files, variable, isNowhere ? servers : []]);
-  return (await digest(new TextEncoder().encode(text))).slice(0, LENGTH);
+  return (await sha256Hex(new TextEncoder().encode(text))).slice(0, LENGTH);
 }
 
 /**

@@ -1,5 +1,5 @@
 import process from "node:process";
-import type { Offered } from "../catalog/offer.ts";
+import type { CombinedCapabilities } from "../catalog/offer.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 
@@ -10,7 +10,7 @@ export interface Greeting {
   /** What the servers want models to know; absent if they say nothing. */
   readonly instructions?: string | undefined;
   /** What the servers declare beside their lists; absent if it is not known. */
-  readonly offered?: Offered | undefined;
+  readonly offered?: CombinedCapabilities | undefined;
   /** The class of what the client can be asked for to whom they say that; absent if they say nothing. */
   readonly capabilities?: string | undefined;
 }

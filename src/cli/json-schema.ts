@@ -1,4 +1,4 @@
-import { describe } from "../manifest/problems.ts";
+import { describeValue } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 
 /** One thing that a JSON Schema lets a value be, as far as a command line has to know. */
@@ -160,7 +160,7 @@ export interface Misfit {
 }
 
 function describeFound(value: unknown): string {
-  return isTable(value) ? "an object" : describe(value, true);
+  return isTable(value) ? "an object" : describeValue(value, true);
 }
 
 /** Where a JSON value does not fit what is allowed; undefined if it does. Limits of lengths and sizes are the server's. */

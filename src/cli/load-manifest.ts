@@ -23,8 +23,8 @@ export function openLog(
 /** A manifest, and the editions of what it was loaded from; see `LoadResult`. */
 export interface Basis {
   readonly manifest: Manifest;
-  readonly edition: string;
-  readonly pluginEdition: string;
+  readonly fingerprint: string;
+  readonly pluginFingerprint: string;
 }
 
 /** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */

@@ -1,8 +1,8 @@
 import { resolve } from "node:path";
-import type { Change } from "../manifest/edit/edit.ts";
-import { type Edit, findUserFile, prepareEdit } from "../manifest/edit/write.ts";
+import type { ManifestChange } from "../manifest/edit/edit.ts";
+import { type PreparedEdit, findUserFile, prepareEdit } from "../manifest/edit/write.ts";
 import { expandHome, stateFolder } from "../base/paths.ts";
-import { listFiles, loadManifest } from "../manifest/load.ts";
+import { listDependencies, loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS, type ServerSpec } from "../manifest/schema.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
 import type { Invocation, World } from "./command.ts";
@@ -34,7 +34,7 @@ export async function readNeighbours(
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
   const alone = await loadManifest({ ...options, env, files: [file] });
   // A file that is named may have nothing to do with those that are found.
-  const isUsed = listFiles(options).includes(file);
+  const isUsed = listDependencies(options).includes(file);
   const whole = isUsed ? await loadManifest(options) : alone;
   const separator = alone.ok ? alone.manifest.hub.separator : HUB_DEFAULTS.separator;
   if (!whole.ok) return { separators: [separator], servers: [] };
@@ -47,7 +47,11 @@ export async function readNeighbours(
  * was is trusted as it is then: it is its user who has changed it.
  * @throws {HubError} as prepareEdit and Edit.write
  */
-export function changeFile(file: string, change: Change, world: World): Promise<Edit> {
+export function changeFile(
+  file: string,
+  change: ManifestChange,
+  world: World,
+): Promise<PreparedEdit> {
   const folder = stateFolder(world.env, world.platform);
   return takeTurn(world, async () => {
     const edit = await prepareEdit(file, change);

@@ -1,7 +1,7 @@
-import { joinDeclared, joinInstructions } from "../catalog/offer.ts";
+import { mergeCapabilities, mergeInstructions } from "../catalog/offer.ts";
 import type { Words } from "../frontend/early-initialize.ts";
 import { stateFolder } from "../base/paths.ts";
-import type { Manifest, OuterServer, ServerSpec } from "../manifest/schema.ts";
+import type { Manifest, ExternalServer, ServerSpec } from "../manifest/schema.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
 import type { World } from "./command.ts";
 import { openOutside } from "./transport-factory.ts";
@@ -21,7 +21,7 @@ export function openRecall({ servers }: Manifest, world: World): Recall | undefi
     warn: () => {},
   });
   const outer = servers.filter(
-    (spec): spec is OuterServer => spec.enabled && spec.kind === "stdio",
+    (spec): spec is ExternalServer => spec.enabled && spec.kind === "stdio",
   );
   return async (capabilities) => {
     const recalled = await Promise.all(
@@ -29,14 +29,14 @@ export function openRecall({ servers }: Manifest, world: World): Recall | undefi
         const identity = await identify(spec, new Map());
         const subject = identity && ({ ...identity, era: "legacy", capabilities } as const);
         const kept = subject && (await snapshots.load(subject));
-        return kept === undefined ? [] : [{ server: spec.name, offer: kept.offer }];
+        return kept === undefined ? [] : [{ server: spec.name, listing: kept.offer }];
       }),
     );
     const kept = recalled.flat();
-    const offers = kept.map(({ offer }) => offer);
+    const listings = kept.map(({ listing }) => listing);
     return {
-      instructions: joinInstructions(kept),
-      offered: joinDeclared(offers, kept.length === outer.length),
+      instructions: mergeInstructions(kept),
+      offered: mergeCapabilities(listings, kept.length === outer.length),
     };
   };
 }

@@ -1,7 +1,7 @@
-import { openDirectory, parseChoice, USUAL } from "../registry/choice.ts";
-import type { Directory } from "../registry/registry.ts";
-import type { Dial } from "../registry/request.ts";
-import type { Failure } from "../registry/search.ts";
+import { openRegistry, parseRegistryChoice, DEFAULT_REGISTRIES } from "../registry/choice.ts";
+import type { Registry } from "../registry/registry.ts";
+import type { RegistryFetch } from "../registry/request.ts";
+import type { RegistryFailure } from "../registry/search.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { dialer } from "../transport/http-client/fetch.ts";
@@ -19,16 +19,18 @@ const KEY = "smithery";
 export async function openDirectories(
   invocation: Invocation,
   world: World,
-): Promise<readonly Directory[]> {
+): Promise<readonly Registry[]> {
   const { env } = world;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
   const named = invocation.values.get("from") ?? (words.length > 0 ? words : undefined);
-  const choices = (named ?? (await readManifest(invocation, world)) ?? USUAL).map(parseChoice);
+  const choices = (named ?? (await readManifest(invocation, world)) ?? DEFAULT_REGISTRIES).map(
+    parseRegistryChoice,
+  );
   const dial = dialer({ ca: undefined, env });
-  const send: Dial = (url, init) => dial(url, init);
+  const send: RegistryFetch = (url, init) => dial(url, init);
   const wantsKey = choices.some(({ kind }) => kind === "smithery");
   const key = wantsKey ? await findKey(world) : undefined;
-  return choices.map((choice) => openDirectory(choice, send, key));
+  return choices.map((choice) => openRegistry(choice, send, key));
 }
 
 /** What the manifest says; one that is not there, or wrong, is no reason to find nothing. */
@@ -37,7 +39,7 @@ async function readManifest(
   world: World,
 ): Promise<readonly string[] | undefined> {
   const loaded = await loadManifest(loadOptions(invocation, world));
-  return loaded.ok ? loaded.manifest.directories : undefined;
+  return loaded.ok ? loaded.manifest.registries : undefined;
 }
 
 async function findKey(world: World): Promise<string | undefined> {
@@ -51,7 +53,7 @@ async function findKey(world: World): Promise<string | undefined> {
 }
 
 /** Tells which directories could not be asked, and what may help. */
-export function tellFailures(failures: readonly Failure[], log: Log): void {
+export function tellFailures(failures: readonly RegistryFailure[], log: Log): void {
   for (const { directory, cause } of failures) {
     const help =
       cause.code === "unauthorized" && directory === "smithery"

@@ -1,8 +1,8 @@
 import type { Hub } from "../hub/hub.ts";
-import type { LoadOptions, LoadResult } from "../manifest/load.ts";
+import type { LoadOptions, LoadedManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
-import { type Watch, watchManifest } from "../manifest/watch.ts";
+import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
 import type { Basis, Log } from "./load-manifest.ts";
 import type { Equip } from "./open-hub.ts";
 
@@ -22,16 +22,16 @@ export function followManifest(
   options: LoadOptions,
   basis: Basis,
   log: Log,
-): Watch {
-  let { manifest, pluginEdition } = basis;
+): ManifestWatcher {
+  let { manifest, pluginFingerprint: pluginEdition } = basis;
   let isOver = false;
 
-  const take = async (result: LoadResult): Promise<void> => {
+  const take = async (result: LoadedManifest): Promise<void> => {
     for (const note of result.notes) log("warn", note);
     const refusal = explain(result, manifest);
     if (refusal !== undefined) hub.reportRejectedManifest(refusal);
     if (refusal !== undefined || !result.ok) return;
-    const stay = result.pluginEdition === pluginEdition ? hub.activePlugins.set : undefined;
+    const stay = result.pluginFingerprint === pluginEdition ? hub.activePlugins.set : undefined;
     const equipped = await equip(result.manifest, stay);
     if (!equipped.ok) {
       hub.reportRejectedManifest(manifestError(equipped.problems).message);
@@ -44,7 +44,7 @@ export function followManifest(
           "hub.httpToken is another: clients over HTTP bear it when toolmux is started anew",
         );
       }
-      ({ manifest, pluginEdition } = result);
+      ({ manifest, pluginFingerprint: pluginEdition } = result);
       hub.reload(equipped.manifest, equipped.plugins);
     }
   };
@@ -52,14 +52,14 @@ export function followManifest(
   // One after the other: setting up plugins takes a while.
   let turn = Promise.resolve();
   const watch = watchManifest(options, {
-    edition: basis.edition,
-    onTrouble: (text) => log("warn", text),
+    fingerprint: basis.fingerprint,
+    onWarning: (text) => log("warn", text),
     onLoad: (result) => {
       turn = turn.then(() => (isOver ? undefined : take(result)));
     },
   });
   return {
-    look: () => watch.look(),
+    check: () => watch.check(),
     close() {
       isOver = true;
       watch.close();
@@ -68,9 +68,9 @@ export function followManifest(
 }
 
 /** Why the hub goes on with what it has: what is wrong, as `check` shows it. */
-function explain(result: LoadResult, { sources }: Manifest): string | undefined {
+function explain(result: LoadedManifest, { sources }: Manifest): string | undefined {
   // Without them there may be no manifest at all: that is not what is wrong.
-  const changed = sources.filter((file) => result.distrusted.includes(file));
+  const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {
     return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");
   }

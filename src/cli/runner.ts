@@ -1,4 +1,4 @@
-import { otherWays } from "../manifest/package.ts";
+import { alternativeCommands } from "../manifest/package.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { World } from "./command.ts";
@@ -26,7 +26,7 @@ export async function settleRunner<Spec extends RunnableServer>(
   world: Pick<World, "env" | "cwd">,
 ): Promise<Spec> {
   if (spec.kind !== "stdio" || spec.package === undefined) return spec;
-  const others = otherWays(spec.package, spec.args);
+  const others = alternativeCommands(spec.package, spec.args);
   const found = await findRunner([spec.command, ...others.map((way) => way.command)], world);
   const way = others.find(({ command }) => command === found);
   return way === undefined ? spec : { ...spec, ...way };

@@ -3,7 +3,7 @@ import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import type { FaceHub } from "../frontend/http/server.ts";
 import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
-import type { Watch } from "../manifest/watch.ts";
+import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import { settlesWithin } from "../base/grace.ts";
 import { type Address, closeAddress, TOKEN_NAME } from "./http-address.ts";
@@ -78,8 +78,8 @@ export async function host({
     ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
   }
   let isOver = false;
-  let following: Watch | undefined;
-  const look = (): void => following?.look();
+  let following: ManifestWatcher | undefined;
+  const look = (): void => following?.check();
   // A client's pipe ends with its terminal; who serves others goes on.
   if (!isOnStdio) world.hangups.add(look);
   const follow = async (): Promise<void> => {
@@ -93,7 +93,7 @@ export async function host({
     };
     const options = {
       ...loadOptions(invocation, world),
-      prefixesInForce: () => hub.prefixes,
+      runningPrefixes: () => hub.prefixes,
     };
     following = followManifest({ hub, equip }, options, basis, log);
     await settle(basis.manifest, isOnStdio, invocation, voices);
@@ -168,7 +168,7 @@ async function keepGreeting(
   });
   if (!isKnown || hub.activePlugins.set !== undefined) return;
   const { name } = hub.serverInfo;
-  const { instructions, offered } = hub.catalog;
+  const { instructions, capabilities: offered } = hub.catalog;
   const [capabilities, other] = classes;
   const isSame = other === undefined && manifest.servers.every(isFixed);
   if (isSame && capabilities !== undefined)

@@ -1,5 +1,5 @@
 import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
-import { findSuspects, isTelling } from "../manifest/plaintext-secrets.ts";
+import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
 
 const MASK = "•••";
 
@@ -38,7 +38,7 @@ function maskArguments(args: readonly string[]): string[] {
   return args.map((arg, i) => {
     const before = args[i - 1] ?? "";
     const isOption = arg.startsWith("-");
-    if (!isOption && /^--?[\w-]+$/.test(before) && isTelling(before)) return maskValue(arg);
+    if (!isOption && /^--?[\w-]+$/.test(before) && isSecretName(before)) return maskValue(arg);
     return maskParts(arg);
   });
 }
@@ -50,12 +50,12 @@ function maskValue(text: string): string {
 
 function maskParts(arg: string): string {
   const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(arg)?.groups;
-  if (named !== undefined && isTelling(named["name"] ?? "")) {
+  if (named !== undefined && isSecretName(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
   }
   // Whoever is named in a URL is not shown, whether a password follows or not.
   const masked = arg.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
-  return findSuspects("", masked).reduce(
+  return findSuspectedSecrets("", masked).reduce(
     (shown, { value }) => shown.replaceAll(value, () => maskValue(value)),
     masked,
   );

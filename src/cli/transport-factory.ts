@@ -5,9 +5,9 @@ import {
   type ResolvedRemote,
   type ResolvedServer,
   resolveServer,
-  type Schemes,
+  type SchemeResolvers,
 } from "../manifest/resolve.ts";
-import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
+import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
 import { STOP_LIMIT, settlesWithin } from "../base/grace.ts";
 import type { Way, Wayfinder } from "../transport/http/target.ts";
@@ -30,7 +30,7 @@ export interface Outside extends Pick<HubParts, "identify" | "authorize" | "make
 
 /** Servers as they are in fact: processes, or reached over HTTP. */
 interface RealOutside extends Outside {
-  readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<ServerTransport>;
+  readonly makeLink: (spec: ExternalServer, schemes: SchemeResolvers) => Promise<ServerTransport>;
 }
 
 /**
@@ -93,22 +93,30 @@ export function openOutside(
   };
 
   async function identify(
-    spec: OuterServer,
-    schemes: Schemes,
+    spec: ExternalServer,
+    schemes: SchemeResolvers,
   ): Promise<Awaited<ReturnType<HubParts["identify"]>>> {
     if (spec.kind === "stdio") {
       const resolved = await fill.server(spec, schemes, "look");
       return { ...resolved, url: undefined, principal: undefined };
     }
-    const { url, headers, key } = await fill.remote(spec, schemes, "look");
+    const { url, headers, bearerToken: key } = await fill.remote(spec, schemes, "look");
     return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
   }
 }
 
 /** Fills in specifications: anew for each start, but for a look what the last start, or look, has found. */
 interface Filling {
-  server(spec: StdioServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedServer>;
-  remote(spec: RemoteServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedRemote>;
+  server(
+    spec: StdioServer,
+    schemes: SchemeResolvers,
+    why: "start" | "look",
+  ): Promise<ResolvedServer>;
+  remote(
+    spec: RemoteServer,
+    schemes: SchemeResolvers,
+    why: "start" | "look",
+  ): Promise<ResolvedRemote>;
 }
 
 /** What must not be shown of all servers. */
@@ -156,17 +164,17 @@ function openFilling(
 
 /** What was found of a specification with the plugins in force. */
 interface Memory<Resolved> {
-  readonly schemes: Schemes;
+  readonly schemes: SchemeResolvers;
   readonly found: Promise<Resolved>;
   /** Until when a start may use it, in ms of the process's own clock: once, if it was a look that has found it. */
   freshUntil: number;
 }
 
-function remember<Spec extends OuterServer, Resolved>(
-  resolve: (spec: Spec, schemes: Schemes) => Promise<Resolved>,
+function remember<Spec extends ExternalServer, Resolved>(
+  resolve: (spec: Spec, schemes: SchemeResolvers) => Promise<Resolved>,
 ) {
   const memories = new WeakMap<Spec, Memory<Resolved>>();
-  return (spec: Spec, schemes: Schemes, why: "start" | "look"): Promise<Resolved> => {
+  return (spec: Spec, schemes: SchemeResolvers, why: "start" | "look"): Promise<Resolved> => {
     const known = memories.get(spec);
     const isKnown = known?.schemes === schemes;
     if (isKnown && (why === "look" || performance.now() < known.freshUntil)) {
@@ -190,7 +198,7 @@ function remember<Spec extends OuterServer, Resolved>(
 export function openSchemes(
   world: Pick<World, "env" | "platform">,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
-): (spec: OuterServer, schemes: Schemes) => Schemes {
+): (spec: ExternalServer, schemes: SchemeResolvers) => SchemeResolvers {
   const { env } = world;
   let opened: Promise<Secrets> | undefined;
   const open = async (): Promise<Secrets> =>

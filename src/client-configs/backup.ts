@@ -4,11 +4,11 @@ import { writePrivate } from "../base/private-files.ts";
 import type { FileBytes } from "../base/read-file.ts";
 
 /** How many backups of one file are kept. */
-const MOST = 3;
-const MARK = ".toolmux-backup-";
+const MAX_BACKUPS = 3;
+const BACKUP_INFIX = ".toolmux-backup-";
 
 /** A client's file before it is changed. */
-export interface Original {
+export interface OriginalFile {
   /** The real path, with symbolic links resolved. */
   readonly path: string;
   /** undefined: the file does not exist. */
@@ -16,7 +16,7 @@ export interface Original {
 }
 
 /** Reads a file, through the symbolic links that lead to it. */
-export async function openOriginal(file: string): Promise<Original> {
+export async function openOriginal(file: string): Promise<OriginalFile> {
   const path = await realpath(file).catch(() => file);
   try {
     return { path, bytes: await readFile(path) };
@@ -31,20 +31,21 @@ export async function openOriginal(file: string): Promise<Original> {
  * @param now ms since the epoch
  * @returns the backup's path
  */
-export async function keepBackup({ path, bytes }: Original, now: number): Promise<string> {
+export async function writeBackup({ path, bytes }: OriginalFile, now: number): Promise<string> {
   const time = new Date(now).toISOString().replace(/[-:]|\.\d+/g, "");
-  const taken = await listBackups(path);
-  let copy = `${path}${MARK}${time}`;
-  for (let number = 2; taken.includes(copy); number++) copy = `${path}${MARK}${time}-${number}`;
-  await writePrivate(copy, bytes ?? new Uint8Array());
-  for (const old of taken.slice(MOST - 1)) await rm(old, { force: true });
-  return copy;
+  const existing = await listBackups(path);
+  let backup = `${path}${BACKUP_INFIX}${time}`;
+  for (let number = 2; existing.includes(backup); number++)
+    backup = `${path}${BACKUP_INFIX}${time}-${number}`;
+  await writePrivate(backup, bytes ?? new Uint8Array());
+  for (const old of existing.slice(MAX_BACKUPS - 1)) await rm(old, { force: true });
+  return backup;
 }
 
 /** The paths of a file's backups, newest first. */
 export async function listBackups(path: string): Promise<readonly string[]> {
   const folder = dirname(path);
-  const start = `${basename(path)}${MARK}`;
+  const start = `${basename(path)}${BACKUP_INFIX}`;
   const names = await readdir(folder).catch(() => []);
   const copies = names.filter((name) => name.startsWith(start)).toSorted(compareNewest);
   return copies.map((name) => join(folder, name));

@@ -1,9 +1,9 @@
 import type { Table } from "../manifest/table.ts";
 
 /** A change of a table of servers in a client's file: the entries that are removed, added or replaced. */
-export interface Change {
+export interface ServerTableChange {
   /** The path of the table. */
   readonly keys: readonly string[];
   readonly remove: readonly string[];
-  readonly put: Readonly<Record<string, Table>>;
+  readonly set: Readonly<Record<string, Table>>;
 }

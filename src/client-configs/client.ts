@@ -5,7 +5,7 @@ import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
 /** The folders that clients keep their files in, absolute. */
-export interface Home {
+export interface ClientFolders {
   readonly home: string;
   /** XDG_CONFIG_HOME or `~/.config`, also on macOS, where some clients use it. */
   readonly config: string;
@@ -16,7 +16,7 @@ export interface Home {
 }
 
 /** A table of servers in a client's file. */
-export interface Spot {
+export interface ServerTable {
   /** Absolute; in `Client.project` relative to the project's folder. */
   readonly file: string;
   /** The path of keys to the table; `*` stands for every key. */
@@ -27,28 +27,28 @@ export interface Spot {
  * The placeholders that a client fills in: none; those of editors (`${env:NAME}`, `${input:…}`, `${workspaceFolder}`);
  * those of shells (`${NAME}`, `${NAME:-default}`, `$NAME`); or braces alone (`{env:NAME}`).
  */
-export type Forms = "none" | "editor" | "dollar" | "braces";
+export type PlaceholderStyle = "none" | "editor" | "dollar" | "braces";
 
 /**
  * A time limit in a client's entry: its key, the ms per unit of its value, and the manifest's limit it corresponds to.
  */
-export interface Limit {
+export interface ClientLimit {
   readonly key: string;
-  readonly unit: number;
-  readonly limit: "connectTimeout" | "callTimeout";
+  readonly msPerUnit: number;
+  readonly manifestLimit: "connectTimeout" | "callTimeout";
 }
 
 /** A program that starts MCP servers from a configuration file. */
-export interface Client {
+export interface ClientApp {
   readonly name: ClientName;
   readonly title: string;
   readonly format: "json" | "toml";
-  readonly forms: Forms;
+  readonly placeholders: PlaceholderStyle;
   /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
-  readonly user: (home: Home) => readonly Spot[];
+  readonly user: (home: ClientFolders) => readonly ServerTable[];
   /** The files in a project's folder, in the same order. */
-  readonly project: readonly Spot[];
-  readonly limits: readonly Limit[];
+  readonly project: readonly ServerTable[];
+  readonly limits: readonly ClientLimit[];
   /** The entry that makes the client start a program. */
   readonly command: (command: string, args: readonly string[]) => Table;
   /**
@@ -57,10 +57,10 @@ export interface Client {
    */
   readonly remote: (url: string, variable: string | undefined) => Table | undefined;
   /** What the user must do for the client to load the change: a whole sentence. */
-  readonly advice: string;
+  readonly restartHint: string;
 }
 
-export function findHome(env: Env, platform: string): Home {
+export function clientFoldersOf(env: Env, platform: string): ClientFolders {
   const home = safeHomeFolder(env);
   const xdg = env["XDG_CONFIG_HOME"];
   const config = xdg !== undefined && isAbsolute(xdg) ? xdg : join(home, ".config");

@@ -7,7 +7,7 @@
 
 import { join } from "node:path";
 import type { Table } from "../manifest/table.ts";
-import type { Client, Home, Limit, Spot } from "./client.ts";
+import type { ClientApp, ClientFolders, ClientLimit, ServerTable } from "./client.ts";
 import type { ClientName } from "./client-names.ts";
 
 /*
@@ -15,240 +15,263 @@ import type { ClientName } from "./client-names.ts";
  * losing comments and formatting.
  */
 
-type Entry = Pick<Client, "name" | "title" | "user"> & Partial<Client>;
+type ClientDefinition = Pick<ClientApp, "name" | "title" | "user"> & Partial<ClientApp>;
 
-const RESTART = "Restart it to take the change.";
-const MS = (key: string, limit: Limit["limit"]): Limit => ({ key, unit: 1, limit });
-const SECONDS = (key: string, limit: Limit["limit"]): Limit => ({ key, unit: 1000, limit });
+const RESTART_HINT = "Restart it to take the change.";
+const limitInMs = (key: string, manifestLimit: ClientLimit["manifestLimit"]): ClientLimit => ({
+  key,
+  msPerUnit: 1,
+  manifestLimit,
+});
+const limitInSeconds = (key: string, manifestLimit: ClientLimit["manifestLimit"]): ClientLimit => ({
+  key,
+  msPerUnit: 1000,
+  manifestLimit,
+});
 
 /** Fills in what most clients have in common. */
-function define(entry: Entry): Client {
+function defineClient(entry: ClientDefinition): ClientApp {
   return {
     format: "json",
-    forms: "none",
+    placeholders: "none",
     project: [],
     limits: [],
     command: (command, args) => ({ command, args }),
     remote: () => undefined,
-    advice: RESTART,
+    restartHint: RESTART_HINT,
     ...entry,
   };
 }
 
-const at = (file: string, ...keys: readonly string[]): Spot => ({
+const serverTable = (file: string, ...keys: readonly string[]): ServerTable => ({
   file,
   keys: keys.length > 0 ? keys : ["mcpServers"],
 });
 
 /** An entry with the URL under that key and the token in an Authorization header, as a placeholder of the client. */
-function goTo(
+function remoteEntry(
   key: string,
-  form: ((name: string) => string) | undefined,
-  more: Table = {},
-): Client["remote"] {
+  formatVariable: ((name: string) => string) | undefined,
+  fields: Table = {},
+): ClientApp["remote"] {
   return (url, variable) => {
-    if (variable === undefined) return { ...more, [key]: url };
-    if (form === undefined) return undefined;
-    return { ...more, [key]: url, headers: { Authorization: `Bearer ${form(variable)}` } };
+    if (variable === undefined) return { ...fields, [key]: url };
+    if (formatVariable === undefined) return undefined;
+    return {
+      ...fields,
+      [key]: url,
+      headers: { Authorization: `Bearer ${formatVariable(variable)}` },
+    };
   };
 }
-const bare = (name: string): string => `\${${name}}`;
-const spelled = (name: string): string => `\${env:${name}}`;
+const shellVariable = (name: string): string => `\${${name}}`;
+const editorVariable = (name: string): string => `\${env:${name}}`;
 
-const code = ({ support }: Home, edition: string): string => join(support, edition, "User");
+const codeUserFolder = ({ support }: ClientFolders, edition: string): string =>
+  join(support, edition, "User");
 
-const vscode = (name: ClientName, title: string, edition: string): Client =>
-  define({
+const defineVsCode = (name: ClientName, title: string, edition: string): ClientApp =>
+  defineClient({
     name,
     title,
-    forms: "editor",
+    placeholders: "editor",
     user: (home) => [
-      at(join(code(home, edition), "mcp.json"), "servers"),
-      at(join(code(home, edition), "settings.json"), "mcp", "servers"),
+      serverTable(join(codeUserFolder(home, edition), "mcp.json"), "servers"),
+      serverTable(join(codeUserFolder(home, edition), "settings.json"), "mcp", "servers"),
     ],
-    project: [at(".vscode/mcp.json", "servers")],
+    project: [serverTable(".vscode/mcp.json", "servers")],
     command: (command, args) => ({ type: "stdio", command, args }),
-    remote: goTo("url", spelled, { type: "http" }),
-    advice: 'Run "MCP: List Servers" in it and start toolmux there.',
+    remote: remoteEntry("url", editorVariable, { type: "http" }),
+    restartHint: 'Run "MCP: List Servers" in it and start toolmux there.',
   });
 
-const gemini = (name: ClientName, title: string, folder: string): Client =>
-  define({
+const defineGemini = (name: ClientName, title: string, folder: string): ClientApp =>
+  defineClient({
     name,
     title,
-    forms: "dollar",
-    user: ({ home }) => [at(join(home, folder, "settings.json"))],
-    project: [at(`${folder}/settings.json`)],
-    limits: [MS("timeout", "callTimeout")],
-    remote: goTo("httpUrl", bare),
+    placeholders: "dollar",
+    user: ({ home }) => [serverTable(join(home, folder, "settings.json"))],
+    project: [serverTable(`${folder}/settings.json`)],
+    limits: [limitInMs("timeout", "callTimeout")],
+    remote: remoteEntry("httpUrl", shellVariable),
   });
 
-export const CLIENTS: readonly Client[] = [
-  define({
+export const CLIENTS: readonly ClientApp[] = [
+  defineClient({
     name: "claude-desktop",
     title: "Claude Desktop",
-    user: ({ support }) => [at(join(support, "Claude", "claude_desktop_config.json"))],
-    advice: "Quit it and start it again.",
+    user: ({ support }) => [serverTable(join(support, "Claude", "claude_desktop_config.json"))],
+    restartHint: "Quit it and start it again.",
   }),
-  define({
+  defineClient({
     name: "claude-code",
     title: "Claude Code",
-    forms: "editor",
+    placeholders: "editor",
     user: ({ home, env }) => {
       const file = join(env["CLAUDE_CONFIG_DIR"] || home, ".claude.json");
-      return [at(file), at(file, "projects", "*", "mcpServers")];
+      return [serverTable(file), serverTable(file, "projects", "*", "mcpServers")];
     },
-    project: [at(".mcp.json")],
-    limits: [MS("timeout", "callTimeout")],
+    project: [serverTable(".mcp.json")],
+    limits: [limitInMs("timeout", "callTimeout")],
     command: (command, args) => ({ type: "stdio", command, args, env: {} }),
-    remote: goTo("url", bare, { type: "http" }),
-    advice: "It takes the change when it is started next.",
+    remote: remoteEntry("url", shellVariable, { type: "http" }),
+    restartHint: "It takes the change when it is started next.",
   }),
-  define({
+  defineClient({
     name: "cursor",
     title: "Cursor",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".cursor", "mcp.json"))],
-    project: [at(".cursor/mcp.json")],
-    remote: goTo("url", spelled),
-    advice: "Switch toolmux on in its settings (MCP), or restart it.",
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".cursor", "mcp.json"))],
+    project: [serverTable(".cursor/mcp.json")],
+    remote: remoteEntry("url", editorVariable),
+    restartHint: "Switch toolmux on in its settings (MCP), or restart it.",
   }),
-  vscode("vscode", "VS Code", "Code"),
-  vscode("vscode-insiders", "VS Code Insiders", "Code - Insiders"),
-  define({
+  defineVsCode("vscode", "VS Code", "Code"),
+  defineVsCode("vscode-insiders", "VS Code Insiders", "Code - Insiders"),
+  defineClient({
     name: "windsurf",
     title: "Windsurf",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".codeium", "windsurf", "mcp_config.json"))],
-    remote: goTo("serverUrl", spelled),
-    advice: "Refresh the list of servers in its Cascade panel.",
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".codeium", "windsurf", "mcp_config.json"))],
+    remote: remoteEntry("serverUrl", editorVariable),
+    restartHint: "Refresh the list of servers in its Cascade panel.",
   }),
-  define({
+  defineClient({
     name: "codex",
     title: "Codex",
     format: "toml",
     user: ({ home, env }) => [
-      at(join(env["CODEX_HOME"] || join(home, ".codex"), "config.toml"), "mcp_servers"),
+      serverTable(join(env["CODEX_HOME"] || join(home, ".codex"), "config.toml"), "mcp_servers"),
     ],
-    project: [at(".codex/config.toml", "mcp_servers")],
+    project: [serverTable(".codex/config.toml", "mcp_servers")],
     limits: [
-      SECONDS("startup_timeout_sec", "connectTimeout"),
-      MS("startup_timeout_ms", "connectTimeout"),
-      SECONDS("tool_timeout_sec", "callTimeout"),
+      limitInSeconds("startup_timeout_sec", "connectTimeout"),
+      limitInMs("startup_timeout_ms", "connectTimeout"),
+      limitInSeconds("tool_timeout_sec", "callTimeout"),
     ],
     remote: (url, variable) =>
       variable === undefined ? { url } : { url, bearer_token_env_var: variable },
-    advice: "It takes the change when it is started next.",
+    restartHint: "It takes the change when it is started next.",
   }),
-  define({
+  defineClient({
     name: "zed",
     title: "Zed",
     user: ({ config, support, platform }) => {
       const folder = platform === "win32" ? join(support, "Zed") : join(config, "zed");
-      return [at(join(folder, "settings.json"), "context_servers")];
+      return [serverTable(join(folder, "settings.json"), "context_servers")];
     },
-    project: [at(".zed/settings.json", "context_servers")],
+    project: [serverTable(".zed/settings.json", "context_servers")],
     command: (command, args) => ({ source: "custom", command, args, env: {} }),
-    remote: goTo("url", undefined),
-    advice: "It takes the change at once.",
+    remote: remoteEntry("url", undefined),
+    restartHint: "It takes the change at once.",
   }),
-  gemini("gemini-cli", "Gemini CLI", ".gemini"),
-  gemini("qwen-code", "Qwen Code", ".qwen"),
-  define({
+  defineGemini("gemini-cli", "Gemini CLI", ".gemini"),
+  defineGemini("qwen-code", "Qwen Code", ".qwen"),
+  defineClient({
     name: "antigravity",
     title: "Antigravity",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".gemini", "antigravity", "mcp_config.json"))],
-    remote: goTo("serverUrl", undefined),
-    advice: "Refresh the list of servers in its MCP settings.",
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".gemini", "antigravity", "mcp_config.json"))],
+    remote: remoteEntry("serverUrl", undefined),
+    restartHint: "Refresh the list of servers in its MCP settings.",
   }),
-  define({
+  defineClient({
     name: "cline",
     title: "Cline",
-    forms: "editor",
+    placeholders: "editor",
     user: (home) => {
-      const extension = join(code(home, "Code"), "globalStorage", "saoudrizwan.claude-dev");
+      const extension = join(
+        codeUserFolder(home, "Code"),
+        "globalStorage",
+        "saoudrizwan.claude-dev",
+      );
       return [
-        at(join(extension, "settings", "cline_mcp_settings.json")),
-        at(join(home.home, ".cline", "data", "settings", "cline_mcp_settings.json")),
+        serverTable(join(extension, "settings", "cline_mcp_settings.json")),
+        serverTable(join(home.home, ".cline", "data", "settings", "cline_mcp_settings.json")),
       ];
     },
-    limits: [SECONDS("timeout", "callTimeout")],
+    limits: [limitInSeconds("timeout", "callTimeout")],
     command: (command, args) => ({ type: "stdio", command, args, disabled: false }),
-    remote: goTo("url", undefined, { type: "streamableHttp", disabled: false }),
-    advice: "It takes the change at once.",
+    remote: remoteEntry("url", undefined, { type: "streamableHttp", disabled: false }),
+    restartHint: "It takes the change at once.",
   }),
-  define({
+  defineClient({
     name: "roo-code",
     title: "Roo Code",
-    forms: "editor",
+    placeholders: "editor",
     user: (home) => {
-      const extension = join(code(home, "Code"), "globalStorage", "rooveterinaryinc.roo-cline");
-      return [at(join(extension, "settings", "mcp_settings.json"))];
+      const extension = join(
+        codeUserFolder(home, "Code"),
+        "globalStorage",
+        "rooveterinaryinc.roo-cline",
+      );
+      return [serverTable(join(extension, "settings", "mcp_settings.json"))];
     },
-    project: [at(".roo/mcp.json")],
-    limits: [SECONDS("timeout", "callTimeout")],
-    remote: goTo("url", spelled, { type: "streamable-http" }),
-    advice: "It takes the change at once.",
+    project: [serverTable(".roo/mcp.json")],
+    limits: [limitInSeconds("timeout", "callTimeout")],
+    remote: remoteEntry("url", editorVariable, { type: "streamable-http" }),
+    restartHint: "It takes the change at once.",
   }),
-  define({
+  defineClient({
     name: "lm-studio",
     title: "LM Studio",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".lmstudio", "mcp.json"))],
-    limits: [MS("timeout", "callTimeout")],
-    remote: goTo("url", undefined),
-    advice: "It takes the change at once.",
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".lmstudio", "mcp.json"))],
+    limits: [limitInMs("timeout", "callTimeout")],
+    remote: remoteEntry("url", undefined),
+    restartHint: "It takes the change at once.",
   }),
-  define({
+  defineClient({
     name: "opencode",
     title: "opencode",
-    forms: "braces",
+    placeholders: "braces",
     user: ({ config }) =>
-      ["opencode.json", "opencode.jsonc"].map((file) => at(join(config, "opencode", file), "mcp")),
-    project: [at("opencode.json", "mcp"), at("opencode.jsonc", "mcp")],
-    limits: [MS("timeout", "connectTimeout")],
+      ["opencode.json", "opencode.jsonc"].map((file) =>
+        serverTable(join(config, "opencode", file), "mcp"),
+      ),
+    project: [serverTable("opencode.json", "mcp"), serverTable("opencode.jsonc", "mcp")],
+    limits: [limitInMs("timeout", "connectTimeout")],
     command: (command, args) => ({ type: "local", command: [command, ...args], enabled: true }),
-    remote: goTo("url", (name) => `{env:${name}}`, { type: "remote", enabled: true }),
-    advice: "It takes the change when it is started next.",
+    remote: remoteEntry("url", (name) => `{env:${name}}`, { type: "remote", enabled: true }),
+    restartHint: "It takes the change when it is started next.",
   }),
-  define({
+  defineClient({
     name: "amazon-q",
     title: "Amazon Q",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".aws", "amazonq", "mcp.json"))],
-    project: [at(".amazonq/mcp.json")],
-    limits: [MS("timeout", "callTimeout")],
-    remote: goTo("url", spelled, { type: "http" }),
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".aws", "amazonq", "mcp.json"))],
+    project: [serverTable(".amazonq/mcp.json")],
+    limits: [limitInMs("timeout", "callTimeout")],
+    remote: remoteEntry("url", editorVariable, { type: "http" }),
   }),
-  define({
+  defineClient({
     name: "kiro",
     title: "Kiro",
-    forms: "editor",
-    user: ({ home }) => [at(join(home, ".kiro", "settings", "mcp.json"))],
-    project: [at(".kiro/settings/mcp.json")],
-    remote: goTo("url", bare),
-    advice: "It takes the change at once.",
+    placeholders: "editor",
+    user: ({ home }) => [serverTable(join(home, ".kiro", "settings", "mcp.json"))],
+    project: [serverTable(".kiro/settings/mcp.json")],
+    remote: remoteEntry("url", shellVariable),
+    restartHint: "It takes the change at once.",
   }),
-  define({
+  defineClient({
     name: "copilot-cli",
     title: "Copilot CLI",
-    forms: "dollar",
-    user: ({ home }) => [at(join(home, ".copilot", "mcp-config.json"))],
+    placeholders: "dollar",
+    user: ({ home }) => [serverTable(join(home, ".copilot", "mcp-config.json"))],
     command: (command, args) => ({ type: "local", command, args, tools: ["*"] }),
-    remote: goTo("url", bare, { type: "http", tools: ["*"] }),
-    advice: "It takes the change when it is started next.",
+    remote: remoteEntry("url", shellVariable, { type: "http", tools: ["*"] }),
+    restartHint: "It takes the change when it is started next.",
   }),
-  define({
+  defineClient({
     name: "amp",
     title: "Amp",
-    forms: "editor",
-    user: ({ config }) => [at(join(config, "amp", "settings.json"), "amp.mcpServers")],
-    remote: goTo("url", bare),
+    placeholders: "editor",
+    user: ({ config }) => [serverTable(join(config, "amp", "settings.json"), "amp.mcpServers")],
+    remote: remoteEntry("url", shellVariable),
   }),
 ];
 
 /** @returns undefined if there is no such client */
-export function findClient(name: string): Client | undefined {
+export function findClientApp(name: string): ClientApp | undefined {
   return CLIENTS.find((client) => client.name === name);
 }

@@ -1,13 +1,13 @@
 import { findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
-import type { Change } from "./change.ts";
+import type { ServerTableChange } from "./change.ts";
 
 /** Edits a table of servers in JSON with comments. */
-export function change(text: string, { keys, remove, put }: Change): string {
+export function editClientJson(text: string, { keys, remove, set }: ServerTableChange): string {
   const style = detectStyle(text);
   let edited = text.trim() === "" ? `{}${style.eol}` : text;
-  for (const name of remove) edited = cut(edited, [...keys, name]);
-  for (const [name, entry] of Object.entries(put))
-    edited = set(edited, [...keys, name], entry, style);
+  for (const name of remove) edited = removeMember(edited, [...keys, name]);
+  for (const [name, entry] of Object.entries(set))
+    edited = setMember(edited, [...keys, name], entry, style);
   return edited;
 }
 
@@ -26,7 +26,7 @@ function detectStyle(text: string): Style {
 }
 
 /** Removes a member with its comma and, if nothing else is on it, its line. */
-function cut(text: string, path: readonly string[]): string {
+function removeMember(text: string, path: readonly string[]): string {
   const tree = parseTree(text, [], { allowTrailingComma: true });
   const member = tree && findNodeAtLocation(tree, [...path])?.parent;
   const members = member?.parent?.children ?? [];
@@ -36,13 +36,13 @@ function cut(text: string, path: readonly string[]): string {
   const close = member.parent.offset + member.parent.length - 1;
   const end = member.offset + member.length;
   const comma = findComma(text, end, next?.offset ?? close);
-  const rest = cutLine(text, member.offset, comma === undefined ? end : comma + 1);
+  const rest = removeRange(text, member.offset, comma === undefined ? end : comma + 1);
   if (comma !== undefined || previous === undefined) return rest;
   const before = findComma(text, previous.offset + previous.length, member.offset);
   return before === undefined ? rest : rest.slice(0, before) + rest.slice(before + 1);
 }
 
-function cutLine(text: string, start: number, end: number): string {
+function removeRange(text: string, start: number, end: number): string {
   const before = /(?:^|\n)[ \t]*$/.exec(text.slice(0, start))?.[0];
   const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
   if (before === undefined) return text.slice(0, start) + text.slice(end);
@@ -60,13 +60,15 @@ function cutLine(text: string, start: number, end: number): string {
   return text.slice(0, from) + text.slice(end + after.length);
 }
 
-function set(text: string, path: readonly string[], value: unknown, style: Style): string {
+function setMember(text: string, path: readonly string[], value: unknown, style: Style): string {
   const tree = parseTree(text, [], { allowTrailingComma: true });
   if (tree === undefined) return text;
-  const there = findNodeAtLocation(tree, [...path]);
-  if (there !== undefined) {
-    const fresh = print(value, path.length, style);
-    return text.slice(0, there.offset) + fresh + text.slice(there.offset + there.length);
+  const existing = findNodeAtLocation(tree, [...path]);
+  if (existing !== undefined) {
+    const replacement = formatJson(value, path.length, style);
+    return (
+      text.slice(0, existing.offset) + replacement + text.slice(existing.offset + existing.length)
+    );
   }
   // The nearest existing object gets the missing ones.
   let depth = path.length - 1;
@@ -74,12 +76,18 @@ function set(text: string, path: readonly string[], value: unknown, style: Style
   const table = depth === 0 ? tree : findNodeAtLocation(tree, path.slice(0, depth));
   if (table?.type !== "object") return text;
   const inner = path.slice(depth + 1).reduceRight((at: unknown, key) => ({ [key]: at }), value);
-  const member = `${JSON.stringify(path[depth])}: ${print(inner, depth + 1, style)}`;
-  return insert(text, table, member, depth + 1, style);
+  const member = `${JSON.stringify(path[depth])}: ${formatJson(inner, depth + 1, style)}`;
+  return insertMember(text, table, member, depth + 1, style);
 }
 
 /** Inserts a member behind the last one of an object. */
-function insert(text: string, table: Node, member: string, depth: number, style: Style): string {
+function insertMember(
+  text: string,
+  table: Node,
+  member: string,
+  depth: number,
+  style: Style,
+): string {
   const { indent, eol } = style;
   const last = table.children?.at(-1);
   const close = table.offset + table.length - 1;
@@ -92,12 +100,12 @@ function insert(text: string, table: Node, member: string, depth: number, style:
   }
   const end = last.offset + last.length;
   const comma = findComma(text, end, close);
-  const behind = (comma ?? end - 1) + 1;
+  const afterComma = (comma ?? end - 1) + 1;
   // A comment on the same line belongs to the member before it.
-  const remark = /^[ \t]*(?:\/\/[^\n\r]*|\/\*[^\n\r]*?\*\/[ \t]*(?=\r?\n))/.exec(
-    text.slice(behind, close),
+  const comment = /^[ \t]*(?:\/\/[^\n\r]*|\/\*[^\n\r]*?\*\/[ \t]*(?=\r?\n))/.exec(
+    text.slice(afterComma, close),
   );
-  const at = behind + (remark?.[0].length ?? 0);
+  const at = afterComma + (comment?.[0].length ?? 0);
   const added = comma === undefined ? "," : "";
   const more = comma === undefined ? "" : ",";
   return text.slice(0, end) + added + text.slice(end, at) + line + more + text.slice(at);
@@ -113,6 +121,6 @@ function findComma(text: string, from: number, to: number): number | undefined {
   return at < 0 ? undefined : from + at;
 }
 
-function print(value: unknown, depth: number, { indent, eol }: Style): string {
+function formatJson(value: unknown, depth: number, { indent, eol }: Style): string {
   return JSON.stringify(value, null, indent).replaceAll("\n", eol + indent.repeat(depth));
 }

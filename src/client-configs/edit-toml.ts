@@ -1,23 +1,25 @@
 import { stringify } from "smol-toml";
 import { type AST, parseTOML } from "toml-eslint-parser";
-import type { Change } from "./change.ts";
+import type { ServerTableChange } from "./change.ts";
 
 /** Edits a table of servers in TOML: removed entries are cut out, new ones are appended as tables. */
-export function change(text: string, { keys, remove, put }: Change): string {
+export function editClientToml(text: string, { keys, remove, set }: ServerTableChange): string {
   const eol = text.includes("\r\n") ? "\r\n" : "\n";
   let edited = text;
-  for (const name of [...remove, ...Object.keys(put)]) edited = cut(edited, [...keys, name]);
-  for (const [name, entry] of Object.entries(put)) {
+  for (const name of [...remove, ...Object.keys(set)]) edited = removeKey(edited, [...keys, name]);
+  for (const [name, entry] of Object.entries(set)) {
     const table = stringify(nest([...keys, name], entry)).trimEnd();
     // Omits headers of tables that only contain other tables.
-    const lines = table.split("\n").filter((line, at, all) => !isBare(line, all[at + 1]));
+    const lines = table
+      .split("\n")
+      .filter((line, at, all) => !isRedundantHeader(line, all[at + 1]));
     const gap = edited === "" ? "" : edited.endsWith("\n") ? eol : eol + eol;
     edited += `${gap}${lines.join(eol).trimStart()}${eol}`;
   }
   return edited;
 }
 
-function isBare(line: string, next: string | undefined): boolean {
+function isRedundantHeader(line: string, next: string | undefined): boolean {
   return line.startsWith("[") && (next === "" || next === undefined || next.startsWith("["));
 }
 
@@ -27,7 +29,7 @@ function nest(path: readonly string[], value: unknown): Record<string, unknown> 
 }
 
 /** Removes everything under a path of keys. */
-function cut(text: string, path: readonly string[]): string {
+function removeKey(text: string, path: readonly string[]): string {
   const ranges: (readonly [number, number])[] = [];
   const isUnder = (keys: readonly (string | number)[]): boolean =>
     path.every((key, at) => keys[at] === key);

@@ -1,41 +1,41 @@
 import { isTable, type Table } from "../manifest/table.ts";
 import { parseText } from "../manifest/parse.ts";
-import type { Change } from "./change.ts";
-import type { Client } from "./client.ts";
+import type { ServerTableChange } from "./change.ts";
+import type { ClientApp } from "./client.ts";
 
 /** The edited text; or `reason`, the end of a sentence, why the change cannot be made there. */
-export type Edited =
+export type ClientEditResult =
   { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
 /**
  * Changes a client's file and keeps everything else: comments, order and formatting. The result is parsed again and
  * compared with the intended value.
  */
-export async function editText(
+export async function editClientFile(
   text: string,
-  format: Client["format"],
-  change: Change,
-): Promise<Edited> {
+  format: ClientApp["format"],
+  change: ServerTableChange,
+): Promise<ClientEditResult> {
   const edited =
     format === "json"
-      ? (await import("./edit-json.ts")).change(text, change)
-      : (await import("./edit-toml.ts")).change(text, change);
-  const [before, after] = await Promise.all([read(text, format), read(edited, format)]);
+      ? (await import("./edit-json.ts")).editClientJson(text, change)
+      : (await import("./edit-toml.ts")).editClientToml(text, change);
+  const [before, after] = await Promise.all([parseTable(text, format), parseTable(edited, format)]);
   const wanted = before && applyChange(before, change);
-  const isRight = after !== undefined && spell(wanted) === spell(after);
+  const isRight = after !== undefined && canonicalText(wanted) === canonicalText(after);
   if (isRight) return { ok: true, text: edited };
   const where = change.keys.join(".");
   return { ok: false, reason: `${where} is written there in a way that cannot be edited safely` };
 }
 
-async function read(text: string, format: Client["format"]): Promise<Table | undefined> {
+async function parseTable(text: string, format: ClientApp["format"]): Promise<Table | undefined> {
   if (text.trim() === "") return {};
   const parsed = await parseText(text, format);
   return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
 }
 
 /** The value with the change applied; the order of keys does not matter. */
-function applyChange(root: Table, { keys, remove, put }: Change): unknown {
+function applyChange(root: Table, { keys, remove, set: put }: ServerTableChange): unknown {
   const walk = (at: unknown, [key, ...rest]: readonly string[]): Table => {
     const table = isTable(at) ? at : {};
     if (key !== undefined) return { ...table, [key]: walk(table[key], rest) };
@@ -46,10 +46,13 @@ function applyChange(root: Table, { keys, remove, put }: Change): unknown {
 }
 
 /** Canonical text of a value: independent of the order of keys; an empty table counts as absent. */
-function spell(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
+function canonicalText(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalText).join()}]`;
   if (!isTable(value)) return JSON.stringify(value) ?? "";
-  const members = Object.entries(value).map(([key, inner]) => [JSON.stringify(key), spell(inner)]);
+  const members = Object.entries(value).map(([key, inner]) => [
+    JSON.stringify(key),
+    canonicalText(inner),
+  ]);
   const kept = members.filter(([, inner]) => inner !== "{}").map((member) => member.join(":"));
   return `{${kept.toSorted().join()}}`;
 }

@@ -1,70 +1,73 @@
 import { dirname, resolve } from "node:path";
-import { parseTemplate, type Part } from "../manifest/interpolate.ts";
-import type { Forms } from "./client.ts";
+import { parseTemplate, type TemplatePart } from "../manifest/interpolate.ts";
+import type { PlaceholderStyle } from "./client.ts";
 
 /** A value that an editor asks the user for (VS Code's `inputs`). */
-export interface Input {
+export interface EditorInput {
   /** The default value; undefined if there is none, or if the input is a password. */
   readonly fallback: string | undefined;
 }
 
 /** The file and server that a text comes from. */
-export interface Origin {
-  readonly forms: Forms;
+export interface TextSource {
+  readonly placeholders: PlaceholderStyle;
   /** The client's file, absolute. */
   readonly file: string;
   /** The server's name in the manifest; secrets are stored under it. */
   readonly server: string;
-  readonly inputs: ReadonlyMap<string, Input>;
+  readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
 /** A text with the manifest's placeholders. */
-export interface Spelled {
+export interface TranslatedText {
   readonly text: string;
   /** The secrets that must be set before the text can be used. */
-  readonly wanted: readonly string[];
+  readonly requiredSecrets: readonly string[];
   /** Why a manifest cannot express the text, as the end of a sentence. */
-  readonly fault: string | undefined;
+  readonly error: string | undefined;
 }
 
 /** Translates a client's placeholders to the manifest's. */
-export function respell(text: string, origin: Origin): Spelled {
-  const wanted: string[] = [];
-  let fault: string | undefined;
-  let spelled = "";
-  for (const part of readParts(text, origin)) {
-    const printed = print(part, origin, wanted);
-    if (printed === undefined) fault ??= explain(part);
-    else spelled += printed;
+export function translatePlaceholders(text: string, source: TextSource): TranslatedText {
+  const requiredSecrets: string[] = [];
+  let error: string | undefined;
+  let translated = "";
+  for (const part of parseClientText(text, source)) {
+    const formatted = formatPart(part, source, requiredSecrets);
+    if (formatted === undefined) error ??= unsupportedPartReason(part);
+    else translated += formatted;
   }
-  return { text: spelled, wanted, fault };
+  return { text: translated, requiredSecrets, error };
 }
 
 /** The manifest's placeholder for the hub's working directory. */
-export const WORKSPACE = "${workspaceFolder}";
+export const WORKSPACE_PLACEHOLDER = "${workspaceFolder}";
 
-type Piece = Part | { readonly kind: "input"; readonly name: string };
+type ClientTextPart = TemplatePart | { readonly kind: "input"; readonly name: string };
 
-const INPUT = /\$\{input:([^{}]+)\}/g;
+const INPUT_PLACEHOLDER = /\$\{input:([^{}]+)\}/g;
 /** `$NAME` without braces. */
-const UNBRACED = /\$([A-Za-z_][A-Za-z0-9_]*)/g;
-const BRACES = /\{(env|file):([^{}]+)\}/g;
+const BARE_VARIABLE = /\$([A-Za-z_][A-Za-z0-9_]*)/g;
+const BRACE_PLACEHOLDER = /\{(env|file):([^{}]+)\}/g;
 
-function readParts(text: string, { forms, file }: Origin): readonly Piece[] {
-  switch (forms) {
+function parseClientText(
+  text: string,
+  { placeholders, file }: TextSource,
+): readonly ClientTextPart[] {
+  switch (placeholders) {
     case "none":
       return [{ kind: "text", text }];
     case "braces":
-      return split(text, BRACES).map((piece): Piece => {
+      return splitAtMatches(text, BRACE_PLACEHOLDER).map((piece): ClientTextPart => {
         if (typeof piece === "string") return { kind: "text", text: piece };
         const [, form, rest = ""] = piece;
         if (form === "env") return { kind: "env", name: rest, fallback: undefined };
         return { kind: "file", path: rest.startsWith("~") ? rest : resolve(dirname(file), rest) };
       });
     case "dollar":
-      return parseTemplate(text.replace(UNBRACED, "$${$1}"), "foreign");
+      return parseTemplate(text.replace(BARE_VARIABLE, "$${$1}"), "foreign");
     case "editor":
-      return split(text, INPUT).flatMap((piece): readonly Piece[] =>
+      return splitAtMatches(text, INPUT_PLACEHOLDER).flatMap((piece): readonly ClientTextPart[] =>
         typeof piece === "string"
           ? parseTemplate(piece, "foreign")
           : [{ kind: "input", name: piece[1] ?? "" }],
@@ -72,7 +75,7 @@ function readParts(text: string, { forms, file }: Origin): readonly Piece[] {
   }
 }
 
-function split(text: string, pattern: RegExp): readonly (string | RegExpExecArray)[] {
+function splitAtMatches(text: string, pattern: RegExp): readonly (string | RegExpExecArray)[] {
   const pieces: (string | RegExpExecArray)[] = [];
   let from = 0;
   for (const match of text.matchAll(pattern)) {
@@ -85,14 +88,18 @@ function split(text: string, pattern: RegExp): readonly (string | RegExpExecArra
 }
 
 /** Escapes a text, so that a manifest takes it literally. */
-export function escape(text: string): string {
+export function escapePlaceholders(text: string): string {
   return text.replaceAll("${", () => "$${");
 }
 
-function print(part: Piece, origin: Origin, wanted: string[]): string | undefined {
+function formatPart(
+  part: ClientTextPart,
+  source: TextSource,
+  requiredSecrets: string[],
+): string | undefined {
   switch (part.kind) {
     case "text":
-      return escape(part.text);
+      return escapePlaceholders(part.text);
     case "env":
       return part.fallback === undefined || part.fallback.includes("}")
         ? `\${env:${part.name}}`
@@ -100,16 +107,16 @@ function print(part: Piece, origin: Origin, wanted: string[]): string | undefine
     case "file":
       return `\${file:${part.path}}`;
     case "input": {
-      const fallback = origin.inputs.get(part.name)?.fallback;
-      if (fallback !== undefined) return escape(fallback);
-      const name = secretName(origin.server, part.name);
-      wanted.push(name);
+      const fallback = source.inputs.get(part.name)?.fallback;
+      if (fallback !== undefined) return escapePlaceholders(fallback);
+      const name = secretName(source.server, part.name);
+      requiredSecrets.push(name);
       return `\${secret:${name}}`;
     }
     case "place":
       // The client's workspace is the folder in which it starts the hub. A relative path would be resolved against the
       // manifest's folder.
-      if (part.place === "workspaceFolder") return WORKSPACE;
+      if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
     case "scheme":
@@ -118,7 +125,7 @@ function print(part: Piece, origin: Origin, wanted: string[]): string | undefine
   }
 }
 
-function explain(part: Piece): string {
+function unsupportedPartReason(part: ClientTextPart): string {
   if (part.kind === "fault") return `it holds ${part.message}`;
   return part.kind === "place"
     ? `it needs \${${part.place}}, which only an editor knows`

@@ -1,35 +1,35 @@
 import { sanitizePrefix } from "../manifest/prefix.ts";
-import { ITSELF, OWN_NAME } from "../manifest/own-entry.ts";
+import { SELF_REASON, TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
-import type { Home } from "./client.ts";
-import { type Clear, findClear, hideClear } from "./clear.ts";
-import { type OwnEntry, translate } from "./entry.ts";
-import { WORKSPACE } from "./forms.ts";
-import type { ClientFile, Listed } from "./read.ts";
+import type { ClientFolders } from "./client.ts";
+import { type PlaintextSecret, findPlaintextSecrets, replacePlaintextSecrets } from "./clear.ts";
+import { type ServerEntry, translateEntry } from "./entry.ts";
+import { WORKSPACE_PLACEHOLDER } from "./forms.ts";
+import type { ClientFile, ClientServer } from "./read.ts";
 
 /** A server that would be added to the manifest. */
-export interface Addition {
+export interface PlannedServer {
   /** Its key in the manifest. */
   readonly name: string;
-  readonly entry: OwnEntry;
-  readonly origin: Origin;
+  readonly entry: ServerEntry;
+  readonly source: ServerSource;
   readonly notes: readonly string[];
   /** The secrets that must be set before it can be used. */
-  readonly wanted: readonly string[];
+  readonly requiredSecrets: readonly string[];
   /** Its secrets in plain text. */
-  readonly clear: readonly Clear[];
+  readonly plaintextSecrets: readonly PlaintextSecret[];
 }
 
 /** A server that would not be added; `reason` is the end of a sentence. */
-export interface Omission {
-  readonly origin: Origin;
+export interface SkippedServer {
+  readonly source: ServerSource;
   readonly reason: string;
   /** The name of an identical server in the manifest or of another client; undefined: skipped for another reason. */
-  readonly same: string | undefined;
+  readonly identicalServer: string | undefined;
 }
 
 /** Where a server is configured. */
-export interface Origin {
+export interface ServerSource {
   readonly client: string;
   /** Absolute. */
   readonly file: string;
@@ -37,13 +37,13 @@ export interface Origin {
   readonly name: string;
 }
 
-export interface Plan {
-  readonly additions: readonly Addition[];
-  readonly omissions: readonly Omission[];
+export interface ImportPlan {
+  readonly planned: readonly PlannedServer[];
+  readonly skipped: readonly SkippedServer[];
 }
 
 /** The servers whose names are taken, and the separator that new names must not contain. */
-export interface Taken {
+export interface TakenNames {
   readonly servers: readonly ServerSpec[];
   readonly separator: string;
 }
@@ -51,44 +51,63 @@ export interface Taken {
 /** Plans the import of servers from clients' files into a manifest. */
 export async function planImport(
   files: readonly ClientFile[],
-  { servers, separator }: Taken,
-  home: Home,
-): Promise<Plan> {
-  const additions: Addition[] = [];
-  const omissions: Omission[] = [];
+  { servers, separator }: TakenNames,
+  home: ClientFolders,
+): Promise<ImportPlan> {
+  const planned: PlannedServer[] = [];
+  const skipped: SkippedServer[] = [];
   /** Names of servers in the manifest, by identity. */
-  const known = new Map(servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])));
+  const namesByIdentity = new Map(
+    servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])),
+  );
   const names = new Set(servers.map(({ name }) => name));
-  const add = async (file: ClientFile, listed: Listed): Promise<void> => {
-    const origin = { client: file.client.name, file: file.file, name: listed.name };
-    const base = sanitizePrefix(listed.name.replace(/[^\w-]+/g, "-"), separator);
+  const add = async (file: ClientFile, clientServer: ClientServer): Promise<void> => {
+    const source = { client: file.client.name, file: file.file, name: clientServer.name };
+    const base = sanitizePrefix(clientServer.name.replace(/[^\w-]+/g, "-"), separator);
     const name = chooseName(base, names);
     const { client, inputs } = file;
-    const place = { client, home, file: file.file, server: name, project: listed.project, inputs };
-    if (listed.name === OWN_NAME) {
-      omissions.push({ origin, reason: ITSELF, same: undefined });
+    const place = {
+      client,
+      home,
+      file: file.file,
+      server: name,
+      project: clientServer.project,
+      inputs,
+    };
+    if (clientServer.name === TOOLMUX_KEY) {
+      skipped.push({ source, reason: SELF_REASON, identicalServer: undefined });
       return;
     }
-    const translated = await translate(listed.entry, place);
+    const translated = await translateEntry(clientServer.entry, place);
     if (!translated.ok) {
-      omissions.push({ origin, reason: translated.reason, same: undefined });
+      skipped.push({ source, reason: translated.reason, identicalServer: undefined });
       return;
     }
-    const { entry, notes, wanted } = translated;
+    const { entry, notes, requiredSecrets } = translated;
     const identity = identifyEntry(entry);
-    const same =
-      known.get(identity) ?? known.get(spellOld(identity)) ?? findMoved(entry, base, known);
-    if (same !== undefined) {
-      omissions.push({ origin, reason: `it is the same as "${same}"`, same });
+    const identicalServer =
+      namesByIdentity.get(identity) ??
+      namesByIdentity.get(withOldWorkspace(identity)) ??
+      findWithStoredSecrets(entry, base, namesByIdentity);
+    if (identicalServer !== undefined) {
+      skipped.push({ source, reason: `it is the same as "${identicalServer}"`, identicalServer });
       return;
     }
-    known.set(identity, name);
+    namesByIdentity.set(identity, name);
     names.add(name);
-    const told = name === listed.name ? notes : [`called "${listed.name}" there`, ...notes];
-    additions.push({ name, entry, origin, notes: told, wanted, clear: findClear(entry, name) });
+    const allNotes =
+      name === clientServer.name ? notes : [`called "${clientServer.name}" there`, ...notes];
+    planned.push({
+      name,
+      entry,
+      source,
+      notes: allNotes,
+      requiredSecrets,
+      plaintextSecrets: findPlaintextSecrets(entry, name),
+    });
   };
-  for (const file of files) for (const listed of file.servers) await add(file, listed);
-  return { additions, omissions };
+  for (const file of files) for (const clientServer of file.servers) await add(file, clientServer);
+  return { planned, skipped };
 }
 
 /** The base name, or the first free one with a number. */
@@ -100,27 +119,27 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
 }
 
 /** Finds the server that this entry became when it was imported and its secrets were moved into the secret store. */
-function findMoved(
-  entry: OwnEntry,
+function findWithStoredSecrets(
+  entry: ServerEntry,
   base: string,
-  known: ReadonlyMap<string, string>,
+  namesByIdentity: ReadonlyMap<string, string>,
 ): string | undefined {
-  const names = new Set(known.values());
+  const names = new Set(namesByIdentity.values());
   return [...names].find((name) => {
     if (name !== base && !(name.startsWith(`${base}-`) && /-\d+$/.test(name))) return false;
-    const moved = hideClear(entry, findClear(entry, name));
-    return known.get(identifyEntry(moved)) === name;
+    const withStoredSecrets = replacePlaintextSecrets(entry, findPlaintextSecrets(entry, name));
+    return namesByIdentity.get(identifyEntry(withStoredSecrets)) === name;
   });
 }
 
 /** The identity of a server as text: its command and arguments, or its URL. */
-export function identifyEntry({ command, args = [], url }: OwnEntry): string {
+export function identifyEntry({ command, args = [], url }: ServerEntry): string {
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
 /** The identity with the workspace as manifests wrote it before `${workspaceFolder}` existed. */
-function spellOld(identity: string): string {
-  return identity.replaceAll(WORKSPACE, ".");
+function withOldWorkspace(identity: string): string {
+  return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }
 
 /**

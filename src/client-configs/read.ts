@@ -3,14 +3,14 @@ import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { parseText } from "../manifest/parse.ts";
 import type { Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
-import type { Client, Home, Spot } from "./client.ts";
-import type { Input } from "./forms.ts";
+import type { ClientApp, ClientFolders, ServerTable } from "./client.ts";
+import type { EditorInput } from "./forms.ts";
 
 /** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;
 
 /** One server of a client's file, untranslated. */
-export interface Listed {
+export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
   /** The project folder that it belongs to, where the file says so. */
@@ -19,34 +19,37 @@ export interface Listed {
 
 /** An existing file of a client. */
 export interface ClientFile {
-  readonly client: Client;
+  readonly client: ClientApp;
   /** Absolute. */
   readonly file: string;
-  readonly servers: readonly Listed[];
+  readonly servers: readonly ClientServer[];
   /** The inputs that an editor asks for, by id. */
-  readonly inputs: ReadonlyMap<string, Input>;
+  readonly inputs: ReadonlyMap<string, EditorInput>;
   /** Why the file could not be read; undefined if it was. */
-  readonly problem: Fault | undefined;
+  readonly problem: ClientFileProblem | undefined;
 }
 
 /** `message` follows the file's name and contains nothing of its text. */
-export interface Fault {
+export interface ClientFileProblem {
   readonly message: string;
   readonly position: Position | undefined;
 }
 
 /** The text of a client's file and its parsed root. */
-export type Content =
+export type ClientFileContent =
   | { readonly kind: "absent" }
   | { readonly kind: "read"; readonly text: string; readonly root: Table }
-  | { readonly kind: "broken"; readonly fault: Fault };
+  | { readonly kind: "broken"; readonly problem: ClientFileProblem };
 
 /** Reads a client's file. An empty file has an empty root. */
-export async function readContent(file: string, format: Client["format"]): Promise<Content> {
+export async function readClientFileText(
+  file: string,
+  format: ClientApp["format"],
+): Promise<ClientFileContent> {
   const read = await readFileLimited(file, MAX_FILE);
-  const fail = (message: string, position?: Position): Content => ({
+  const fail = (message: string, position?: Position): ClientFileContent => ({
     kind: "broken",
-    fault: { message, position },
+    problem: { message, position },
   });
   if (read.kind === "absent") return read;
   if (read.kind === "refused") return fail(read.reason);
@@ -61,41 +64,45 @@ export async function readContent(file: string, format: Client["format"]): Promi
 }
 
 /** Reads the existing files of a client. @param project the folder whose files are read; undefined: the user's files */
-export async function readClient(
-  client: Client,
-  home: Home,
+export async function readClientFiles(
+  client: ClientApp,
+  home: ClientFolders,
   project: string | undefined,
 ): Promise<readonly ClientFile[]> {
-  const spots = listSpots(client, home, project);
+  const tables = listServerTables(client, home, project);
   const files: ClientFile[] = [];
-  for (const file of new Set(spots.map((spot) => spot.file))) {
-    const content = await readContent(file, client.format);
+  for (const file of new Set(tables.map((table) => table.file))) {
+    const content = await readClientFileText(file, client.format);
     if (content.kind === "absent") continue;
     const common = { client, file };
     if (content.kind === "broken") {
-      files.push({ ...common, servers: [], inputs: new Map(), problem: content.fault });
+      files.push({ ...common, servers: [], inputs: new Map(), problem: content.problem });
       continue;
     }
     const { root } = content;
-    const keys = spots.filter((spot) => spot.file === file).map((spot) => spot.keys);
-    const servers = keys.flatMap((path) => list(root, path));
+    const keys = tables.filter((table) => table.file === file).map((table) => table.keys);
+    const servers = keys.flatMap((path) => serversAt(root, path));
     files.push({ ...common, servers, inputs: readInputs(root), problem: undefined });
   }
   return files;
 }
 
 /** The tables that hold a client's servers, with absolute paths. */
-export function listSpots(
-  client: Client,
-  home: Home,
+export function listServerTables(
+  client: ClientApp,
+  home: ClientFolders,
   project: string | undefined,
-): readonly Spot[] {
+): readonly ServerTable[] {
   if (project === undefined) return client.user(home);
   return client.project.map(({ file, keys }) => ({ file: join(project, file), keys }));
 }
 
-function list(root: Table, path: readonly string[]): readonly Listed[] {
-  const walk = (at: unknown, [key, ...rest]: readonly string[], project?: string): Listed[] => {
+function serversAt(root: Table, path: readonly string[]): readonly ClientServer[] {
+  const walk = (
+    at: unknown,
+    [key, ...rest]: readonly string[],
+    project?: string,
+  ): ClientServer[] => {
     if (!isTable(at)) return [];
     if (key === undefined)
       return Object.entries(at).map(([name, entry]) => ({ name, entry, project }));
@@ -105,8 +112,8 @@ function list(root: Table, path: readonly string[]): readonly Listed[] {
   return walk(root, path);
 }
 
-function readInputs(root: Table): ReadonlyMap<string, Input> {
-  const inputs = new Map<string, Input>();
+function readInputs(root: Table): ReadonlyMap<string, EditorInput> {
+  const inputs = new Map<string, EditorInput>();
   const { inputs: listed } = root;
   for (const input of Array.isArray(listed) ? (listed as readonly unknown[]) : []) {
     if (!isTable(input) || typeof input["id"] !== "string") continue;

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
-import { type Offered, UNKNOWN_OFFERED } from "../catalog/offer.ts";
+import { type CombinedCapabilities, UNKNOWN_CAPABILITIES } from "../catalog/offer.ts";
 import { isTable } from "../manifest/table.ts";
 import {
   type Implementation,
@@ -29,7 +29,7 @@ export interface Words {
   /** The capability class of the client that these instructions are for. */
   readonly capabilities?: string | undefined;
   /** What the servers declare beside their lists; undefined: unknown. */
-  readonly offered?: Offered | undefined;
+  readonly offered?: CombinedCapabilities | undefined;
 }
 
 /** Streams that have not been used. */
@@ -155,7 +155,7 @@ export class Welcome implements OwnStreams, ByteInput {
       version,
       this.#serverInfo,
       instructions,
-      offered ?? UNKNOWN_OFFERED,
+      offered ?? UNKNOWN_CAPABILITIES,
     );
     // Few bytes: written at once, or queued by the stream in order.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));

@@ -8,12 +8,12 @@ const known = new WeakMap<Section, Section>();
  * object. Entries of legacy servers pass unchanged.
  */
 export function legacyEdition(section: Section): Section {
-  const { kind, origin } = section;
-  if (kind !== "tools" || origin.modern.size === 0) return section;
+  const { kind, info: origin } = section;
+  if (kind !== "tools" || origin.modernServers.size === 0) return section;
   const before = known.get(section);
   if (before !== undefined) return before;
-  const edition = section.dress((entry) => {
-    if (!origin.modern.has(entry.server)) return undefined;
+  const edition = section.withBytes((entry) => {
+    if (!origin.modernServers.has(entry.server)) return undefined;
     const { bytes } = entry;
     const made = wrap(bytes);
     return made === bytes ? undefined : made;

@@ -22,15 +22,19 @@ export class Editions {
 
   /** The page that follows the name `after`. */
   page(section: Section, after: string, server: Implementation): Uint8Array {
-    return edit(section, section.page(after), server);
+    return edit(section, section.pageAfter(after), server);
   }
 }
 
-function edit({ kind, origin }: Section, result: Uint8Array, server: Implementation): Uint8Array {
+function edit(
+  { kind, info: origin }: Section,
+  result: Uint8Array,
+  server: Implementation,
+): Uint8Array {
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const edits = kind === "tools" ? dropExecutions(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
-  return stamp(plain, server, origin.hint);
+  return stamp(plain, server, origin.cacheHint);
 }
 
 const EXECUTION = Buffer.from('"execution"');

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { ByteRange } from "../base/bytes.ts";
-import type { Item, Kind } from "../catalog/listing.ts";
+import type { ListedItem, Kind } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { lastMember, scanObject, parseRange } from "../base/json.ts";
@@ -55,11 +55,11 @@ export class LocalClient {
     return new LocalClient(session, signal);
   }
 
-  listTools(signal = this.#signal): Promise<readonly Item[]> {
+  listTools(signal = this.#signal): Promise<readonly ListedItem[]> {
     return this.list("tools", signal);
   }
 
-  list(kind: Kind, signal = this.#signal): Promise<readonly Item[]> {
+  list(kind: Kind, signal = this.#signal): Promise<readonly ListedItem[]> {
     return this.#session.list(kind, signal);
   }
 

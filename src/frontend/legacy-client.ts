@@ -231,7 +231,7 @@ export class Client implements TransportEvents, Attendee, Asker {
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);
-    this.#view.whenRecalled(({ instructions, offered }) => {
+    this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
       this.#isGreeted = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions, offered);
       inbound.respond(buildResult(request.id, utf8(JSON.stringify(result))));

@@ -1,7 +1,7 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { Section } from "../catalog/section.ts";
-import { readAfter } from "../catalog/cursor.ts";
+import { readCursorParam } from "../catalog/cursor.ts";
 import { LIST_CHANGED } from "../protocol/legacy.ts";
 import {
   buildNotification,
@@ -23,9 +23,9 @@ export class Lists {
    */
   read(kind: Kind, request: Request): (catalog: Catalog) => EncodedMessage {
     const { id } = request;
-    const after = readAfter(kind, request);
+    const after = readCursorParam(kind, request);
     if (after !== undefined) {
-      return (catalog) => buildResult(id, legacyEdition(catalog[kind]).page(after));
+      return (catalog) => buildResult(id, legacyEdition(catalog[kind]).pageAfter(after));
     }
     return (catalog) => {
       this.#known.set(kind, catalog[kind]);
@@ -39,7 +39,7 @@ export class Lists {
     for (const [kind, section] of this.#known) {
       // An equal section replaces the older one, so that clients share one object.
       this.#known.set(kind, catalog[kind]);
-      if (!section.isSame(catalog[kind])) methods.add(LIST_CHANGED[kind]);
+      if (!section.equals(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }
     return [...methods].map((method) => buildNotification(method));
   }

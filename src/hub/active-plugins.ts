@@ -1,10 +1,10 @@
 import type { Catalog } from "../catalog/catalog.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { LocalClient } from "../frontend/in-process-client.ts";
 import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
-import type { Schemes } from "../manifest/resolve.ts";
+import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { REST } from "../plugin/breaker.ts";
 import type { HubAccess } from "../plugin/host.ts";
@@ -33,7 +33,7 @@ export interface EquipmentParts {
 const DRAIN_LIMIT = 10_000;
 /** How long they may take at the end of the hub, in ms. */
 const END_LIMIT = 250;
-const NO_SCHEMES: Schemes = new Map();
+const NO_SCHEMES: SchemeResolvers = new Map();
 
 /** The plugins in force: what they do for the hub, and what the hub does for them. */
 export class Equipment {
@@ -75,7 +75,7 @@ export class Equipment {
   }
 
   /** A server's listing as clients may see it. */
-  revise(server: string, items: readonly Item[]): readonly Item[] {
+  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const set = this.#set;
     if (set === undefined) return items;
     const revised = set.revise(server, items);
@@ -111,7 +111,7 @@ export class Equipment {
   /** Authorizes a server over HTTP, with what plugins have for its `${scheme:…}`. @throws {HubError} unauthorized */
   authorize(
     spec: RunnableServer,
-    authorize: (spec: RemoteServer, schemes: Schemes) => Promise<void>,
+    authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
   ): Promise<void> {
     if (spec.kind === "remote") return authorize(spec, this.#set?.schemes ?? NO_SCHEMES);
     const text = `Server "${spec.name}" is none that is authorized.`;

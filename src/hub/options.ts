@@ -1,16 +1,16 @@
 import type { Proceeding } from "../auth/authorizer.ts";
-import type { Digest, NameRules } from "../catalog/names.ts";
+import type { Sha256, NameRules } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Alert, EventBus } from "../base/events.ts";
 import {
   type HubSettings,
   type Manifest,
-  type OuterServer,
+  type ExternalServer,
   type RemoteServer,
   type RunnableServer,
   isRunnable,
 } from "../manifest/schema.ts";
-import type { Schemes } from "../manifest/resolve.ts";
+import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/ledger.ts";
@@ -27,13 +27,13 @@ export type Tap = (link: Transport, server: string) => Transport;
 export interface HubParts {
   readonly manifest: Manifest;
   readonly bus: EventBus;
-  readonly digest: Digest;
+  readonly digest: Sha256;
   /** What is remembered of servers from one start to the next. */
   readonly snapshots: Snapshots;
   /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
-  identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
+  identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<Identify>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: OuterServer, schemes: Schemes): Promise<Transport>;
+  makeLink(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Gives what stands in the place of a server's link, as to write down what crosses it. */
   readonly tap?: Tap | undefined;
   /**
@@ -42,7 +42,7 @@ export interface HubParts {
    */
   readonly authorize?: (
     spec: RemoteServer,
-    schemes: Schemes,
+    schemes: SchemeResolvers,
     challenge: Challenge,
     proceeding: Proceeding,
   ) => Promise<void>;
@@ -72,5 +72,5 @@ export function serversOf({ servers }: Manifest): readonly RunnableServer[] {
 
 /** How exposed names are made. */
 export function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
-  return { separator, limit: nameLimit - clientPrefix.length };
+  return { separator, maxLength: nameLimit - clientPrefix.length };
 }

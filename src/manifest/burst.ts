@@ -1,60 +1,63 @@
 import type { Clock } from "../base/clock.ts";
 
 /** A burst of changes ends after this time without a change, in ms. */
-const QUIET = 100;
+const QUIET_TIME = 100;
 /** The longest wait for the end of a burst, in ms. */
-const PATIENCE = 1000;
+const MAX_WAIT = 1000;
 
-type Phase =
-  | { readonly at: "rest" }
+type DebouncerState =
+  | { readonly state: "rest" }
   /** `since`: ms of the clock. */
-  | { readonly at: "burst"; readonly since: number; readonly undo: () => void }
+  | { readonly state: "burst"; readonly since: number; readonly cancelTimer: () => void }
   /** `changedAt`: ms of the clock at the first change during the run; undefined if there was none. */
-  | { readonly at: "work"; again: number | undefined }
-  | { readonly at: "closed" };
+  | { readonly state: "work"; changedAt: number | undefined }
+  | { readonly state: "closed" };
 
 /** Debounces changes: runs an action after each burst. Runs never overlap, and a change during a run causes another. */
-export class Burst {
+export class Debouncer {
   readonly #clock: Clock;
-  readonly #work: () => Promise<void>;
-  #phase: Phase = { at: "rest" };
+  readonly #action: () => Promise<void>;
+  #state: DebouncerState = { state: "rest" };
 
   /** @param action must handle its own errors: a rejection is not caught */
-  constructor(clock: Clock, work: () => Promise<void>) {
+  constructor(clock: Clock, action: () => Promise<void>) {
     this.#clock = clock;
-    this.#work = work;
+    this.#action = action;
   }
 
   /** Reports a change. */
-  touch(): void {
-    const phase = this.#phase;
+  trigger(): void {
+    const state = this.#state;
     const now = this.#clock.now();
-    if (phase.at === "rest") this.#wait(now);
-    if (phase.at === "work") phase.again ??= now;
-    if (phase.at !== "burst") return;
-    phase.undo();
-    this.#wait(phase.since);
+    if (state.state === "rest") this.#schedule(now);
+    if (state.state === "work") state.changedAt ??= now;
+    if (state.state !== "burst") return;
+    state.cancelTimer();
+    this.#schedule(state.since);
   }
 
   /** Cancels a pending run; a run in progress finishes. */
   close(): void {
-    if (this.#phase.at === "burst") this.#phase.undo();
-    this.#phase = { at: "closed" };
+    if (this.#state.state === "burst") this.#state.cancelTimer();
+    this.#state = { state: "closed" };
   }
 
-  #wait(since: number): void {
-    const left = since + PATIENCE - this.#clock.now();
-    const undo = this.#clock.after(Math.max(0, Math.min(QUIET, left)), () => void this.#run());
-    this.#phase = { at: "burst", since, undo };
+  #schedule(since: number): void {
+    const remaining = since + MAX_WAIT - this.#clock.now();
+    const cancelTimer = this.#clock.after(
+      Math.max(0, Math.min(QUIET_TIME, remaining)),
+      () => void this.#runAction(),
+    );
+    this.#state = { state: "burst", since, cancelTimer };
   }
 
-  async #run(): Promise<void> {
-    const phase: Phase = { at: "work", again: undefined };
-    this.#phase = phase;
-    await this.#work();
+  async #runAction(): Promise<void> {
+    const state: DebouncerState = { state: "work", changedAt: undefined };
+    this.#state = state;
+    await this.#action();
     // Closed during the run.
-    if (this.#phase !== phase) return;
-    this.#phase = { at: "rest" };
-    if (phase.again !== undefined) this.#wait(phase.again);
+    if (this.#state !== state) return;
+    this.#state = { state: "rest" };
+    if (state.changedAt !== undefined) this.#schedule(state.changedAt);
   }
 }

@@ -1,8 +1,8 @@
-import { missCommand, readSettings } from "./read.ts";
-import { describe, printKey, printPath, type Complaint } from "./problems.ts";
+import { missingCommandProblem, readHubSettings } from "./read.ts";
+import { describeValue, printPathKey, formatPath, type UnplacedProblem } from "./problems.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
-import type { Draft, Reading } from "./file-config.ts";
-import { ITSELF, startsItself } from "./own-entry.ts";
+import type { ServerConfig, FileConfig } from "./file-config.ts";
+import { SELF_REASON, startsItself } from "./own-entry.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
@@ -10,10 +10,10 @@ import { validate } from "./validate.ts";
  * Reads a file written for an MCP client: `mcpServers`, or `servers` as in VS Code. Unknown keys and invalid limits are
  * ignored, and an entry that cannot be run affects only itself. `hub` and `defaults` are toolmux's own keys here, too.
  */
-export function readForeign(root: Table): Reading {
-  const servers = new Map<string, Draft>();
-  const settings = readSettings(root);
-  const complaints: Complaint[] = [...settings.complaints];
+export function readClientFile(root: Table): FileConfig {
+  const servers = new Map<string, ServerConfig>();
+  const settings = readHubSettings(root);
+  const problems: UnplacedProblem[] = [...settings.problems];
   const notes: string[] = [];
   const ignored = new Set<string>();
   // A client's file must not cause code to be loaded.
@@ -25,136 +25,146 @@ export function readForeign(root: Table): Reading {
   for (const group of groups) {
     const table = root[group];
     if (!isTable(table)) {
-      const message = `expected a table of servers, found ${describe(table, false)}`;
-      complaints.push({ path: [group], at: "value", message });
+      const message = `expected a table of servers, found ${describeValue(table, false)}`;
+      problems.push({ path: [group], at: "value", message });
       continue;
     }
     for (const [name, entry] of Object.entries(table)) {
-      const draft = readEntry([group, name], entry, ignored, notes);
-      servers.set(name, draft);
-      if (draft.kind === "unsupported" && draft.enabled) {
-        notes.push(`server ${JSON.stringify(name)} is left out: ${draft.reason}`);
+      const serverConfig = readClientEntry([group, name], entry, ignored, notes);
+      servers.set(name, serverConfig);
+      if (serverConfig.kind === "unsupported" && serverConfig.enabled) {
+        notes.push(`server ${JSON.stringify(name)} is left out: ${serverConfig.reason}`);
       }
     }
   }
   if (ignored.size > 0) {
     notes.push(`keys that mean nothing to toolmux were ignored: ${[...ignored].join(", ")}`);
   }
-  return { ...settings, servers, plugins: [], complaints, unclaimed: [], notes };
+  return { ...settings, servers, plugins: [], problems, schemeProblems: [], notes };
 }
 
-function readEntry(
+function readClientEntry(
   path: readonly string[],
   entry: unknown,
   ignored: Set<string>,
   notes: string[],
-): Draft {
+): ServerConfig {
   if (!isTable(entry)) {
     return { kind: "unsupported", enabled: true, path, reason: "its entry is no table" };
   }
   const enabled = entry["disabled"] !== true && entry["enabled"] !== false;
-  const reason = findObstacle(entry, path.at(-1));
+  const reason = unsupportedReasonOf(entry, path.at(-1));
   if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
-  const server = dropLimits(translate(entry, ignored), path, enabled ? notes : []);
+  const server = dropInvalidLimits(
+    translateClientEntry(entry, ignored),
+    path,
+    enabled ? notes : [],
+  );
   const checked = validate(serverSchema, { ...server, enabled }, path);
   const { command, url } = checked.ok ? checked.value : {};
   if (checked.ok && command !== undefined) {
     const program = { kind: "command", command } as const;
-    return { kind: "stdio", syntax: "foreign", path, program, input: checked.value };
+    return { kind: "stdio", syntax: "foreign", path, launch: program, input: checked.value };
   }
   if (checked.ok && url !== undefined) {
     return { kind: "remote", syntax: "foreign", path, url, input: checked.value };
   }
-  const complaints = [
-    ...("command" in server || "url" in server ? [] : [missCommand(path)]),
-    ...(checked.ok ? [] : checked.complaints),
+  const problems = [
+    ...("command" in server || "url" in server ? [] : [missingCommandProblem(path)]),
+    ...(checked.ok ? [] : checked.problems),
   ];
-  return { kind: "unsupported", enabled, path, reason: printFaults(complaints, path) };
+  return { kind: "unsupported", enabled, path, reason: formatProblems(problems, path) };
 }
 
-const LIMITS = new Set(Object.keys(defaultsSchema.entries));
+const LIMIT_KEYS = new Set(Object.keys(defaultsSchema.entries));
 
 /** Drops limits that are invalid here: another client may use such a key with another meaning. */
-function dropLimits(server: Table, path: readonly string[], notes: string[]): Table {
+function dropInvalidLimits(server: Table, path: readonly string[], notes: string[]): Table {
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
-    const checked = LIMITS.has(key) ? validate(defaultsSchema, { [key]: value }, path) : undefined;
+    const checked = LIMIT_KEYS.has(key)
+      ? validate(defaultsSchema, { [key]: value }, path)
+      : undefined;
     if (checked?.ok !== false) kept[key] = value;
     else {
-      const faults = printFaults(checked.complaints, [...path, key]);
-      notes.push(`server ${JSON.stringify(path.at(-1))}: ${key} is ignored: ${faults}`);
+      const problemText = formatProblems(checked.problems, [...path, key]);
+      notes.push(`server ${JSON.stringify(path.at(-1))}: ${key} is ignored: ${problemText}`);
     }
   }
   return kept;
 }
 
-function printFaults(complaints: readonly Complaint[], base: readonly string[]): string {
-  const faults = complaints.map(({ path, message }) =>
-    `${printPath(path.slice(base.length))} ${message}`.trim(),
+function formatProblems(problems: readonly UnplacedProblem[], base: readonly string[]): string {
+  const problemText = problems.map(({ path, message }) =>
+    `${formatPath(path.slice(base.length))} ${message}`.trim(),
   );
-  return faults.join("; ");
+  return problemText.join("; ");
 }
 
 /** The keys that clients use for a server's URL. */
 const URL_KEYS = ["url", "serverUrl", "httpUrl"] as const;
 
-function findObstacle(entry: Table, name: string | undefined): string | undefined {
+function unsupportedReasonOf(entry: Table, name: string | undefined): string | undefined {
   const { command, args } = entry;
   const types = [entry["type"], entry["transport"]];
   if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
     return "servers over WebSocket are not supported";
   }
   // Clients' files often start toolmux; it must not start itself.
-  return startsItself({ name, command, args }) ? ITSELF : undefined;
+  return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 
 /** Manifest keys that clients do not have, or use with another meaning. */
-const NOT_TAKEN = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
-const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => !NOT_TAKEN.has(key)));
+const EXCLUDED_KEYS = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
+const ACCEPTED_KEYS = new Set(
+  Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
+);
 /** Keys that are handled by `readClientEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
-const SILENT = new Set(
+const HANDLED_KEYS = new Set(
   "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
     " ",
   ),
 );
 
 /** Translates a client's entry to the manifest's schema, as leniently as clients read it. */
-function translate(entry: Table, ignored: Set<string>): Table {
-  const ours = createTable<unknown>();
+function translateClientEntry(entry: Table, ignored: Set<string>): Table {
+  const manifestEntry = createTable<unknown>();
   for (const [key, value] of Object.entries(entry)) {
-    if (OURS.has(key) && value !== null) ours[key] = value;
-    if (!OURS.has(key) && !SILENT.has(key)) ignored.add(printKey(key));
+    if (ACCEPTED_KEYS.has(key) && value !== null) manifestEntry[key] = value;
+    if (!ACCEPTED_KEYS.has(key) && !HANDLED_KEYS.has(key)) ignored.add(printPathKey(key));
   }
-  Object.assign(ours, translateRemote(entry));
-  const { args, env } = ours;
-  if (Array.isArray(args)) ours["args"] = args.map(printScalar);
+  Object.assign(manifestEntry, translateRemote(entry));
+  const { args, env } = manifestEntry;
+  if (Array.isArray(args)) manifestEntry["args"] = args.map(scalarToText);
   if (isTable(env)) {
     const variables = createTable<unknown>();
     for (const [key, value] of Object.entries(env)) {
-      if (value !== null) variables[key] = printScalar(value);
+      if (value !== null) variables[key] = scalarToText(value);
     }
-    ours["env"] = variables;
+    manifestEntry["env"] = variables;
   }
   const tools = translateTools(entry);
-  if (tools !== undefined) ours["tools"] = tools;
-  return ours;
+  if (tools !== undefined) manifestEntry["tools"] = tools;
+  return manifestEntry;
 }
 
 /** The manifest's keys of a remote server; empty for an entry with a command, because clients then start that. */
 function translateRemote(entry: Table): Table {
   const key = URL_KEYS.find((it) => typeof entry[it] === "string");
   if (key === undefined || "command" in entry) return {};
-  const isOld = [entry["type"], entry["transport"]].includes("sse");
+  const isSse = [entry["type"], entry["transport"]].includes("sse");
   const { oauth } = entry;
-  const known = Object.entries(isTable(oauth) ? oauth : {}).filter(([name]) => OAUTH.has(name));
+  const known = Object.entries(isTable(oauth) ? oauth : {}).filter(([name]) =>
+    OAUTH_KEYS.has(name),
+  );
   return {
     url: entry[key],
-    ...(isOld && { transport: "sse" }),
+    ...(isSse && { transport: "sse" }),
     ...(known.length > 0 && { auth: "auto", oauth: Object.fromEntries(known) }),
   };
 }
 /** OAuth keys with the same name and meaning in clients and manifests. */
-const OAUTH = new Set(["clientId", "clientSecret", "callbackPort", "scopes"]);
+const OAUTH_KEYS = new Set(["clientId", "clientSecret", "callbackPort", "scopes"]);
 
 /**
  * Translates clients' lists of tool names to `tools.allow` and `tools.deny`; a table `tools` is in the manifest's form
@@ -169,6 +179,6 @@ function translateTools(entry: Table): Table | undefined {
 }
 
 /** Clients accept numbers and booleans as texts. */
-function printScalar(value: unknown): unknown {
+function scalarToText(value: unknown): unknown {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
 }

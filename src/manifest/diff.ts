@@ -1,6 +1,6 @@
 import { isAbsolute } from "node:path";
 import type {
-  OuterServer,
+  ExternalServer,
   PluginServer,
   RemoteServer,
   RunnableServer,
@@ -8,11 +8,11 @@ import type {
   StdioServer,
   UnsupportedServer,
 } from "./schema.ts";
-import { isEqual } from "./table.ts";
-import { listSecrets, type Part as TextPart, partsOf } from "./interpolate.ts";
+import { isDeepEqual } from "./table.ts";
+import { listSecrets, type TemplatePart as TextPart, templatePartsOf } from "./interpolate.ts";
 
 /** What a changed key requires: `process`: a new process or connection; `settings`: only new settings. */
-type Part = "process" | "settings";
+type ChangeEffect = "process" | "settings";
 
 /** The keys of every runnable server. */
 const RUNNABLE = {
@@ -34,12 +34,12 @@ const RUNNABLE = {
   healthInterval: "settings",
   reconnect: "settings",
   idleStop: "settings",
-} as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, Part>>;
+} as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
 /** The keys of every server whose texts may hold `${…}`. */
 const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
 
-const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
+const STDIO: Readonly<Record<keyof StdioServer, ChangeEffect>> = {
   ...RUNNABLE,
   command: "process",
   args: "process",
@@ -50,7 +50,7 @@ const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   ...TEMPLATED,
 };
 
-const REMOTE: Readonly<Record<keyof RemoteServer, Part>> = {
+const REMOTE: Readonly<Record<keyof RemoteServer, ChangeEffect>> = {
   ...RUNNABLE,
   url: "process",
   transport: "process",
@@ -62,14 +62,14 @@ const REMOTE: Readonly<Record<keyof RemoteServer, Part>> = {
   ...TEMPLATED,
 };
 
-const PLUGIN: Readonly<Record<keyof PluginServer, Part>> = {
+const PLUGIN: Readonly<Record<keyof PluginServer, ChangeEffect>> = {
   ...RUNNABLE,
   plugin: "process",
   set: "process",
   origin: "settings",
 };
 
-const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
+const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
   kind: "process",
   name: "process",
   enabled: "settings",
@@ -78,8 +78,8 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
 };
 
 /** The effect of `baseDir` and `secretSources`, which matter only if the server uses them. */
-function weigh(
-  ...servers: readonly OuterServer[]
+function effectOfOrigin(
+  ...servers: readonly ExternalServer[]
 ): Pick<typeof STDIO, "baseDir" | "secretSources"> {
   return {
     baseDir: servers.some(dependsOnFolder) ? "process" : "settings",
@@ -93,53 +93,55 @@ function weigh(
  * Compares two specifications of a server: unchanged, other settings, or another process. A changed `baseDir` that no
  * path depends on, and changed secret sources of a server without secrets, count as settings.
  */
-export function compareServers(before: ServerSpec, after: ServerSpec): "same" | Part {
+export function diffServers(before: ServerSpec, after: ServerSpec): "same" | ChangeEffect {
   if (before.kind === "stdio" && after.kind === "stdio") {
-    return compare(before, after, { ...STDIO, ...weigh(before, after) });
+    return effectOfChanges(before, after, { ...STDIO, ...effectOfOrigin(before, after) });
   }
   if (before.kind === "remote" && after.kind === "remote") {
-    return compare(before, after, { ...REMOTE, ...weigh(before, after) });
+    return effectOfChanges(before, after, { ...REMOTE, ...effectOfOrigin(before, after) });
   }
-  if (before.kind === "plugin" && after.kind === "plugin") return compare(before, after, PLUGIN);
+  if (before.kind === "plugin" && after.kind === "plugin")
+    return effectOfChanges(before, after, PLUGIN);
   if (before.kind === "unsupported" && after.kind === "unsupported") {
-    return compare(before, after, UNSUPPORTED);
+    return effectOfChanges(before, after, UNSUPPORTED);
   }
   return "process";
 }
 
 /** Whether the limits of a start, or the reconnect settings after a failed one, differ. */
-export function changesStart(before: RunnableServer, after: RunnableServer): boolean {
+export function changesStartLimits(before: RunnableServer, after: RunnableServer): boolean {
   return !(
     before.connectTimeout === after.connectTimeout &&
     before.startLimit === after.startLimit &&
-    isEqual(before.reconnect, after.reconnect)
+    isDeepEqual(before.reconnect, after.reconnect)
   );
 }
 
-function compare<T extends object>(
+function effectOfChanges<T extends object>(
   before: T,
   after: T,
-  parts: Readonly<Record<keyof T, Part>>,
-): "same" | Part {
-  let worst: "same" | Part = "same";
-  for (const key in parts) {
-    if (isEqual(before[key], after[key])) continue;
-    if (parts[key] === "process") return "process";
-    worst = "settings";
+  effects: Readonly<Record<keyof T, ChangeEffect>>,
+): "same" | ChangeEffect {
+  let effect: "same" | ChangeEffect = "same";
+  for (const key in effects) {
+    if (isDeepEqual(before[key], after[key])) continue;
+    if (effects[key] === "process") return "process";
+    effect = "settings";
   }
-  return worst;
+  return effect;
 }
 
 /** Whether resolving the server uses a path relative to `baseDir`. */
-function dependsOnFolder(server: OuterServer): boolean {
+function dependsOnFolder(server: ExternalServer): boolean {
   const paths = server.kind === "stdio" ? pathsOf(server) : [server.keyFile, server.ca];
   return (
-    paths.some((path) => path !== undefined && isRelative(path)) || partsOf(server).some(isBound)
+    paths.some((path) => path !== undefined && isRelative(path)) ||
+    templatePartsOf(server).some(usesFolder)
   );
 }
 
 /** `${cmd:…}` runs its command in that folder. */
-function isBound(part: TextPart): boolean {
+function usesFolder(part: TextPart): boolean {
   if (part.kind === "file") return isRelative(part.path);
   return part.kind === "scheme" && part.scheme === "cmd";
 }

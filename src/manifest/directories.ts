@@ -1,20 +1,20 @@
 import * as v from "valibot";
 import { text } from "./fields.ts";
-import type { Complaint } from "./problems.ts";
-import type { Source } from "./source.ts";
+import type { UnplacedProblem } from "./problems.ts";
+import type { ConfigSource } from "./source.ts";
 import type { Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
 /* The manifest's table `search`: the registries that `toolmux search` uses. */
 
-const FORM = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
+const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
-export const searchSchema = v.strictObject({
+export const registrySchema = v.strictObject({
   directories: v.exactOptional(
     v.array(
       v.pipe(
         text,
-        v.regex(FORM, `"official", "smithery", a URL, or one of these with = and a URL`),
+        v.regex(REGISTRY_FORMAT, `"official", "smithery", a URL, or one of these with = and a URL`),
       ),
       "an array of directories",
     ),
@@ -22,17 +22,18 @@ export const searchSchema = v.strictObject({
 });
 
 /** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
-export function readSearch(table: Table): {
-  readonly directories: readonly string[] | undefined;
-  readonly complaints: readonly Complaint[];
+export function readRegistrySettings(table: Table): {
+  readonly registries: readonly string[] | undefined;
+  readonly problems: readonly UnplacedProblem[];
 } {
-  const checked = validate(searchSchema, table["search"] ?? {}, ["search"]);
+  const checked = validate(registrySchema, table["search"] ?? {}, ["search"]);
   return checked.ok
-    ? { directories: checked.value.directories, complaints: [] }
-    : { directories: undefined, complaints: checked.complaints };
+    ? { registries: checked.value.directories, problems: [] }
+    : { registries: undefined, problems: checked.problems };
 }
 
 /** The registries of the last file that names any. */
-export function pickDirectories(sources: readonly Source[]): readonly string[] | undefined {
-  return sources.findLast(({ reading }) => reading.directories !== undefined)?.reading.directories;
+export function pickRegistries(sources: readonly ConfigSource[]): readonly string[] | undefined {
+  return sources.findLast(({ fileConfig: reading }) => reading.registries !== undefined)?.fileConfig
+    .registries;
 }

@@ -3,27 +3,27 @@ import process from "node:process";
 import { readFileLimited, type FileBytes, type FileReadResult } from "../base/read-file.ts";
 import { configFolders, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import type { Problem } from "./problems.ts";
-import { isTrusted, locateStore, MAX_MANIFEST } from "./trust.ts";
+import { isTrusted, trustStorePath, MAX_MANIFEST_SIZE } from "./trust.ts";
 
 /** In order of precedence. */
-const NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;
+const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;
 
 /** The project file of MCP clients. */
-const CLIENTS = ".mcp.json";
+const PROJECT_FILE = ".mcp.json";
 
-export interface Found {
+export interface ManifestFile {
   /** Absolute. */
   readonly path: string;
   readonly bytes: FileBytes;
 }
 
-export interface Search {
+export interface SearchResult {
   /** In the order of merging. */
-  readonly found: readonly Found[];
+  readonly files: readonly ManifestFile[];
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
   /** Existing files of the working directory that were skipped because their current content is not trusted. */
-  readonly distrusted: readonly string[];
+  readonly untrusted: readonly string[];
 }
 
 /**
@@ -31,59 +31,63 @@ export interface Search {
  * the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files of the working
  * directory count only while their current content is trusted.
  */
-export async function searchFiles({ env, cwd, platform }: SystemEnvironment): Promise<Search> {
+export async function discoverManifests({
+  env,
+  cwd,
+  platform,
+}: SystemEnvironment): Promise<SearchResult> {
   const folders = configFolders(env, platform);
-  const user = pickFirst(await readAll(listNames(folders)));
-  if (isAmong(cwd, folders)) return user;
+  const user = useFirst(await readAll(manifestPathsIn(folders)));
+  if (isConfigFolder(cwd, folders)) return user;
   const state = stateFolder(env, platform);
   const local = await Promise.all([
-    searchLocal([join(cwd, CLIENTS)], state),
-    searchLocal(listNames([cwd]), state),
+    discoverTrusted([join(cwd, PROJECT_FILE)], state),
+    discoverTrusted(manifestPathsIn([cwd]), state),
   ]);
   return {
-    found: [user, ...local].flatMap(({ found }) => found),
+    files: [user, ...local].flatMap(({ files: found }) => found),
     problems: user.problems,
     notes: [user, ...local].flatMap(({ notes }) => notes),
-    distrusted: local.flatMap(({ distrusted }) => distrusted),
+    untrusted: local.flatMap(({ untrusted: distrusted }) => distrusted),
   };
 }
 
 /** Every file that `discoverManifests` depends on, whether it exists or not. */
-export function listCandidates({ env, cwd, platform }: SystemEnvironment): readonly string[] {
+export function listManifestPaths({ env, cwd, platform }: SystemEnvironment): readonly string[] {
   return [
-    ...listNames([...configFolders(env, platform), cwd]),
-    join(cwd, CLIENTS),
-    locateStore(stateFolder(env, platform)),
+    ...manifestPathsIn([...configFolders(env, platform), cwd]),
+    join(cwd, PROJECT_FILE),
+    trustStorePath(stateFolder(env, platform)),
   ];
 }
 
 /** The problem that there is no manifest: where it was searched for, and how to begin. */
-export function describeAbsence({ env, cwd, platform }: SystemEnvironment): Problem {
+export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): Problem {
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;
   const message = [
     "there is no manifest yet, and none was found elsewhere; looked for",
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
-    `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, CLIENTS)}, if trusted`,
+    `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, PROJECT_FILE)}, if trusted`,
     "To begin, one of these:",
     "  toolmux import                                 takes over what other MCP clients have",
     "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
     "  toolmux --config path/to/mcp.json              uses the file of an MCP client as it is",
   ].join("\n");
-  return { file: join(first, NAMES[0]), path: "", message };
+  return { file: join(first, MANIFEST_NAMES[0]), path: "", message };
 }
 
-function listNames(folders: readonly string[]): readonly string[] {
-  return folders.flatMap((folder) => NAMES.map((name) => join(folder, name)));
+function manifestPathsIn(folders: readonly string[]): readonly string[] {
+  return folders.flatMap((folder) => MANIFEST_NAMES.map((name) => join(folder, name)));
 }
 
-interface Candidate {
+interface CandidateFile {
   readonly path: string;
   readonly read: Exclude<FileReadResult, { kind: "absent" }>;
 }
 
-async function readAll(paths: readonly string[]): Promise<readonly Candidate[]> {
-  const reads = await Promise.all(paths.map((path) => readFileLimited(path, MAX_MANIFEST)));
+async function readAll(paths: readonly string[]): Promise<readonly CandidateFile[]> {
+  const reads = await Promise.all(paths.map((path) => readFileLimited(path, MAX_MANIFEST_SIZE)));
   return paths.flatMap((path, i) => {
     const read = reads[i];
     return read === undefined || read.kind === "absent" ? [] : [{ path, read }];
@@ -91,20 +95,20 @@ async function readAll(paths: readonly string[]): Promise<readonly Candidate[]> 
 }
 
 /** Uses the first file, and notes the others. */
-function pickFirst([first, ...others]: readonly Candidate[]): Search {
-  if (first === undefined) return { found: [], problems: [], notes: [], distrusted: [] };
+function useFirst([first, ...others]: readonly CandidateFile[]): SearchResult {
+  if (first === undefined) return { files: [], problems: [], notes: [], untrusted: [] };
   const { path, read } = first;
   const notes = others.map((other) => `${other.path} was passed over: ${path} comes first`);
-  const [found, problems] =
+  const [files, problems] =
     read.kind === "read"
       ? [[{ path, bytes: read.bytes }], []]
       : [[], [{ file: path, path: "", message: read.reason }]];
-  return { found, problems, notes, distrusted: [] };
+  return { files, problems, notes, untrusted: [] };
 }
 
-async function searchLocal(paths: readonly string[], state: string): Promise<Search> {
-  const trusted: Candidate[] = [];
-  const distrusted: string[] = [];
+async function discoverTrusted(paths: readonly string[], state: string): Promise<SearchResult> {
+  const trusted: CandidateFile[] = [];
+  const untrusted: string[] = [];
   const notes: string[] = [];
   for (const candidate of await readAll(paths)) {
     const { path, read } = candidate;
@@ -112,26 +116,26 @@ async function searchLocal(paths: readonly string[], state: string): Promise<Sea
       trusted.push(candidate);
       continue;
     }
-    const reason = read.kind === "refused" ? `it ${read.reason}` : explainDistrust(path);
-    distrusted.push(path);
+    const reason = read.kind === "refused" ? `it ${read.reason}` : describeUntrusted(path);
+    untrusted.push(path);
     notes.push(`${path} was passed over: ${reason}`);
   }
-  const picked = pickFirst(trusted);
-  return { ...picked, notes: [...notes, ...picked.notes], distrusted };
+  const picked = useFirst(trusted);
+  return { ...picked, notes: [...notes, ...picked.notes], untrusted };
 }
 
-function explainDistrust(path: string): string {
-  const word = /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
-  return `it is not trusted as it is now; run \`toolmux trust ${word}\` if you want its commands run`;
+function describeUntrusted(path: string): string {
+  const shellWord = /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
+  return `it is not trusted as it is now; run \`toolmux trust ${shellWord}\` if you want its commands run`;
 }
 
 /** The user's own config folder needs no trust, even as the working directory. */
-function isAmong(cwd: string, folders: readonly string[]): boolean {
-  const here = locateReally(cwd);
-  return here !== undefined && folders.some((folder) => locateReally(folder) === here);
+function isConfigFolder(cwd: string, folders: readonly string[]): boolean {
+  const here = realPathOf(cwd);
+  return here !== undefined && folders.some((folder) => realPathOf(folder) === here);
 }
 
-function locateReally(path: string): string | undefined {
+function realPathOf(path: string): string | undefined {
   try {
     return process.getBuiltinModule("node:fs").realpathSync(path);
   } catch {

@@ -31,61 +31,61 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
 }
 
 /** A number of `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
-function quantity(
+function quantitySchema(
   unit: "ms" | "bytes",
-  form: string,
-  range: string,
+  expectedFormat: string,
+  expectedRange: string,
   min: number,
   max: number,
   parse: (text: string) => number | undefined,
   off?: number,
 ) {
   return v.pipe(
-    v.union([v.string(), v.number()], form),
+    v.union([v.string(), v.number()], expectedFormat),
     v.metadata({ unit, min, max, off }),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const { value } = dataset;
       const parsed = typeof value === "number" ? value : parse(value);
       const isWithin = parsed !== undefined && parsed >= min && parsed <= max;
       if (isWithin || (parsed !== undefined && parsed === off)) return Math.round(parsed);
-      addIssue({ message: parsed === undefined ? form : range });
+      addIssue({ message: parsed === undefined ? expectedFormat : expectedRange });
       return NEVER;
     }),
   );
 }
 
 const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
-const LONGEST = "at most 2147483647 ms (24.8 days)";
+const MAX_DURATION_TEXT = "at most 2147483647 ms (24.8 days)";
 /** ms, 0 allowed. */
-export const delay = quantity(
+export const delay = quantitySchema(
   "ms",
   DURATION,
-  `a duration of ${LONGEST}`,
+  `a duration of ${MAX_DURATION_TEXT}`,
   0,
   MAX_DURATION,
   parseDuration,
 );
 /** ms, at least 1, because a limit of 0 would fail every request. */
-export const limit = quantity(
+export const limit = quantitySchema(
   "ms",
   DURATION,
-  `a duration of at least 1 ms and ${LONGEST}`,
+  `a duration of at least 1 ms and ${MAX_DURATION_TEXT}`,
   1,
   MAX_DURATION,
   parseDuration,
 );
 /** ms, at least 1000, so that repeated work leaves time for other work. 0: never. */
-export const interval = quantity(
+export const interval = quantitySchema(
   "ms",
   DURATION,
-  `0 for never, or a duration of at least 1 s and ${LONGEST}`,
+  `0 for never, or a duration of at least 1 s and ${MAX_DURATION_TEXT}`,
   1000,
   MAX_DURATION,
   parseDuration,
   0,
 );
 /** bytes, at least 1. */
-export const size = quantity(
+export const size = quantitySchema(
   "bytes",
   `a size such as "64MiB" or "512KB", or a number of bytes`,
   "a size between 1 and 2147483647 bytes",
@@ -106,6 +106,6 @@ function isJson(value: unknown): boolean {
 }
 
 export const text = v.string("a string");
-export const filled = v.pipe(text, v.nonEmpty("a string that is not empty"));
+export const nonEmptyText = v.pipe(text, v.nonEmpty("a string that is not empty"));
 export const flag = v.boolean("true or false");
-export const globs = v.array(filled, "an array of names or patterns");
+export const globs = v.array(nonEmptyText, "an array of names or patterns");

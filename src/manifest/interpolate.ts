@@ -1,24 +1,25 @@
-import type { OuterServer } from "./schema.ts";
-import { splitWords } from "./words.ts";
+import type { ExternalServer } from "./schema.ts";
+import { splitCommand } from "./words.ts";
 
 /** The syntax of placeholders: that of manifests, or that of MCP clients (`client`). */
-export type Syntax = "toolmux" | "foreign";
+export type TemplateSyntax = "toolmux" | "foreign";
 
-export type Part =
+export type TemplatePart =
   | { readonly kind: "text"; readonly text: string }
   /** `fallback` is used if the variable is unset or empty. */
   | { readonly kind: "env"; readonly name: string; readonly fallback: string | undefined }
   | { readonly kind: "file"; readonly path: string }
-  | { readonly kind: "place"; readonly place: Place }
+  | { readonly kind: "place"; readonly place: ClientPlaceholders }
   /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
   /** `message` does not show the text, which may hold a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
 /** Placeholders for the workspace and the machine. `workspaceFolder` is the hub's working directory. */
-export type Place = "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator";
+export type ClientPlaceholders =
+  "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator";
 
-const PLACES: ReadonlyMap<string, Place> = new Map([
+const CLIENT_PLACEHOLDERS: ReadonlyMap<string, ClientPlaceholders> = new Map([
   ["workspaceFolder", "workspaceFolder"],
   ["workspaceFolderBasename", "workspaceFolderBasename"],
   ["userHome", "userHome"],
@@ -30,8 +31,8 @@ const PLACES: ReadonlyMap<string, Place> = new Map([
  * Splits a text at its `${…}`. Resolved values are not parsed again, so a value that looks like a placeholder stays as
  * it is. In manifests, `$${` is a literal `${`.
  */
-export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
-  const parts: Part[] = [];
+export function parseTemplate(text: string, syntax: TemplateSyntax): readonly TemplatePart[] {
+  const parts: TemplatePart[] = [];
   let from = 0;
   while (from < text.length) {
     const open = text.indexOf("${", from);
@@ -44,7 +45,7 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
     if (open > from) parts.push({ kind: "text", text: text.slice(from, open) });
     const close = text.indexOf("}", open);
     if (close < 0) return [...parts, { kind: "fault", message: "a ${ without its }" }];
-    parts.push(parseForm(text.slice(open + 2, close), syntax));
+    parts.push(parsePlaceholder(text.slice(open + 2, close), syntax));
     from = close + 1;
   }
   if (from < text.length) parts.push({ kind: "text", text: text.slice(from) });
@@ -52,7 +53,7 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
 }
 
 /** The built-in placeholders, for messages. */
-const FORMS: Readonly<Record<Syntax, string>> = {
+const PLACEHOLDER_FORMS: Readonly<Record<TemplateSyntax, string>> = {
   toolmux: "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
   foreign: "${env:NAME} and ${file:PATH}",
 };
@@ -61,18 +62,18 @@ const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
 /** The message for a placeholder whose scheme no plugin provides. */
-export function explainScheme(scheme: string, syntax: Syntax = "toolmux"): string {
-  return `the unknown form \${${scheme}:…}; there are ${FORMS[syntax]}`;
+export function unknownSchemeMessage(scheme: string, syntax: TemplateSyntax = "toolmux"): string {
+  return `the unknown form \${${scheme}:…}; there are ${PLACEHOLDER_FORMS[syntax]}`;
 }
 
-function explainForm(syntax: Syntax): string {
-  return `a \${…} of an unknown form; there are ${FORMS[syntax]}`;
+function unknownPlaceholderMessage(syntax: TemplateSyntax): string {
+  return `a \${…} of an unknown form; there are ${PLACEHOLDER_FORMS[syntax]}`;
 }
 
-function parseForm(body: string, syntax: Syntax): Part {
+function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
   // Manifests have `${workspaceFolder}` too, as the only way to refer to the hub's working directory.
   const isKnown = syntax === "foreign" || body === "workspaceFolder";
-  const place = isKnown ? PLACES.get(body) : undefined;
+  const place = isKnown ? CLIENT_PLACEHOLDERS.get(body) : undefined;
   if (place !== undefined) return { kind: "place", place };
   if (body.includes("${")) return fault("a ${…} within another, which is not supported");
   const colon = body.indexOf(":");
@@ -80,7 +81,7 @@ function parseForm(body: string, syntax: Syntax): Part {
   const rest = scheme === undefined ? body : body.slice(colon + 1);
   switch (scheme) {
     case undefined:
-      return syntax === "foreign" ? parseVariable(rest) : explainBare(rest);
+      return syntax === "foreign" ? parseVariable(rest) : bareVariableFault(rest);
     case "env":
       return parseVariable(rest);
     case "file":
@@ -94,69 +95,73 @@ function parseForm(body: string, syntax: Syntax): Part {
   }
 }
 
-function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
-  if (syntax === "toolmux" && path === "" && BUILT_IN.has(scheme)) {
+function parseScheme(scheme: string, path: string, syntax: TemplateSyntax): TemplatePart {
+  if (syntax === "toolmux" && path === "" && BUILT_IN_SCHEMES.has(scheme)) {
     return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
   if (syntax === "toolmux" && scheme === "secret" && !SECRET_NAME.test(path)) {
     return fault("${secret:…} with another name than of letters, digits, _ - . and /");
   }
-  if (syntax === "toolmux" && scheme === "cmd" && splitWords(path) === undefined) {
+  if (syntax === "toolmux" && scheme === "cmd" && splitCommand(path) === undefined) {
     return fault("${cmd:…} with a quote that does not end");
   }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
-  return fault(NAME.test(scheme) ? explainScheme(scheme, syntax) : explainForm(syntax));
+  return fault(
+    NAME.test(scheme) ? unknownSchemeMessage(scheme, syntax) : unknownPlaceholderMessage(syntax),
+  );
 }
 
 /** Valid names of secrets. */
 export const SECRET_NAME = /^[\w./-]{1,200}$/;
 
 /** Schemes that the hub resolves without a plugin. */
-export const BUILT_IN: ReadonlySet<string> = new Set(["secret", "cmd"]);
+export const BUILT_IN_SCHEMES: ReadonlySet<string> = new Set(["secret", "cmd"]);
 
-function parseVariable(body: string): Part {
-  const split = body.indexOf(":-");
-  const name = split < 0 ? body : body.slice(0, split);
+function parseVariable(body: string): TemplatePart {
+  const separator = body.indexOf(":-");
+  const name = separator < 0 ? body : body.slice(0, separator);
   if (!NAME.test(name)) return fault("a ${…} without the name of a variable");
-  return { kind: "env", name, fallback: split < 0 ? undefined : body.slice(split + 2) };
+  return { kind: "env", name, fallback: separator < 0 ? undefined : body.slice(separator + 2) };
 }
 
-function explainBare(body: string): Part {
+function bareVariableFault(body: string): TemplatePart {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
     ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
-    : fault(explainForm("toolmux"));
+    : fault(unknownPlaceholderMessage("toolmux"));
 }
 
-function fault(message: string): Part {
+function fault(message: string): TemplatePart {
   return { kind: "fault", message };
 }
 
 /** All template parts in the texts of a server. */
-export function partsOf(server: OuterServer): readonly Part[] {
-  return textsOf(server).flatMap((text) => parseTemplate(text, server.syntax));
+export function templatePartsOf(server: ExternalServer): readonly TemplatePart[] {
+  return templateTextsOf(server).flatMap((text) => parseTemplate(text, server.syntax));
 }
 
-function textsOf(server: OuterServer): readonly string[] {
+function templateTextsOf(server: ExternalServer): readonly string[] {
   if (server.kind === "stdio") {
     const { command, args, env, cwd } = server;
     return [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];
   }
   const { url, headers, keyFile, ca, oauth } = server;
-  const said = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
-  return said.filter((text) => typeof text === "string");
+  const texts = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
+  return texts.filter((text) => typeof text === "string");
 }
 
 /** The names of the secrets that a server needs, without duplicates. */
-export function listSecrets(server: OuterServer): readonly string[] {
-  const names = partsOf(server).flatMap((part) =>
+export function listSecrets(server: ExternalServer): readonly string[] {
+  const names = templatePartsOf(server).flatMap((part) =>
     part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
   );
   return [...new Set(names)];
 }
 
 /** The schemes that only plugins can resolve for a server, without duplicates. */
-export function listSchemes(server: OuterServer): readonly string[] {
-  const schemes = partsOf(server).flatMap((part) => (part.kind === "scheme" ? [part.scheme] : []));
-  return [...new Set(schemes)].filter((scheme) => !BUILT_IN.has(scheme));
+export function listSchemes(server: ExternalServer): readonly string[] {
+  const schemes = templatePartsOf(server).flatMap((part) =>
+    part.kind === "scheme" ? [part.scheme] : [],
+  );
+  return [...new Set(schemes)].filter((scheme) => !BUILT_IN_SCHEMES.has(scheme));
 }

@@ -1,35 +1,39 @@
 import { basename } from "node:path";
-import { readForeign } from "./client-entry.ts";
-import { readOwn, readServers } from "./read.ts";
-import { printPath, type Complaint } from "./problems.ts";
-import type { Reading } from "./file-config.ts";
+import { readClientFile } from "./client-entry.ts";
+import { readManifestFile, readServers } from "./read.ts";
+import { formatPath, type UnplacedProblem } from "./problems.ts";
+import type { FileConfig } from "./file-config.ts";
 import { isTable } from "./table.ts";
 
 /** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */
-export function interpretFile(
+export function readConfigFile(
   root: unknown,
   file: string,
-  doubled: readonly Complaint[] = [],
-): Reading {
-  const named = /^\.?mcp\.json$/.test(basename(file));
-  if (!isTable(root) || !(named || "mcpServers" in root || "inputs" in root)) {
-    const reading = readOwn(root);
-    return { ...reading, complaints: [...doubled, ...reading.complaints] };
+  duplicates: readonly UnplacedProblem[] = [],
+): FileConfig {
+  const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
+  if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
+    const fileConfig = readManifestFile(root);
+    return { ...fileConfig, problems: [...duplicates, ...fileConfig.problems] };
   }
-  const reading = readForeign(root);
-  const notes = [...reading.notes, ...doubled.flatMap(noteDoubled)];
-  if (named || !("mcpServers" in root && "servers" in root)) return { ...reading, notes };
+  const fileConfig = readClientFile(root);
+  const notes = [...fileConfig.notes, ...duplicates.flatMap(describeDuplicate)];
+  if (isClientFileName || !("mcpServers" in root && "servers" in root))
+    return { ...fileConfig, notes };
   const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
-  const mixed: Complaint = { path: ["mcpServers"], at: "key", message };
-  return { ...reading, complaints: [mixed, ...reading.complaints], notes };
+  const conflict: UnplacedProblem = { path: ["mcpServers"], at: "key", message };
+  return { ...fileConfig, problems: [conflict, ...fileConfig.problems], notes };
 }
 
 /** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
-export function interpretVariable(root: unknown, doubled: readonly Complaint[]): Reading {
-  if (isWrapped(root)) return interpretFile(root, "", doubled);
-  const listed = readServers(root, []);
-  const complaints = [...doubled, ...listed.complaints];
-  return { hub: {}, defaults: {}, plugins: [], ...listed, complaints, notes: [] };
+export function readConfigVariable(
+  root: unknown,
+  duplicates: readonly UnplacedProblem[],
+): FileConfig {
+  if (isWrapped(root)) return readConfigFile(root, "", duplicates);
+  const serverTable = readServers(root, []);
+  const problems = [...duplicates, ...serverTable.problems];
+  return { hub: {}, defaults: {}, plugins: [], ...serverTable, problems, notes: [] };
 }
 
 /**
@@ -41,14 +45,15 @@ function isWrapped(root: unknown): boolean {
   const [key = "", ...others] = Object.keys(root);
   const inner = root[key];
   const isKnown = key === "servers" || key === "mcpServers";
-  const isServer = isTable(inner) && MAIN.some((main) => main in inner && !isTable(inner[main]));
+  const isServer =
+    isTable(inner) && MAIN_KEYS.some((main) => main in inner && !isTable(inner[main]));
   return isKnown && others.length === 0 && isTable(inner) && !isServer;
 }
 
-const MAIN = ["command", "package", "url", "plugin"];
+const MAIN_KEYS = ["command", "package", "url", "plugin"];
 
 /** Clients silently use the last of duplicate keys; only duplicate servers are noted. */
-function noteDoubled({ path }: Complaint): readonly string[] {
+function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${printPath(path)} stands twice, the last one counts`] : [];
+  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
 }

@@ -1,13 +1,13 @@
-import { describe, type Complaint, type Path } from "./problems.ts";
+import { describeValue, type UnplacedProblem, type KeyPath } from "./problems.ts";
 
 /** An issue of a Standard Schema of any library. */
-export interface Issue {
+export interface SchemaIssue {
   readonly message: string;
   readonly path?: readonly (PropertyKey | { readonly key: unknown })[] | undefined;
 }
 
 /** An issue of valibot, of any copy of it. */
-interface ValibotIssue extends Issue {
+interface ValibotIssue extends SchemaIssue {
   readonly kind: "schema" | "validation" | "transformation";
   readonly type: string;
   readonly input: unknown;
@@ -16,7 +16,7 @@ interface ValibotIssue extends Issue {
   readonly received: string;
 }
 
-export function pathOf({ path = [] }: Issue): Path {
+export function pathOfIssue({ path = [] }: SchemaIssue): KeyPath {
   return path.map((step) => {
     const key = typeof step === "object" ? step.key : step;
     return typeof key === "number" || typeof key === "string" ? key : "…";
@@ -27,9 +27,9 @@ export function pathOf({ path = [] }: Issue): Path {
  * @param path of the wrong value
  * @param root the whole value that was checked
  */
-export function explainIssue(issue: Issue, path: Path, whole: unknown): Complaint {
+export function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown): UnplacedProblem {
   if (!isOfValibot(issue)) {
-    const message = hideTexts(issue.message, findValue(whole, pathOf(issue)));
+    const message = hideTexts(issue.message, findValue(root, pathOfIssue(issue)));
     return { path, at: "value", message };
   }
   const { type, message, expected, input } = issue;
@@ -37,10 +37,10 @@ export function explainIssue(issue: Issue, path: Path, whole: unknown): Complain
   if (at === "key" && type.includes("object")) {
     return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
   }
-  const found = describe(input, !isPrivate(path));
-  const usual = readUsual(issue);
-  if (usual !== undefined) {
-    const { label, measure } = usual;
+  const found = describeValue(input, !maySecretBeAt(path));
+  const defaultMessage = parseDefaultMessage(issue);
+  if (defaultMessage !== undefined) {
+    const { label, measure } = defaultMessage;
     if (expected === null) return { path, at, message: "is not allowed" };
     if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
     return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
@@ -50,7 +50,7 @@ export function explainIssue(issue: Issue, path: Path, whole: unknown): Complain
   return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
 
-function isOfValibot(issue: Issue): issue is ValibotIssue {
+function isOfValibot(issue: SchemaIssue): issue is ValibotIssue {
   return "kind" in issue && "type" in issue && "received" in issue && "expected" in issue;
 }
 
@@ -64,7 +64,7 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
  * Parses valibot's default message; undefined for a message of the schema. The default one shows the value, which may
  * be a secret.
  */
-function readUsual({ message, received, input }: ValibotIssue) {
+function parseDefaultMessage({ message, received, input }: ValibotIssue) {
   if (!message.endsWith(`eceived ${received}`)) return undefined;
   const label = /^Invalid ([\w ]+): /.exec(message)?.[1];
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
@@ -72,31 +72,31 @@ function readUsual({ message, received, input }: ValibotIssue) {
 }
 
 /** Keys whose values are never shown, because they may contain secrets. */
-const PRIVATE = new Set<unknown>(
+const SECRET_KEYS = new Set<unknown>(
   "command args env cwd url headers oauth keyFile options httpToken".split(" "),
 );
 
-function isPrivate(path: Path): boolean {
-  return path.some((key) => PRIVATE.has(key));
+function maySecretBeAt(path: KeyPath): boolean {
+  return path.some((key) => SECRET_KEYS.has(key));
 }
 
 /** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
-const LEAST = 6;
+const MIN_HIDDEN_LENGTH = 6;
 
 /** Replaces texts of the value in a message of another library. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
-    return value.length < LEAST ? message : message.replaceAll(value, "•••");
+    return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");
   if (typeof value !== "object" || value === null) return message;
   return Object.values(value).reduce<string>(hideTexts, message);
 }
 
-function findValue(whole: unknown, path: Path): unknown {
+function findValue(root: unknown, path: KeyPath): unknown {
   return path.reduce<unknown>(
     (value, key) =>
       typeof value === "object" && value !== null
         ? (value as Readonly<Record<string, unknown>>)[key]
         : undefined,
-    whole,
+    root,
   );
 }

@@ -1,41 +1,42 @@
 import { findNodeAtLocation, parseTree, printParseErrorCode } from "jsonc-parser";
 import type { Node, ParseError } from "jsonc-parser";
-import type { ParseResult } from "./document.ts";
-import type { Complaint, Path, Position } from "./problems.ts";
+import type { ParsedFile } from "./document.ts";
+import type { UnplacedProblem, KeyPath, Position } from "./problems.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
-export function parseJson(text: string): ParseResult {
+export function parseJson(text: string): ParsedFile {
   const errors: ParseError[] = [];
   const tree = parseTree(text, errors, { allowTrailingComma: true });
   const [first] = errors;
   if (first !== undefined || tree === undefined) {
-    const message = first === undefined ? "the file is empty" : explain(first);
+    const message = first === undefined ? "the file is empty" : describeError(first);
     return { ok: false, message, position: findPosition(text, first?.offset ?? 0) };
   }
-  const doubled: Complaint[] = [];
+  const duplicates: UnplacedProblem[] = [];
   const root = readNode(tree, [], (path, offset) => {
     const position = findPosition(text, offset);
-    doubled.push({ path, at: "key", message: "the key stands twice", position });
+    duplicates.push({ path, at: "key", message: "the key stands twice", position });
   });
   return {
     ok: true,
     root,
-    doubled,
-    locate: () => Promise.resolve((path, at) => findPosition(text, findOffset(tree, path, at))),
+    duplicates,
+    preparePositions: () =>
+      Promise.resolve((path, at) => findPosition(text, findOffset(tree, path, at))),
   };
 }
 
 /** "CommaExpected" → "comma expected"; the file's text is never shown. */
-function explain(error: ParseError): string {
+function describeError(error: ParseError): string {
   const code = printParseErrorCode(error.error);
   const words = code.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
   return `not valid JSON: ${words.toLowerCase()}`;
 }
 
-type Report = (path: Path, offset: number) => void;
+type ReportDuplicate = (path: KeyPath, offset: number) => void;
 
-function readNode(node: Node, path: Path, report: Report): unknown {
+function readNode(node: Node, path: KeyPath, report: ReportDuplicate): unknown {
   const children = node.children ?? [];
   if (node.type === "array") {
     return children.map((child, index) => readNode(child, [...path, index], report));
@@ -53,7 +54,7 @@ function readNode(node: Node, path: Path, report: Report): unknown {
 }
 
 /** The offset of the value or of its key; of the nearest table around it if it does not exist. */
-function findOffset(tree: Node, path: Path, at: "key" | "value"): number {
+function findOffset(tree: Node, path: KeyPath, at: "key" | "value"): number {
   for (let length = path.length; length > 0; length--) {
     const node = findNodeAtLocation(tree, path.slice(0, length));
     if (node === undefined) continue;

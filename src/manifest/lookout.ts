@@ -1,7 +1,7 @@
 import { watch } from "node:fs";
 import { basename } from "node:path";
 import { runtimeName } from "../base/runtime.ts";
-import type { Spot } from "./trail.ts";
+import type { WatchedPath } from "./trail.ts";
 
 /**
  * Watches one folder, not its subfolders. `name` is the changed name in the folder, the folder's own name, or null if
@@ -18,8 +18,8 @@ export type WatchFolder = (
 export const watchFolder: WatchFolder = (folder, onChange, onError) => {
   const watcher = watch(folder, { persistent: false }, (event, name) => {
     // For a symbolic link renamed over another one, Deno reports only its old name.
-    const isVague = event === "rename" && runtimeName === "deno";
-    onChange(isVague ? null : name);
+    const isNameUnreliable = event === "rename" && runtimeName === "deno";
+    onChange(isNameUnreliable ? null : name);
     // Deno refs the watcher again for each event.
     queueMicrotask(() => watcher.unref());
   });
@@ -28,88 +28,89 @@ export const watchFolder: WatchFolder = (folder, onChange, onError) => {
   return () => watcher.close();
 };
 
-export interface LookoutParts {
+export interface FolderWatcherOptions {
   readonly watchFolder: WatchFolder;
   /** Called when one of the paths has changed, or may have. */
-  changed(): void;
+  onChange(): void;
   /** Called when nothing can be watched any more; `code` is the system's error code, for example EMFILE. */
-  deaf(code: string): void;
+  onUnwatchable(code: string): void;
 }
 
-interface Post {
+interface WatchedFolder {
   /** Normalized by `normalizeName`. */
   names: ReadonlySet<string>;
-  leave: () => void;
+  stop: () => void;
 }
 
 /** Watches the folders of a set of paths for changes of these paths. */
-export class Lookout {
-  readonly #parts: LookoutParts;
-  readonly #posts = new Map<string, Post>();
+export class FolderWatcher {
+  readonly #options: FolderWatcherOptions;
+  readonly #folders = new Map<string, WatchedFolder>();
   #isOpen = true;
 
-  constructor(parts: LookoutParts) {
-    this.#parts = parts;
+  constructor(options: FolderWatcherOptions) {
+    this.#options = options;
   }
 
   /** Replaces the set of watched paths. */
-  aim(spots: readonly Spot[]): void {
+  setPaths(paths: readonly WatchedPath[]): void {
     if (!this.#isOpen) return;
     const wanted = new Map<string, Set<string>>();
-    for (const { folder, name } of spots) {
+    for (const { folder, name } of paths) {
       const names = wanted.get(folder) ?? new Set();
-      wanted.set(folder, names.add(fold(name)));
+      wanted.set(folder, names.add(normalizeName(name)));
     }
-    for (const folder of this.#posts.keys()) if (!wanted.has(folder)) this.#leave(folder);
+    for (const folder of this.#folders.keys()) if (!wanted.has(folder)) this.#unwatch(folder);
     for (const [folder, names] of wanted) {
-      const post = this.#posts.get(folder);
-      if (post === undefined) this.#enter(folder, names);
-      else post.names = names;
+      const watched = this.#folders.get(folder);
+      if (watched === undefined) this.#watch(folder, names);
+      else watched.names = names;
     }
   }
 
   close(): void {
     this.#isOpen = false;
-    for (const folder of this.#posts.keys()) this.#leave(folder);
+    for (const folder of this.#folders.keys()) this.#unwatch(folder);
   }
 
-  #enter(folder: string, names: ReadonlySet<string>): void {
+  #watch(folder: string, names: ReadonlySet<string>): void {
     if (!this.#isOpen) return;
-    const post: Post = { names, leave: () => {} };
-    const isCurrent = (): boolean => this.#posts.get(folder) === post;
+    const watched: WatchedFolder = { names, stop: () => {} };
+    const isCurrent = (): boolean => this.#folders.get(folder) === watched;
     const onChange = (name: string | null): void => {
-      if (isCurrent()) this.#take(folder, post, name);
+      if (isCurrent()) this.#onChange(folder, watched, name);
     };
     const onError = (error: unknown): void => {
-      if (isCurrent()) this.#fail(folder, error);
+      if (isCurrent()) this.#onError(folder, error);
     };
-    this.#posts.set(folder, post);
+    this.#folders.set(folder, watched);
     try {
-      post.leave = this.#parts.watchFolder(folder, onChange, onError);
+      watched.stop = this.#options.watchFolder(folder, onChange, onError);
     } catch (error) {
-      this.#fail(folder, error);
+      this.#onError(folder, error);
     }
   }
 
-  #take(folder: string, { names }: Post, name: string | null): void {
+  #onChange(folder: string, { names }: WatchedFolder, name: string | null): void {
     // The folder may have been moved or deleted. The next call of `setPaths` watches whatever has replaced it.
-    if (name === null || fold(name) === fold(basename(folder))) this.#leave(folder);
-    else if (!names.has(fold(name))) return;
-    this.#parts.changed();
+    if (name === null || normalizeName(name) === normalizeName(basename(folder)))
+      this.#unwatch(folder);
+    else if (!names.has(normalizeName(name))) return;
+    this.#options.onChange();
   }
 
-  #leave(folder: string): void {
-    this.#posts.get(folder)?.leave();
-    this.#posts.delete(folder);
+  #unwatch(folder: string): void {
+    this.#folders.get(folder)?.stop();
+    this.#folders.delete(folder);
   }
 
-  #fail(folder: string, error: unknown): void {
+  #onError(folder: string, error: unknown): void {
     const code = codeOf(error);
-    this.#leave(folder);
+    this.#unwatch(folder);
     // The folder was removed after its path was resolved.
-    if (code === "ENOENT" || code === "ENOTDIR") return this.#parts.changed();
+    if (code === "ENOENT" || code === "ENOTDIR") return this.#options.onChange();
     this.close();
-    this.#parts.deaf(code);
+    this.#options.onUnwatchable(code);
   }
 }
 
@@ -119,6 +120,6 @@ function codeOf(error: unknown): string {
 }
 
 /** Some file systems ignore case and Unicode normalization in names. */
-function fold(name: string): string {
+function normalizeName(name: string): string {
   return name.normalize().toLowerCase();
 }

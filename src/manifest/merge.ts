@@ -1,6 +1,6 @@
-import { printPackage, runnersOf, startPackage } from "./package.ts";
+import { formatPackage, runnersOf, packageCommand } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
-import type { Draft, Program } from "./file-config.ts";
+import type { ServerConfig, LaunchConfig } from "./file-config.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, START_LIMIT } from "./schema.ts";
 import type {
   HubSettings,
@@ -13,34 +13,34 @@ import type {
   ToolRules,
 } from "./schema.ts";
 import type { SecretSource } from "./secrecy.ts";
-import type { Fault, Placed, Source } from "./source.ts";
+import type { SourcedProblem, SourcedServer, ConfigSource } from "./source.ts";
 import { createTable, isTable } from "./table.ts";
-import { printDuration } from "./units.ts";
+import { formatDuration } from "./units.ts";
 
 /** The minimum number of characters for prefix, separator and tool name together. */
-const LEAST_NAME = 16;
+const MIN_NAME_ROOM = 16;
 
 /** Pairs of limits: the first must not be longer than the second. */
-const ORDERS = [
+const LIMIT_ORDERS = [
   ["callTimeout", "maxCallTimeout"],
   ["reconnect.base", "reconnect.max"],
 ] as const;
 
-type Order = (typeof ORDERS)[number];
+type LimitOrder = (typeof LIMIT_ORDERS)[number];
 
-export interface Merged {
+export interface MergedManifest {
   readonly hub: HubSettings;
   readonly servers: readonly ServerSpec[];
   readonly defaults: Limits;
-  readonly faults: readonly Fault[];
+  readonly problems: readonly SourcedProblem[];
   readonly notes: readonly string[];
 }
 
 export interface MergeOptions {
   /** Server configs that have a problem already: they are not checked further, and take no prefix from others. */
-  readonly wrong?: ReadonlySet<Draft>;
+  readonly invalid?: ReadonlySet<ServerConfig>;
   /** The prefixes of running servers, which they keep. */
-  readonly prefixesInForce?: ReadonlyMap<string, string>;
+  readonly runningPrefixes?: ReadonlyMap<string, string>;
 }
 
 /**
@@ -48,78 +48,90 @@ export interface MergeOptions {
  * servers. Checks the rules that involve several keys.
  */
 export function mergeSources(
-  sources: readonly Source[],
-  { wrong = new Set(), prefixesInForce = new Map() }: MergeOptions = {},
-): Merged {
+  sources: readonly ConfigSource[],
+  { invalid = new Set(), runningPrefixes = new Map() }: MergeOptions = {},
+): MergedManifest {
   const hub = sources.reduce<HubSettings>(
-    (all, it) => ({ ...all, ...it.reading.hub }),
+    (all, it) => ({ ...all, ...it.fileConfig.hub }),
     HUB_DEFAULTS,
   );
-  const limits = sources.reduce<Limits>((all, it) => pickLimits(it.reading.defaults, all), {
+  const limits = sources.reduce<Limits>((all, it) => limitsOf(it.fileConfig.defaults, all), {
     ...LIMIT_DEFAULTS,
     startLimit: START_LIMIT,
   });
-  const placed = new Map<string, Placed>();
+  const serversByName = new Map<string, SourcedServer>();
   for (const source of sources) {
-    for (const [name, draft] of source.reading.servers) placed.set(name, { name, source, draft });
+    for (const [name, serverConfig] of source.fileConfig.servers)
+      serversByName.set(name, { name, source, serverConfig });
   }
-  const said = [...placed.values()];
-  const servers = said.map((it) => leaveOut(it, limits));
-  const secretSources = sources.findLast(({ reading }) => reading.secrets?.sources)?.reading.secrets
-    ?.sources;
-  const limitFaults = new Map(
-    servers.map((it) => [it.draft, wrong.has(it.draft) ? [] : checkLimits(it, limits)] as const),
+  const listed = [...serversByName.values()];
+  const servers = listed.map((it) => markUnsupported(it, limits));
+  const secretSources = sources.findLast(({ fileConfig }) => fileConfig.secrets?.sources)
+    ?.fileConfig.secrets?.sources;
+  const limitProblems = new Map(
+    servers.map(
+      (it) =>
+        [it.serverConfig, invalid.has(it.serverConfig) ? [] : checkLimits(it, limits)] as const,
+    ),
   );
-  const isWrong = ({ draft }: Placed): boolean =>
-    wrong.has(draft) || (limitFaults.get(draft) ?? []).length > 0;
-  const { prefixes, faults, notes } = assignPrefixes(servers, {
+  const isInvalid = ({ serverConfig }: SourcedServer): boolean =>
+    invalid.has(serverConfig) || (limitProblems.get(serverConfig) ?? []).length > 0;
+  const { prefixes, problems, notes } = assignPrefixes(servers, {
     separator: hub.separator,
-    isWrong,
-    inForce: prefixesInForce,
+    isInvalid,
+    runningPrefixes,
   });
   return {
     hub,
     defaults: limits,
-    servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "", secretSources)),
-    faults: [
-      ...checkRoom(hub, sources),
+    servers: servers.map((it) =>
+      toServerSpec(it, limits, prefixes.get(it.name) ?? "", secretSources),
+    ),
+    problems: [
+      ...checkNameRoom(hub, sources),
       ...checkDefaults(limits, sources),
-      ...[...limitFaults.values()].flat(),
-      ...faults,
+      ...[...limitProblems.values()].flat(),
+      ...problems,
     ],
-    notes: [...servers.flatMap((it, i) => (it === said[i] ? [] : noteAbsence(it))), ...notes],
+    notes: [...servers.flatMap((it, i) => (it === listed[i] ? [] : noteUnsupported(it))), ...notes],
   };
 }
 
 /** Contradictory limits in a client's file make only that server unsupported. */
-function leaveOut(placed: Placed, defaults: Limits): Placed {
-  const { draft } = placed;
-  if (!("syntax" in draft) || draft.syntax !== "foreign") return placed;
-  const [fault] = checkLimits(placed, defaults);
-  if (fault === undefined) return placed;
-  const { path, input } = draft;
-  const reason = fault.message;
+function markUnsupported(server: SourcedServer, defaults: Limits): SourcedServer {
+  const { serverConfig } = server;
+  if (!("syntax" in serverConfig) || serverConfig.syntax !== "foreign") return server;
+  const [problem] = checkLimits(server, defaults);
+  if (problem === undefined) return server;
+  const { path, input } = serverConfig;
+  const reason = problem.message;
   return {
-    ...placed,
-    draft: { kind: "unsupported", enabled: input.enabled ?? true, path, reason },
+    ...server,
+    serverConfig: { kind: "unsupported", enabled: input.enabled ?? true, path, reason },
   };
 }
 
-function noteAbsence({ name, source, draft }: Placed): readonly string[] {
-  if (draft.kind !== "unsupported" || !draft.enabled) return [];
-  return [`${source.file}: server ${JSON.stringify(name)} is left out: ${draft.reason}`];
+function noteUnsupported({ name, source, serverConfig }: SourcedServer): readonly string[] {
+  if (serverConfig.kind !== "unsupported" || !serverConfig.enabled) return [];
+  return [`${source.file}: server ${JSON.stringify(name)} is left out: ${serverConfig.reason}`];
 }
 
-function resolve(
-  { name, source, draft }: Placed,
+function toServerSpec(
+  { name, source, serverConfig }: SourcedServer,
   defaults: Limits,
   prefix: string,
   secretSources: readonly SecretSource[] | undefined,
 ): ServerSpec {
-  if (draft.kind === "unsupported") {
-    return { kind: "unsupported", name, enabled: draft.enabled, prefix, reason: draft.reason };
+  if (serverConfig.kind === "unsupported") {
+    return {
+      kind: "unsupported",
+      name,
+      enabled: serverConfig.enabled,
+      prefix,
+      reason: serverConfig.reason,
+    };
   }
-  const { input } = draft;
+  const { input } = serverConfig;
   const common = {
     name,
     enabled: input.enabled ?? true,
@@ -127,24 +139,24 @@ function resolve(
     isolation: input.isolation ?? "shared",
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
-    ...pickLimits(input, defaults),
-    tools: resolveToolRules(input.tools),
-    prompts: resolveRules(input.prompts),
+    ...limitsOf(input, defaults),
+    tools: toolRulesOf(input.tools),
+    prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
   };
-  if (draft.kind === "plugin") {
-    const origin = { file: source.file, path: draft.path };
-    return { kind: "plugin", plugin: draft.plugin, origin, set: 0, ...common };
+  if (serverConfig.kind === "plugin") {
+    const origin = { file: source.file, path: serverConfig.path };
+    return { kind: "plugin", plugin: serverConfig.plugin, origin, set: 0, ...common };
   }
   const origin = {
     baseDir: source.baseDir,
-    syntax: draft.syntax,
+    syntax: serverConfig.syntax,
     ...(secretSources && { secretSources }),
   };
-  if (draft.kind === "remote") {
+  if (serverConfig.kind === "remote") {
     return {
       kind: "remote",
-      url: draft.url,
+      url: serverConfig.url,
       transport: input.transport ?? "auto",
       headers: input.headers ?? createTable(),
       keyFile: input.keyFile,
@@ -157,7 +169,7 @@ function resolve(
   }
   return {
     kind: "stdio",
-    ...resolveProgram(draft.program, input, name),
+    ...launchOf(serverConfig.launch, input, name),
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
@@ -167,29 +179,35 @@ function resolve(
 }
 
 /** A package is run by the first of its runners that is installed when the server starts. */
-function resolveProgram(
-  program: Program,
+function launchOf(
+  program: LaunchConfig,
   { args = [], env = {}, inheritEnv = [] }: ServerInput,
   server: string,
 ): Pick<StdioServer, "command" | "args" | "package"> {
   if (program.kind === "command") return { command: program.command, args };
-  const { package: named, runner } = program;
+  const { package: packageSpec, runner } = program;
   const variables = [...new Set([...Object.keys(env), ...inheritEnv])];
-  const runners = runner === undefined ? runnersOf(named.origin) : [runner];
-  const [first, ...others] = runners.map((one) => startPackage(named, one, variables, server));
-  const { command, before } = first ?? { command: "", before: [] };
+  const runners = runner === undefined ? runnersOf(packageSpec.origin) : [runner];
+  const [first, ...others] = runners.map((one) =>
+    packageCommand(packageSpec, one, variables, server),
+  );
+  const { command, leadingArgs: before } = first ?? { command: "", leadingArgs: [] };
   return {
     command,
     args: [...before, ...args],
-    package: { name: printPackage(named), others, skip: before.length },
+    package: {
+      name: formatPackage(packageSpec),
+      alternatives: others,
+      leadingArgCount: before.length,
+    },
   };
 }
 
-function pickLimits(input: LimitsInput, defaults: Limits): Limits {
+function limitsOf(input: LimitsInput, defaults: Limits): Limits {
   const { startLimit } = defaults;
-  const isSaid = input.connectTimeout !== undefined;
+  const isSet = input.connectTimeout !== undefined;
   return {
-    ...(!isSaid && startLimit !== undefined && { startLimit }),
+    ...(!isSet && startLimit !== undefined && { startLimit }),
     connectTimeout: input.connectTimeout ?? defaults.connectTimeout,
     callTimeout: input.callTimeout ?? defaults.callTimeout,
     maxCallTimeout: input.maxCallTimeout ?? defaults.maxCallTimeout,
@@ -200,10 +218,10 @@ function pickLimits(input: LimitsInput, defaults: Limits): Limits {
   };
 }
 
-function resolveToolRules(input: ServerInput["tools"]): ToolRules {
+function toolRulesOf(input: ServerInput["tools"]): ToolRules {
   const { timeout = createTable<number>(), describe, meta, annotations } = input ?? {};
   return {
-    ...resolveRules(input),
+    ...promptRulesOf(input),
     timeout,
     ...(describe && { describe }),
     ...(meta && { meta }),
@@ -211,7 +229,7 @@ function resolveToolRules(input: ServerInput["tools"]): ToolRules {
   };
 }
 
-function resolveRules(input: ServerInput["prompts"]): PromptRules {
+function promptRulesOf(input: ServerInput["prompts"]): PromptRules {
   return {
     allow: input?.allow,
     deny: input?.deny ?? [],
@@ -219,40 +237,40 @@ function resolveRules(input: ServerInput["prompts"]): PromptRules {
   };
 }
 
-function checkRoom(hub: HubSettings, sources: readonly Source[]): Fault[] {
+function checkNameRoom(hub: HubSettings, sources: readonly ConfigSource[]): SourcedProblem[] {
   const room = hub.nameLimit - hub.clientPrefix.length;
-  if (room >= LEAST_NAME) return [];
-  const message = `nameLimit less the length of clientPrefix leaves ${room} characters for a name, at least ${LEAST_NAME} are needed`;
-  return blame(sources, "hub", ["nameLimit", "clientPrefix"], message);
+  if (room >= MIN_NAME_ROOM) return [];
+  const message = `nameLimit less the length of clientPrefix leaves ${room} characters for a name, at least ${MIN_NAME_ROOM} are needed`;
+  return problemAtSetting(sources, "hub", ["nameLimit", "clientPrefix"], message);
 }
 
-function checkDefaults(limits: Limits, sources: readonly Source[]): Fault[] {
-  return ORDERS.flatMap((order) => {
-    const message = describeOrder(limits, order);
-    return message === undefined ? [] : blame(sources, "defaults", order, message);
+function checkDefaults(limits: Limits, sources: readonly ConfigSource[]): SourcedProblem[] {
+  return LIMIT_ORDERS.flatMap((order) => {
+    const message = orderProblem(limits, order);
+    return message === undefined ? [] : problemAtSetting(sources, "defaults", order, message);
   });
 }
 
 /** A server that sets neither limit of a pair has both from the defaults, which are checked separately. */
-function checkLimits({ source, draft }: Placed, defaults: Limits): Fault[] {
-  if (draft.kind === "unsupported") return [];
-  const { input, path } = draft;
-  return ORDERS.flatMap((order): Fault[] => {
+function checkLimits({ source, serverConfig }: SourcedServer, defaults: Limits): SourcedProblem[] {
+  if (serverConfig.kind === "unsupported") return [];
+  const { input, path } = serverConfig;
+  return LIMIT_ORDERS.flatMap((order): SourcedProblem[] => {
     const key = order.find((it) => isSet(input, it));
-    const message = key && describeOrder(pickLimits(input, defaults), order);
+    const message = key && orderProblem(limitsOf(input, defaults), order);
     return message ? [{ source, path: [...path, ...key.split(".")], at: "value", message }] : [];
   });
 }
 
-function describeOrder(limits: Limits, [lesser, greater]: Order): string | undefined {
-  const [least, most] = [getLimit(limits, lesser), getLimit(limits, greater)];
-  if (least <= most) return undefined;
-  const [less, more] = [printDuration(least), printDuration(most)];
-  return `${lesser} (${less}) is longer than ${greater} (${more}); set ${greater} to ${less} or more`;
+function orderProblem(limits: Limits, [lesser, greater]: LimitOrder): string | undefined {
+  const [shorter, longer] = [getLimit(limits, lesser), getLimit(limits, greater)];
+  if (shorter <= longer) return undefined;
+  const [shorterText, longerText] = [formatDuration(shorter), formatDuration(longer)];
+  return `${lesser} (${shorterText}) is longer than ${greater} (${longerText}); set ${greater} to ${shorterText} or more`;
 }
 
 /** ms. */
-function getLimit(limits: Limits, key: Order[number]): number {
+function getLimit(limits: Limits, key: LimitOrder[number]): number {
   switch (key) {
     case "callTimeout":
     case "maxCallTimeout":
@@ -265,16 +283,18 @@ function getLimit(limits: Limits, key: Order[number]): number {
 }
 
 /** The problem, placed at the last file that sets one of the keys. */
-function blame(
-  sources: readonly Source[],
-  part: "hub" | "defaults",
+function problemAtSetting(
+  sources: readonly ConfigSource[],
+  table: "hub" | "defaults",
   keys: readonly string[],
   message: string,
-): Fault[] {
-  const source = sources.findLast(({ reading }) => keys.some((key) => isSet(reading[part], key)));
-  const key = keys.find((it) => source !== undefined && isSet(source.reading[part], it));
+): SourcedProblem[] {
+  const source = sources.findLast(({ fileConfig }) =>
+    keys.some((key) => isSet(fileConfig[table], key)),
+  );
+  const key = keys.find((it) => source !== undefined && isSet(source.fileConfig[table], it));
   if (source === undefined || key === undefined) return [];
-  return [{ source, path: [part, ...key.split(".")], at: "value", message }];
+  return [{ source, path: [table, ...key.split(".")], at: "value", message }];
 }
 
 /** Whether a key has a value; dots separate nested tables. */

@@ -1,11 +1,11 @@
 /* Servers from packages: `package = "npm:@scope/name@1.2.3"` is a shorthand for the command that runs the package. */
 
 /** The package registry. */
-export type Origin = "npm" | "pypi" | "docker";
+export type PackageOrigin = "npm" | "pypi" | "docker";
 
 /** A package as named in a manifest. */
-export interface Package {
-  readonly origin: Origin;
+export interface PackageSpec {
+  readonly origin: PackageOrigin;
   /** For an image, the whole reference. */
   readonly name: string;
   /** undefined: the latest. Images include theirs in `name`. */
@@ -13,42 +13,44 @@ export interface Package {
 }
 
 /** A command that starts a package: a name to look up in PATH, and its first arguments. */
-export interface Start {
+export interface LaunchCommand {
   readonly command: string;
-  readonly before: readonly string[];
+  readonly leadingArgs: readonly string[];
 }
 
 /** The patterns match whole words only, and none that looks like an option. */
 const NPM =
   /^(?<name>(?:@[a-z0-9~][\w.~-]*\/)?[a-z0-9~][\w.~-]*)(?:@(?<version>[\^~]?[a-z0-9][\w.+-]*))?$/i;
 const PYPI = /^(?<name>[a-z0-9](?:[\w.-]*[a-z0-9])?)(?:==(?<version>(?:\d+!)?\d[a-z0-9.+_-]*))?$/i;
-const PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
+const IMAGE_PATH_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
 const DOCKER = new RegExp(
-  String.raw`^(?<name>(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?/)?${PART}(?:/${PART})*(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)$`,
+  String.raw`^(?<name>(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?/)?${IMAGE_PATH_PART}(?:/${IMAGE_PATH_PART})*(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)$`,
 );
 
-const GRAMMARS: Readonly<Record<Origin, { readonly pattern: RegExp; readonly form: string }>> = {
+const GRAMMARS: Readonly<
+  Record<PackageOrigin, { readonly pattern: RegExp; readonly form: string }>
+> = {
   npm: { pattern: NPM, form: "npm:name, npm:@scope/name or npm:name@1.2.3" },
   pypi: { pattern: PYPI, form: "pypi:name or pypi:name==1.2" },
   docker: { pattern: DOCKER, form: "docker:image, docker:image:tag or docker:image@sha256:…" },
 };
-const MAX_NAME = 300;
+const MAX_PACKAGE_LENGTH = 300;
 
 /** The expected form, for "expected …" in problems. */
-export const PACKAGE = `a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag"`;
+export const PACKAGE_FORMAT = `a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag"`;
 
 /** @returns undefined if the text is not a package */
-export function parsePackage(text: string): Package | undefined {
+export function parsePackage(text: string): PackageSpec | undefined {
   const colon = text.indexOf(":");
   const origin = ORIGINS.find((one) => one === text.slice(0, colon));
-  if (origin === undefined || text.length > MAX_NAME) return undefined;
+  if (origin === undefined || text.length > MAX_PACKAGE_LENGTH) return undefined;
   const { name, version } = GRAMMARS[origin].pattern.exec(text.slice(colon + 1))?.groups ?? {};
   return name === undefined ? undefined : { origin, name, version };
 }
-const ORIGINS = Object.keys(GRAMMARS) as readonly Origin[];
+const ORIGINS = Object.keys(GRAMMARS) as readonly PackageOrigin[];
 
 /** Formats a package as in a manifest. */
-export function printPackage({ origin, name, version }: Package): string {
+export function formatPackage({ origin, name, version }: PackageSpec): string {
   if (version === undefined) return `${origin}:${name}`;
   return `${origin}:${name}${origin === "pypi" ? "==" : "@"}${version}`;
 }
@@ -58,20 +60,20 @@ const RUNNERS = {
   npm: ["npx", "bunx", "deno"],
   pypi: ["uvx", "pipx"],
   docker: ["docker", "podman"],
-} as const satisfies Readonly<Record<Origin, readonly string[]>>;
+} as const satisfies Readonly<Record<PackageOrigin, readonly string[]>>;
 
-export type Runner = (typeof RUNNERS)[Origin][number];
+export type Runner = (typeof RUNNERS)[PackageOrigin][number];
 
 /** All runners. */
 export const ALL_RUNNERS: readonly Runner[] = Object.values(RUNNERS).flat();
 
 /** The runners for packages of that registry. */
-export function runnersOf(origin: Origin): readonly Runner[] {
+export function runnersOf(origin: PackageOrigin): readonly Runner[] {
   return RUNNERS[origin];
 }
 
 /** Names of variables that can be passed to a container with `--env=NAME`. */
-export const VARIABLE = /^[A-Za-z_][A-Za-z0-9_.-]*$/;
+export const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_.-]*$/;
 
 /**
  * The command that runs a package. The package's own arguments follow after it.
@@ -79,51 +81,54 @@ export const VARIABLE = /^[A-Za-z_][A-Za-z0-9_.-]*$/;
  * no argument
  * @param server the server's name, which becomes a label of the container
  */
-export function startPackage(
-  { name, version, ...rest }: Package,
+export function packageCommand(
+  { name, version, ...parsed }: PackageSpec,
   runner: Runner,
   variables: readonly string[],
   server: string,
-): Start {
+): LaunchCommand {
   const versioned = version === undefined ? name : `${name}@${version}`;
   switch (runner) {
     case "npx":
-      return { command: runner, before: ["-y", versioned] };
+      return { command: runner, leadingArgs: ["-y", versioned] };
     case "bunx":
-      return { command: runner, before: [versioned] };
+      return { command: runner, leadingArgs: [versioned] };
     case "deno":
-      return { command: runner, before: ["run", "-A", `${rest.origin}:${versioned}`] };
+      return { command: runner, leadingArgs: ["run", "-A", `${parsed.origin}:${versioned}`] };
     case "uvx":
-      return { command: runner, before: [versioned] };
+      return { command: runner, leadingArgs: [versioned] };
     case "pipx":
       return version === undefined
-        ? { command: runner, before: ["run", name] }
-        : { command: runner, before: ["run", "--spec", `${name}==${version}`, name] };
+        ? { command: runner, leadingArgs: ["run", name] }
+        : { command: runner, leadingArgs: ["run", "--spec", `${name}==${version}`, name] };
     case "docker":
     case "podman": {
       // The container ends with its stdin, or when the runner is signalled; the label identifies one that survives.
       const common = ["run", "-i", "--rm", "--init", `--label=toolmux.server=${server}`];
-      const given = variables.map((variable) => `--env=${variable}`);
-      return { command: runner, before: [...common, ...given, name] };
+      const envArgs = variables.map((variable) => `--env=${variable}`);
+      return { command: runner, leadingArgs: [...common, ...envArgs, name] };
     }
   }
 }
 
 /** The package that a server's command was made from. */
-export interface Packaged {
+export interface PackageLaunch {
   /** As in a manifest. */
   readonly name: string;
   /** Alternatives if `command` is not installed, in order of preference; each gets the package's own arguments. */
-  readonly others: readonly Start[];
+  readonly alternatives: readonly LaunchCommand[];
   /** The number of leading `args` that belong to the runner, not to the package. */
-  readonly skip: number;
+  readonly leadingArgCount: number;
 }
 
 /** The complete alternative commands. @param args the resolved arguments of `command` */
-export function otherWays(
-  { others, skip }: Packaged,
+export function alternativeCommands(
+  { alternatives, leadingArgCount }: PackageLaunch,
   args: readonly string[],
 ): readonly { readonly command: string; readonly args: readonly string[] }[] {
-  const own = args.slice(skip);
-  return others.map(({ command, before }) => ({ command, args: [...before, ...own] }));
+  const packageArgs = args.slice(leadingArgCount);
+  return alternatives.map(({ command, leadingArgs }) => ({
+    command,
+    args: [...leadingArgs, ...packageArgs],
+  }));
 }

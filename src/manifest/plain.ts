@@ -1,13 +1,13 @@
 import { createTable } from "./table.ts";
 
 /** String literals. */
-const TEXTS = /"(?:[^"\\]|\\.)*"/gs;
+const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;
 
 /**
  * Parses strict JSON without duplicate keys, the usual case, without loading the JSONC parser. Tables have no
  * prototype. Returns undefined for any other text. @throws {RangeError} nested too deeply
  */
-export function parsePlain(text: string): { readonly root: unknown } | undefined {
+export function parseStrictJson(text: string): { readonly root: unknown } | undefined {
   let parsed: unknown;
   try {
     parsed = JSON.parse(text);
@@ -28,5 +28,5 @@ export function parsePlain(text: string): { readonly root: unknown } | undefined
   };
   const root = copy(parsed);
   // Every key has one colon in the text; duplicate keys have been merged by JSON.parse.
-  return text.replace(TEXTS, "").split(":").length - 1 === keys ? { root } : undefined;
+  return text.replace(STRING_LITERALS, "").split(":").length - 1 === keys ? { root } : undefined;
 }

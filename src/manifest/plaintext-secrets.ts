@@ -1,7 +1,7 @@
 /* Detects secrets in plain text: by the words of a name, by the token prefixes of issuers, and by randomness. */
 
 /** Words that make a name that of a secret, anywhere in the name. */
-const STRONG = new Set(
+const SECRET_WORDS = new Set(
   (
     "token tokens secret secrets password passwords passwd passphrase passphrases passcode pwd " +
     "credential credentials creds authorization bearer cookie cookies jwt otp apikey apikeys apitoken " +
@@ -9,29 +9,29 @@ const STRONG = new Set(
   ).split(" "),
 );
 /** The same at the end of a word without separators: `PGPASSWORD`, `githubtoken`. */
-const STRONG_END = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
+const SECRET_WORD_SUFFIX = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
 /** Words that count only at the end of a name, because they also occur in others: `AUTH_MODE`, `KEY_BINDINGS`. */
-const WEAK = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
+const FINAL_SECRET_WORDS = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
 /** Words before `key` that make it a secret, anywhere in the name. */
-const KEY_KINDS = new Set(
+const SECRET_KEY_QUALIFIERS = new Set(
   "api access secret private signing encryption master service auth app deploy".split(" "),
 );
 /** Words before `key` that make it harmless. */
-const OPEN_KEYS = new Set(
+const HARMLESS_KEY_QUALIFIERS = new Set(
   (
     "public primary foreign sort partition cache group project issue object hot shortcut idempotency " +
     "translation routing host row index lookup hash field publishable map"
   ).split(" "),
 );
 /** Last words that only distinguish variants of a name. */
-const EDITIONS = new Set(
+const VARIANT_WORDS = new Set(
   (
     "prod production dev development staging stage test testing live sandbox default main backup old new " +
     "value raw primary secondary current previous v"
   ).split(" "),
 );
 /** Last words of names that say where a secret is or how it is used. */
-const HARMLESS = new Set(
+const HARMLESS_FINAL_WORDS = new Set(
   (
     "path paths file files filename dir directory folder url urls uri endpoint host hostname port id ids " +
     "name names type types mode method methods header headers field column env var variable count limit max " +
@@ -43,16 +43,16 @@ const HARMLESS = new Set(
   ).split(" "),
 );
 /** Words of amounts, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
-const AMOUNTS = new Set("max min num count limit per total budget".split(" "));
+const AMOUNT_WORDS = new Set("max min num count limit per total budget".split(" "));
 /** Last words of names whose values are random but not secret. */
-const IDENTITIES = new Set(
+const IDENTIFIER_WORDS = new Set(
   "id ids uuid guid hash sha commit revision rev ref digest checksum fingerprint version model".split(
     " ",
   ),
 );
 
 /** Token prefixes of issuers, and other forms that only secrets have. */
-const KNOWN = new RegExp(
+const TOKEN_FORMATS = new RegExp(
   [
     "sk-(?=[\\w./+-]*\\d)[A-Za-z0-9][\\w./+=-]{14,}",
     "(?:sk|rk)_(?:live|test)_\\w{10,}",
@@ -100,15 +100,15 @@ const PATH = /^(?:~|\.{1,2})?\//;
  * Random text has a change between letter and digit, or from lower to upper case, at least once in this many
  * characters.
  */
-const CHANGE = 5;
+const MAX_CHANGE_INTERVAL = 5;
 /** The path of a file, such as a key file. */
 const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
 /** Values of secret names that only switch something. */
-const WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
+const MODE_WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
 /** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) are none. */
-const LEAST = 6;
+const MIN_SECRET_LENGTH = 6;
 /** The minimum length of a password in a URL or among settings, in characters. */
-const LEAST_PART = 4;
+const MIN_PART_LENGTH = 4;
 
 /** The words of a name, in lower case: split at non-letters and at camelCase boundaries. */
 function wordsOf(name: string): readonly string[] {
@@ -121,110 +121,118 @@ function wordsOf(name: string): readonly string[] {
 }
 
 /** Whether the name of an option, variable, header or member says that its value is a secret. */
-export function isTelling(name: string): boolean {
+export function isSecretName(name: string): boolean {
   const all = wordsOf(name);
-  const words = all.slice(0, all.findLastIndex((word) => !EDITIONS.has(word)) + 1);
+  const words = all.slice(0, all.findLastIndex((word) => !VARIANT_WORDS.has(word)) + 1);
   const last = words.at(-1) ?? "";
-  if (HARMLESS.has(last) || words.some((word) => AMOUNTS.has(word))) return false;
-  if (words.some((word) => STRONG.has(word) || STRONG_END.test(word))) return true;
+  if (HARMLESS_FINAL_WORDS.has(last) || words.some((word) => AMOUNT_WORDS.has(word))) return false;
+  if (words.some((word) => SECRET_WORDS.has(word) || SECRET_WORD_SUFFIX.test(word))) return true;
   const isKey = words.some(
-    (word, at) => /^keys?$/.test(word) && KEY_KINDS.has(words[at - 1] ?? ""),
+    (word, at) => /^keys?$/.test(word) && SECRET_KEY_QUALIFIERS.has(words[at - 1] ?? ""),
   );
   if (isKey) return true;
-  return WEAK.has(last) && !(last.startsWith("key") && OPEN_KEYS.has(words.at(-2) ?? ""));
+  return (
+    FINAL_SECRET_WORDS.has(last) &&
+    !(last.startsWith("key") && HARMLESS_KEY_QUALIFIERS.has(words.at(-2) ?? ""))
+  );
 }
 
 /** Whether a value has the form of a token or looks random. */
-export function isRandom(value: string): boolean {
-  return hasKnown(value) || isMixed(value);
+export function looksRandom(value: string): boolean {
+  return hasTokenFormat(value) || isRandomText(value);
 }
 
-function hasKnown(value: string): boolean {
-  return value.search(KNOWN) >= 0;
+function hasTokenFormat(value: string): boolean {
+  return value.search(TOKEN_FORMATS) >= 0;
 }
 
 /** Words, versions and dates change seldom between letters and digits; random text does so all the time. */
-function isMixed(value: string): boolean {
+function isRandomText(value: string): boolean {
   if (!ALPHABET.test(value) || PATH.test(value) || GIT_HASH.test(value) || UUID.test(value)) {
     return false;
   }
   const digits = value.match(/[A-Za-z](?=\d)|\d(?=[A-Za-z])/g)?.length ?? 0;
-  const humps = value.match(/[a-z](?=[A-Z])/g)?.length ?? 0;
+  const caseChanges = value.match(/[a-z](?=[A-Z])/g)?.length ?? 0;
   // A single number at the end of a camelCase name does not make it random.
-  return digits > 1 && (digits + humps) * CHANGE >= value.length;
+  return digits > 1 && (digits + caseChanges) * MAX_CHANGE_INTERVAL >= value.length;
 }
 
 /** Whether a value is or contains a secret, judged by its name and its form. */
-export function isSuspect(name: string, value: string): boolean {
-  return findSuspects(name, value).length > 0;
+export function isPlaintextSecret(name: string, value: string): boolean {
+  return findSuspectedSecrets(name, value).length > 0;
 }
 
 /** A part of a text that looks like a secret. */
-export interface Suspect {
+export interface SuspectedSecret {
   /** The name of the part within the text; undefined: the whole text. */
   readonly part: string | undefined;
   readonly value: string;
 }
 
 /** The parts of a value that look like secrets; the value itself if all of it does. */
-export function findSuspects(name: string, value: string): readonly Suspect[] {
+export function findSuspectedSecrets(name: string, value: string): readonly SuspectedSecret[] {
   const isUrl = SCHEME.test(value);
-  if (!isUrl && isNamedSecret(name, value)) return [{ part: undefined, value }];
+  if (!isUrl && isSecretByName(name, value)) return [{ part: undefined, value }];
   const parts = [...findPasswords(value), ...findPairs(value), ...findCredentials(value)];
   if (parts.length > 0) return uniqueOf(parts);
-  const known = [...value.matchAll(KNOWN)].map(([text]) => text);
-  if (known.length > 0 && known[0] !== value) {
-    return uniqueOf(known.map((text) => ({ part: "token", value: text })));
+  const tokens = [...value.matchAll(TOKEN_FORMATS)].map(([text]) => text);
+  if (tokens.length > 0 && tokens[0] !== value) {
+    return uniqueOf(tokens.map((text) => ({ part: "token", value: text })));
   }
-  const isIdentity = IDENTITIES.has(wordsOf(name).at(-1) ?? "");
-  const isSecret = known.length > 0 || (!isIdentity && isMixed(value));
-  return isSecret || (isUrl && isNamedSecret(name, value)) ? [{ part: undefined, value }] : [];
+  const isIdentity = IDENTIFIER_WORDS.has(wordsOf(name).at(-1) ?? "");
+  const isSecret = tokens.length > 0 || (!isIdentity && isRandomText(value));
+  return isSecret || (isUrl && isSecretByName(name, value)) ? [{ part: undefined, value }] : [];
 }
 
 const SCHEME = /^[A-Za-z][A-Za-z\d+.-]*:\/\//;
 
-function isNamedSecret(name: string, value: string): boolean {
-  if (value.length < LEAST || !isTelling(name) || FILE.test(value) || WORD.test(value))
+function isSecretByName(name: string, value: string): boolean {
+  if (
+    value.length < MIN_SECRET_LENGTH ||
+    !isSecretName(name) ||
+    FILE.test(value) ||
+    MODE_WORD.test(value)
+  )
     return false;
   // A number of LLM tokens, such as `4k`, or an id.
   return !(wordsOf(name).at(-1) === "tokens" && /^[\d_.,]+[kKmM]?$/.test(value));
 }
 
 /** Passwords in URLs, and user names that are tokens. */
-function findPasswords(text: string): readonly Suspect[] {
-  const found: Suspect[] = [];
+function findPasswords(text: string): readonly SuspectedSecret[] {
+  const found: SuspectedSecret[] = [];
   for (const [, user = "", password] of text.matchAll(
     /[A-Za-z][A-Za-z\d+.-]*:\/\/([^/?#@:\s]*)(?::([^/?#\s]+))?@/g,
   )) {
-    if (password !== undefined && password.length >= LEAST_PART) {
+    if (password !== undefined && password.length >= MIN_PART_LENGTH) {
       found.push({ part: "password", value: password });
     }
-    if (user !== "" && isRandom(user)) found.push({ part: "user", value: user });
+    if (user !== "" && looksRandom(user)) found.push({ part: "user", value: user });
   }
   return found;
 }
 
 /** `name=value` in queries, connection strings and options, and `"name": "value"` in JSON. */
-function findPairs(text: string): readonly Suspect[] {
-  const found: Suspect[] = [];
+function findPairs(text: string): readonly SuspectedSecret[] {
+  const found: SuspectedSecret[] = [];
   const pairs = [
     ...text.matchAll(/(?<![\w.-])-{0,2}([A-Za-z][\w.-]*)=([^\s;&,"'#]+)/g),
     ...text.matchAll(/"([^"\\]{1,80})"\s*:\s*"(?:[A-Za-z]+ +)?((?:\\.|[^"\\\s])+)"/g),
   ];
   for (const [, name = "", value = ""] of pairs) {
-    const isSecret = isTelling(name) && value.length >= LEAST_PART && !FILE.test(value);
-    if (isSecret || isRandom(value)) found.push({ part: name, value });
+    const isSecret = isSecretName(name) && value.length >= MIN_PART_LENGTH && !FILE.test(value);
+    if (isSecret || looksRandom(value)) found.push({ part: name, value });
   }
   return found;
 }
 
 /** The credentials after `Bearer`. */
-function findCredentials(text: string): readonly Suspect[] {
+function findCredentials(text: string): readonly SuspectedSecret[] {
   return [...text.matchAll(/\bBearer +([^\s"',;]+)/g)].flatMap(([, value = ""]) =>
-    value.length < LEAST ? [] : [{ part: "credentials", value }],
+    value.length < MIN_SECRET_LENGTH ? [] : [{ part: "credentials", value }],
   );
 }
 
-function uniqueOf(parts: readonly Suspect[]): readonly Suspect[] {
+function uniqueOf(parts: readonly SuspectedSecret[]): readonly SuspectedSecret[] {
   return parts.filter(({ value }, at) => parts.findIndex((one) => one.value === value) === at);
 }

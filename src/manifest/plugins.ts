@@ -1,40 +1,46 @@
 import { resolve } from "node:path";
 import { readFileLimited } from "../base/read-file.ts";
 import { expandHome, type Env } from "../base/paths.ts";
-import { type Complaint, findNearest } from "./problems.ts";
-import type { PluginDraft } from "./file-config.ts";
-import type { Place, PluginSpec } from "./schema.ts";
-import type { Fault, Source } from "./source.ts";
+import { type UnplacedProblem, findNearest } from "./problems.ts";
+import type { PluginConfig } from "./file-config.ts";
+import type { SpecSource, PluginSpec } from "./schema.ts";
+import type { SourcedProblem, ConfigSource } from "./source.ts";
 import { isTable } from "./table.ts";
-import { digest } from "./trust.ts";
+import { sha256Hex } from "./trust.ts";
 
 /** The largest file of a plugin, in bytes. Some are bundles with all dependencies. */
 const MAX_PLUGIN = 16 * 1024 * 1024;
 
 /** All plugins of a manifest. */
-export interface Gathered {
+export interface PluginList {
   /** In the order of the files, then in the order within each. */
   readonly specs: readonly PluginSpec[];
   /** Files of plugins, absolute, whether they exist or not. */
   readonly files: readonly string[];
   /** A fingerprint: it changes if and only if a specification or a file's content changes. */
-  readonly edition: string;
+  readonly fingerprint: string;
   /** Whether one of the files is empty. */
-  readonly blank: boolean;
-  readonly faults: readonly Fault[];
+  readonly hasEmptyFile: boolean;
+  readonly problems: readonly SourcedProblem[];
 }
 
 /** Merges the plugins of all files and reads the plugins' files. Does not run them. */
-export async function gatherPlugins(sources: readonly Source[], env: Env): Promise<Gathered> {
+export async function mergePlugins(
+  sources: readonly ConfigSource[],
+  env: Env,
+): Promise<PluginList> {
   const placed = sources.flatMap((source) =>
-    source.reading.plugins.map((draft) => ({ source, spec: specify(draft, source, env) })),
+    source.fileConfig.plugins.map((pluginConfig) => ({
+      source,
+      spec: toPluginSpec(pluginConfig, source, env),
+    })),
   );
   const specs = placed.map(({ spec }) => spec);
   const files = [...new Set(specs.flatMap(({ path }) => path ?? []))];
   const contents = new Map(
-    await Promise.all(files.map(async (it) => [it, await look(it)] as const)),
+    await Promise.all(files.map(async (it) => [it, await readPluginFile(it)] as const)),
   );
-  const faults = placed.flatMap(({ source, spec: { path = "", origin } }): Fault[] => {
+  const problems = placed.flatMap(({ source, spec: { path = "", origin } }): SourcedProblem[] => {
     const content = contents.get(path);
     if (content?.kind !== "refused") return [];
     const message = `${path} ${content.reason}`;
@@ -43,27 +49,31 @@ export async function gatherPlugins(sources: readonly Source[], env: Env): Promi
   return {
     specs,
     files,
-    edition: spell([specs, [...contents.values()]]),
-    blank: [...contents.values()].some((it) => it.kind === "read" && it.size === 0),
-    faults,
+    fingerprint: canonicalText([specs, [...contents.values()]]),
+    hasEmptyFile: [...contents.values()].some((it) => it.kind === "read" && it.size === 0),
+    problems,
   };
 }
 
 /** The problem of a server whose plugin the manifest does not list. @param names the plugins that it lists */
-export function missPlugin(
+export function missingPluginProblem(
   plugin: string,
-  path: Place["path"],
+  path: SpecSource["path"],
   names: readonly string[],
-): Complaint {
+): UnplacedProblem {
   const nearest = findNearest(plugin, names);
   const known = names.map((name) => `"${name}"`).join(", ");
-  const advice = known === "" ? "names none" : `names ${known}`;
-  const more = nearest === undefined ? `: [[plugins]] ${advice}` : `; did you mean "${nearest}"?`;
+  const listed = known === "" ? "names none" : `names ${known}`;
+  const more = nearest === undefined ? `: [[plugins]] ${listed}` : `; did you mean "${nearest}"?`;
   const message = `there is no plugin "${plugin}"${more}`;
   return { path: [...path, "plugin"], at: "value", message };
 }
 
-function specify({ path, input }: PluginDraft, { file, baseDir }: Source, env: Env): PluginSpec {
+function toPluginSpec(
+  { path, input }: PluginConfig,
+  { file, baseDir }: ConfigSource,
+  env: Env,
+): PluginSpec {
   const { use, options, servers, tools } = input;
   return {
     use,
@@ -76,25 +86,25 @@ function specify({ path, input }: PluginDraft, { file, baseDir }: Source, env: E
   };
 }
 
-type Content =
+type PluginFile =
   /** `size` in bytes; `hash` of the whole content. */
   | { readonly kind: "read"; readonly size: number; readonly hash: string }
   | { readonly kind: "refused"; readonly reason: string };
 
-async function look(path: string): Promise<Content> {
+async function readPluginFile(path: string): Promise<PluginFile> {
   const read = await readFileLimited(path, MAX_PLUGIN);
   if (read.kind === "absent") return { kind: "refused", reason: "does not exist" };
   if (read.kind === "refused") return read;
-  return { kind: "read", size: read.bytes.length, hash: await digest(read.bytes) };
+  return { kind: "read", size: read.bytes.length, hash: await sha256Hex(read.bytes) };
 }
 
 /** Canonical text of a value, independent of the order of keys. */
-function spell(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
+function canonicalText(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalText).join()}]`;
   if (value instanceof Date) return `date ${value.toISOString()}`;
   if (isTable(value)) {
     const keys = Object.keys(value).toSorted();
-    return `{${keys.map((key) => `${JSON.stringify(key)}:${spell(value[key])}`).join()}}`;
+    return `{${keys.map((key) => `${JSON.stringify(key)}:${canonicalText(value[key])}`).join()}}`;
   }
   if (typeof value === "number") return Object.is(value, -0) ? "-0" : String(value);
   return JSON.stringify(value) ?? "nothing";

@@ -1,5 +1,5 @@
-import type { Draft } from "./file-config.ts";
-import type { Fault, Placed } from "./source.ts";
+import type { ServerConfig } from "./file-config.ts";
+import type { SourcedProblem, SourcedServer } from "./source.ts";
 
 /** Whether a prefix is valid: names with it split in one way only. The empty prefix is valid. */
 export function isPrefix(text: string, separator: string): boolean {
@@ -19,22 +19,22 @@ export function sanitizePrefix(text: string, separator: string): string {
   while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
   while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
   if (prefix !== "") return prefix;
-  return isPrefix("server", separator) ? "server" : (findSymbols(separator)[0] ?? "");
+  return isPrefix("server", separator) ? "server" : (symbolsFor(separator)[0] ?? "");
 }
 
-export interface Assigned {
+export interface PrefixAssignment {
   /** Server → prefix. */
   readonly prefixes: ReadonlyMap<string, string>;
-  readonly faults: readonly Fault[];
+  readonly problems: readonly SourcedProblem[];
   readonly notes: readonly string[];
 }
 
 interface PrefixOptions {
   readonly separator: string;
   /** Whether a server has a problem of its own: it takes no prefix from others, except the one in force for it. */
-  readonly isWrong: (server: Placed) => boolean;
+  readonly isInvalid: (server: SourcedServer) => boolean;
   /** The prefixes of running servers. */
-  readonly inForce: ReadonlyMap<string, string>;
+  readonly runningPrefixes: ReadonlyMap<string, string>;
 }
 
 /**
@@ -43,66 +43,69 @@ interface PrefixOptions {
  * prefix, come after them and get the nearest free one.
  */
 export function assignPrefixes(
-  servers: readonly Placed[],
-  { separator, isWrong, inForce }: PrefixOptions,
-): Assigned {
+  servers: readonly SourcedServer[],
+  { separator, isInvalid, runningPrefixes }: PrefixOptions,
+): PrefixAssignment {
   const prefixes = new Map<string, string>();
-  const faults: Fault[] = [];
+  const problems: SourcedProblem[] = [];
   const notes: string[] = [];
-  const owners = new Map<string, Placed>();
+  const owners = new Map<string, SourcedServer>();
 
-  const claim = (server: Placed, prefix: string) => {
+  const assign = (server: SourcedServer, prefix: string) => {
     prefixes.set(server.name, prefix);
-    if (isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
+    if (isEnabled(server.serverConfig) && prefix !== "") owners.set(prefix, server);
   };
 
   for (const server of servers) {
-    const prefix = inForce.get(server.name) ?? "";
-    if (isWrong(server) && isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
+    const prefix = runningPrefixes.get(server.name) ?? "";
+    if (isInvalid(server) && isEnabled(server.serverConfig) && prefix !== "")
+      owners.set(prefix, server);
   }
-  const give = (server: Placed): void => {
-    const said = getPrefix(server.draft);
-    const prefix = said ?? server.name;
-    const owner = isEnabled(server.draft) ? owners.get(prefix) : undefined;
+  const assignOrReport = (server: SourcedServer): void => {
+    const configured = configuredPrefixOf(server.serverConfig);
+    const prefix = configured ?? server.name;
+    const owner = isEnabled(server.serverConfig) ? owners.get(prefix) : undefined;
     const isClash = owner !== undefined && owner !== server;
     const message = isPrefix(prefix, separator)
-      ? isClash && describeClash(prefix, owner, server)
-      : describeRule(server.name, said, separator);
-    if (message === false) claim(server, prefix);
-    else if (said === undefined) faults.push({ ...locate(server), at: "key", message });
+      ? isClash && duplicatePrefixMessage(prefix, owner, server)
+      : invalidPrefixMessage(server.name, configured, separator);
+    if (message === false) assign(server, prefix);
+    else if (configured === undefined)
+      problems.push({ ...sourcePathOf(server), at: "key", message });
     else {
-      const { source, path } = locate(server);
-      faults.push({ source, path: [...path, "prefix"], at: "value", message });
+      const { source, path } = sourcePathOf(server);
+      problems.push({ source, path: [...path, "prefix"], at: "value", message });
     }
   };
 
-  const own = servers.filter((server) => isOwn(server.draft));
-  const right = own.filter((server) => !isWrong(server));
-  const runs = (server: Placed): boolean =>
-    inForce.get(server.name) === (getPrefix(server.draft) ?? server.name);
-  for (const server of right.filter(runs)) give(server);
-  for (const server of right.filter((it) => !runs(it))) give(server);
+  const manifestServers = servers.filter((server) => isFromManifest(server.serverConfig));
+  const validServers = manifestServers.filter((server) => !isInvalid(server));
+  const isRunning = (server: SourcedServer): boolean =>
+    runningPrefixes.get(server.name) === (configuredPrefixOf(server.serverConfig) ?? server.name);
+  for (const server of validServers.filter(isRunning)) assignOrReport(server);
+  for (const server of validServers.filter((it) => !isRunning(it))) assignOrReport(server);
 
-  for (const server of servers.filter(({ draft }) => !isOwn(draft))) {
-    const said = getPrefix(server.draft) ?? server.name;
-    const nearest = said === "" && server.name !== "" ? "" : sanitizePrefix(said, separator);
-    const isClaimed = isEnabled(server.draft) && nearest !== "";
-    const prefix = isClaimed ? varyPrefix(nearest, separator, owners) : nearest;
-    claim(server, prefix);
-    if (prefix !== said && server.draft.kind !== "unsupported") {
+  for (const server of servers.filter(({ serverConfig }) => !isFromManifest(serverConfig))) {
+    const configured = configuredPrefixOf(server.serverConfig) ?? server.name;
+    const nearest =
+      configured === "" && server.name !== "" ? "" : sanitizePrefix(configured, separator);
+    const isClaimed = isEnabled(server.serverConfig) && nearest !== "";
+    const prefix = isClaimed ? freePrefix(nearest, separator, owners) : nearest;
+    assign(server, prefix);
+    if (prefix !== configured && server.serverConfig.kind !== "unsupported") {
       const name = JSON.stringify(server.name);
       notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
     }
   }
 
   // Reports the remaining problems of invalid servers, which take no prefix from valid ones.
-  for (const server of own.filter(isWrong)) give(server);
-  return { prefixes, faults, notes };
+  for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
+  return { prefixes, problems, notes };
 }
 
 /** `base`, or `base` with the shortest suffix that makes it free. */
-function varyPrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>): string {
-  const symbols = findSymbols(separator);
+function freePrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>): string {
+  const symbols = symbolsFor(separator);
   for (let length = 1; taken.has(base) && symbols.length > 0; length++) {
     const free = symbols.map((it) => base + it.repeat(length)).find((it) => !taken.has(it));
     if (free !== undefined) return free;
@@ -111,35 +114,46 @@ function varyPrefix(base: string, separator: string, taken: ReadonlyMap<string, 
 }
 
 /** Characters that are allowed anywhere in a prefix. */
-function findSymbols(separator: string): readonly string[] {
+function symbolsFor(separator: string): readonly string[] {
   return "23456789abcdefghijklmnopqrstuvwxyz01".split("").filter((it) => !separator.includes(it));
 }
 
-function describeRule(name: string, said: string | undefined, separator: string): string {
+function invalidPrefixMessage(
+  name: string,
+  configured: string | undefined,
+  separator: string,
+): string {
   const rule = `letters, digits, _ and -, without "${separator}" and no character of it at either end`;
   const nearest = sanitizePrefix(name, separator);
-  return said === undefined
+  return configured === undefined
     ? `cannot be used as the prefix (${rule}); add prefix = "${nearest}"`
-    : `expected ${rule}; found ${JSON.stringify(said)}`;
+    : `expected ${rule}; found ${JSON.stringify(configured)}`;
 }
 
-function describeClash(prefix: string, owner: Placed, server: Placed): string {
+function duplicatePrefixMessage(
+  prefix: string,
+  owner: SourcedServer,
+  server: SourcedServer,
+): string {
   const names = [owner, server].map(({ name }) => JSON.stringify(name)).join(" and ");
   return `the servers ${names} have the same prefix "${prefix}"; give one of them another prefix = "…"`;
 }
 
-function locate({ source, draft }: Placed) {
-  return { source, path: draft.path };
+function sourcePathOf({ source, serverConfig }: SourcedServer) {
+  return { source, path: serverConfig.path };
 }
 
-function isOwn(draft: Draft): boolean {
-  return draft.kind === "plugin" || ("syntax" in draft && draft.syntax === "toolmux");
+function isFromManifest(serverConfig: ServerConfig): boolean {
+  return (
+    serverConfig.kind === "plugin" ||
+    ("syntax" in serverConfig && serverConfig.syntax === "toolmux")
+  );
 }
 
-function isEnabled(draft: Draft): boolean {
-  return draft.kind !== "unsupported" && draft.input.enabled !== false;
+function isEnabled(serverConfig: ServerConfig): boolean {
+  return serverConfig.kind !== "unsupported" && serverConfig.input.enabled !== false;
 }
 
-function getPrefix(draft: Draft): string | undefined {
-  return draft.kind === "unsupported" ? undefined : draft.input.prefix;
+function configuredPrefixOf(serverConfig: ServerConfig): string | undefined {
+  return serverConfig.kind === "unsupported" ? undefined : serverConfig.input.prefix;
 }

@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 
-export type Path = readonly (string | number)[];
+export type KeyPath = readonly (string | number)[];
 
 /** Both count from 1; columns in UTF-16 code units. */
 export interface Position {
@@ -9,8 +9,8 @@ export interface Position {
 }
 
 /** A problem at a path of a file, usually without its position yet. */
-export interface Complaint {
-  readonly path: Path;
+export interface UnplacedProblem {
+  readonly path: KeyPath;
   /** Whether the key itself is wrong, or its value. */
   readonly at: "key" | "value";
   readonly message: string;
@@ -31,14 +31,14 @@ export interface Problem {
 }
 
 /** `file:line:column: path: message`, without the parts that are not known. */
-export function printProblem({ file, position, path, message }: Problem): string {
+export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   return [place, path, message].filter((part) => part !== "").join(": ");
 }
 
 /** The error `manifestInvalid` with one problem per line. */
 export function manifestError(problems: readonly Problem[]): HubError {
-  return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
+  return new HubError("manifestInvalid", problems.map(formatProblem).join("\n"));
 }
 
 /** The error `serverInvalid` for a server whose table has problems. */
@@ -57,55 +57,55 @@ export function describeInvalid({
   readonly name: string;
   readonly problems: readonly Problem[];
 }): string {
-  const told = problems.map(printProblem).join("; ");
-  return `Server "${name}" is not started: its table in the manifest is wrong: ${told}`;
+  const problemText = problems.map(formatProblem).join("; ");
+  return `Server "${name}" is not started: its table in the manifest is wrong: ${problemText}`;
 }
 
 /** Formats a path as `servers.git.args[1]`; other than bare keys are quoted, which also escapes control characters. */
-export function printPath(path: Path): string {
+export function formatPath(path: KeyPath): string {
   let text = "";
   for (const key of path) {
     if (typeof key === "number") text += `[${key}]`;
-    else text += `${text && "."}${printKey(key)}`;
+    else text += `${text && "."}${printPathKey(key)}`;
   }
   return text;
 }
 
-export function printKey(key: string): string {
+export function printPathKey(key: string): string {
   return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
 }
 
 /** Describes a found value for people. @param showValue whether the value itself may be shown */
-export function describe(value: unknown, echo: boolean): string {
+export function describeValue(value: unknown, showValue: boolean): string {
   if (value === undefined) return "nothing";
   if (value === null) return "null";
   if (Array.isArray(value)) return "an array";
   if (value instanceof Date) return "a date";
   if (typeof value === "object") return "a table";
-  if (typeof value === "number" && echo) return String(value);
-  if (typeof value !== "string" || !echo) return `a ${typeof value}`;
+  if (typeof value === "number" && showValue) return String(value);
+  if (typeof value !== "string" || !showValue) return `a ${typeof value}`;
   return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
 }
 
 /** The known key that was probably meant; undefined if none is near. */
 export function findNearest(key: string, known: readonly string[]): string | undefined {
-  const plain = flatten(key);
+  const plain = normalizeKey(key);
   let best: string | undefined;
   let least = Math.min(3, Math.ceil(plain.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = measureDistance(plain, flatten(candidate));
+    const distance = editDistance(plain, normalizeKey(candidate));
     if (distance < least) [best, least] = [candidate, distance];
   }
   return best;
 }
 
 /** Ignores the differences between snake_case, kebab-case and camelCase. */
-function flatten(key: string): string {
+function normalizeKey(key: string): string {
   return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
 }
 
 /** The edit distance: insertions, deletions, replacements and swaps of neighbours. */
-function measureDistance(a: string, b: string): number {
+function editDistance(a: string, b: string): number {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
   const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity;
   for (let i = 1; i <= a.length; i++) {

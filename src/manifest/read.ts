@@ -1,7 +1,7 @@
-import { describe, type Complaint, type Path } from "./problems.ts";
-import { readSearch } from "./directories.ts";
-import { runnersOf, VARIABLE } from "./package.ts";
-import type { Draft, PluginDraft, Program, Reading } from "./file-config.ts";
+import { describeValue, type UnplacedProblem, type KeyPath } from "./problems.ts";
+import { readRegistrySettings } from "./directories.ts";
+import { runnersOf, VARIABLE_NAME } from "./package.ts";
+import type { ServerConfig, PluginConfig, LaunchConfig, FileConfig } from "./file-config.ts";
 import {
   defaultsSchema,
   fileSchema,
@@ -12,62 +12,62 @@ import {
 } from "./schema.ts";
 import { PROCESS_KEYS } from "./process.ts";
 import { REMOTE_KEYS } from "./remote.ts";
-import { NO_RULES, readSecrets, type SecretRules } from "./secrecy.ts";
+import { DEFAULT_SECRET_SETTINGS, readSecretSettings, type SecretSettings } from "./secrecy.ts";
 import { createTable, isTable, type Table } from "./table.ts";
-import { BUILT_IN, explainScheme, parseTemplate } from "./interpolate.ts";
-import { findTokenFaults } from "./token.ts";
+import { BUILT_IN_SCHEMES, unknownSchemeMessage, parseTemplate } from "./interpolate.ts";
+import { findTokenProblems } from "./token.ts";
 import { validate } from "./validate.ts";
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
-export function readOwn(root: unknown): Reading {
+export function readManifestFile(root: unknown): FileConfig {
   const checked = validate(fileSchema, root, []);
   const table = isTable(root) ? root : {};
-  const settings = readSettings(table);
-  const secrets = readSecrets(table);
-  const search = readSearch(table);
-  const listed = readServers(table["servers"] ?? {}, ["servers"], secrets.rules);
-  const used = readPlugins(table["plugins"] ?? []);
+  const settings = readHubSettings(table);
+  const secrets = readSecretSettings(table);
+  const search = readRegistrySettings(table);
+  const serverTable = readServers(table["servers"] ?? {}, ["servers"], secrets.settings);
+  const pluginList = readPlugins(table["plugins"] ?? []);
   return {
     ...settings,
-    secrets: secrets.rules,
-    directories: search.directories,
-    servers: listed.servers,
-    plugins: used.plugins,
-    complaints: [
-      ...(checked.ok ? [] : checked.complaints),
-      ...settings.complaints,
-      ...secrets.complaints,
-      ...search.complaints,
-      ...listed.complaints,
-      ...used.complaints,
+    secrets: secrets.settings,
+    registries: search.registries,
+    servers: serverTable.servers,
+    plugins: pluginList.plugins,
+    problems: [
+      ...(checked.ok ? [] : checked.problems),
+      ...settings.problems,
+      ...secrets.problems,
+      ...search.problems,
+      ...serverTable.problems,
+      ...pluginList.problems,
     ],
-    unclaimed: listed.unclaimed,
+    schemeProblems: serverTable.schemeProblems,
     notes: [],
   };
 }
 
-function readPlugins(list: unknown): Pick<Reading, "plugins" | "complaints"> {
+function readPlugins(list: unknown): Pick<FileConfig, "plugins" | "problems"> {
   if (!Array.isArray(list)) {
-    const message = `expected an array of tables, found ${describe(list, false)}`;
+    const message = `expected an array of tables, found ${describeValue(list, false)}`;
     const advice = isTable(list) ? "; in TOML each begins with [[plugins]]" : "";
-    const complaint: Complaint = { path: ["plugins"], at: "value", message: message + advice };
-    return { plugins: [], complaints: [complaint] };
+    const problem: UnplacedProblem = { path: ["plugins"], at: "value", message: message + advice };
+    return { plugins: [], problems: [problem] };
   }
-  const plugins: PluginDraft[] = [];
-  const complaints: Complaint[] = [];
+  const plugins: PluginConfig[] = [];
+  const problems: UnplacedProblem[] = [];
   for (const [index, entry] of (list as readonly unknown[]).entries()) {
     const path = ["plugins", index];
     const checked = validate(pluginSchema, entry, path);
     if (checked.ok) plugins.push({ path, input: checked.value });
-    else complaints.push(...checked.complaints);
+    else problems.push(...checked.problems);
   }
-  return { plugins, complaints };
+  return { plugins, problems };
 }
 
 /** Reads the tables `hub` and `defaults`. */
-export function readSettings(
+export function readHubSettings(
   table: Table,
-): Pick<Reading, "hub" | "httpToken" | "defaults" | "complaints"> {
+): Pick<FileConfig, "hub" | "httpToken" | "defaults" | "problems"> {
   const hub = validate(hubSchema, table["hub"] ?? {}, ["hub"]);
   const defaults = validate(defaultsSchema, table["defaults"] ?? {}, ["defaults"]);
   const { httpToken, ...settings } = hub.ok ? hub.value : {};
@@ -75,9 +75,9 @@ export function readSettings(
     hub: settings,
     httpToken,
     defaults: defaults.ok ? defaults.value : {},
-    complaints: [
-      ...[hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.complaints)),
-      ...findTokenFaults(httpToken),
+    problems: [
+      ...[hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.problems)),
+      ...findTokenProblems(httpToken),
     ],
   };
 }
@@ -85,55 +85,60 @@ export function readSettings(
 /** Reads a table of servers in the manifest's schema. `base`: its path; `secretSettings`: those of the same file. */
 export function readServers(
   table: unknown,
-  base: Path,
-  rules: SecretRules = NO_RULES,
-): Pick<Reading, "servers" | "complaints" | "unclaimed"> {
-  const servers = new Map<string, Draft>();
+  base: KeyPath,
+  secretSettings: SecretSettings = DEFAULT_SECRET_SETTINGS,
+): Pick<FileConfig, "servers" | "problems" | "schemeProblems"> {
+  const servers = new Map<string, ServerConfig>();
   if (!isTable(table)) {
-    const message = `expected a table of servers, found ${describe(table, false)}`;
-    return { servers, complaints: [{ path: base, at: "value", message }], unclaimed: [] };
+    const message = `expected a table of servers, found ${describeValue(table, false)}`;
+    return { servers, problems: [{ path: base, at: "value", message }], schemeProblems: [] };
   }
-  const complaints: Complaint[] = [];
-  const unclaimed: Complaint[] = [];
+  const problems: UnplacedProblem[] = [];
+  const schemeProblems: UnplacedProblem[] = [];
   for (const [name, entry] of Object.entries(table)) {
     const path = [...base, name];
     const checked = validate(serverSchema, entry, path);
-    if (!checked.ok) complaints.push(...checked.complaints);
-    else complaints.push(...findMisfits(checked.value, path));
+    if (!checked.ok) problems.push(...checked.problems);
+    else problems.push(...packageProblemsOf(checked.value, path));
     if (isTable(entry)) {
-      const forms = findFaults(entry, path, rules);
-      complaints.push(...findContradictions(entry, path), ...forms.faults);
-      unclaimed.push(...forms.unclaimed);
+      const placeholders = placeholderProblemsOf(entry, path, secretSettings);
+      problems.push(...conflictingKeysOf(entry, path), ...placeholders.problems);
+      schemeProblems.push(...placeholders.schemeProblems);
     }
-    if (name === "") complaints.push({ path, at: "key", message: "a server needs a name" });
-    servers.set(name, makeDraft(checked.ok ? checked.value : standIn(entry), path));
+    if (name === "") problems.push({ path, at: "key", message: "a server needs a name" });
+    servers.set(name, makeServerConfig(checked.ok ? checked.value : inputOfInvalid(entry), path));
   }
-  return { servers, complaints, unclaimed };
+  return { servers, problems, schemeProblems };
 }
 
 /** Without a main key, the server has a problem already and is never used. */
-function makeDraft(input: ServerInput, path: Path): Draft {
-  const { command = "", package: named, runner, url, plugin } = input;
+function makeServerConfig(input: ServerInput, path: KeyPath): ServerConfig {
+  const { command = "", package: packageSpec, runner, url, plugin } = input;
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
   if (plugin !== undefined) return { kind: "plugin", path, plugin, input };
-  const program: Program =
-    named === undefined
+  const program: LaunchConfig =
+    packageSpec === undefined
       ? { kind: "command", command }
-      : { kind: "package", package: named, runner };
-  return { kind: "stdio", syntax: "toolmux", path, program, input };
+      : { kind: "package", package: packageSpec, runner };
+  return { kind: "stdio", syntax: "toolmux", path, launch: program, input };
 }
 
 /** Problems of `package` with other keys of the server. */
-function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Path): Complaint[] {
-  if (named === undefined) return [];
-  const { origin } = named;
+function packageProblemsOf(
+  { package: packageSpec, runner, env = {} }: ServerInput,
+  base: KeyPath,
+): UnplacedProblem[] {
+  if (packageSpec === undefined) return [];
+  const { origin } = packageSpec;
   const runners = runnersOf(origin);
-  const isOther = runner !== undefined && !runners.includes(runner);
-  const strange = Object.keys(env).filter((name) => origin === "docker" && !VARIABLE.test(name));
+  const isWrongRunner = runner !== undefined && !runners.includes(runner);
+  const invalidNames = Object.keys(env).filter(
+    (name) => origin === "docker" && !VARIABLE_NAME.test(name),
+  );
   const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
   return [
-    ...(isOther ? [{ path: [...base, "runner"], at: "value", message } as const] : []),
-    ...strange.map((name): Complaint => {
+    ...(isWrongRunner ? [{ path: [...base, "runner"], at: "value", message } as const] : []),
+    ...invalidNames.map((name): UnplacedProblem => {
       const path = [...base, "env", name];
       return { path, at: "key", message: "cannot be the name of a variable of a container" };
     }),
@@ -141,21 +146,21 @@ function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Pa
 }
 
 /** Problems of keys that cannot occur together: a server is either a process, or remote, or part of a plugin. */
-function findContradictions(entry: Table, base: Path): Complaint[] {
-  const said = MAIN_KEYS.filter((key) => key in entry);
-  const [first, ...others] = said;
-  if (first === undefined) return [missCommand(base)];
-  const foreign = MAIN_KEYS.flatMap((main) => KEYS_OF[main]);
-  const misplaced = [...new Set(foreign)].filter(
-    (key) => key in entry && !KEYS_OF[first].includes(key),
+function conflictingKeysOf(entry: Table, base: KeyPath): UnplacedProblem[] {
+  const mainKeys = MAIN_KEYS.filter((key) => key in entry);
+  const [first, ...others] = mainKeys;
+  if (first === undefined) return [missingCommandProblem(base)];
+  const excludedKeys = MAIN_KEYS.flatMap((main) => EXCLUDED_KEYS[main]);
+  const misplaced = [...new Set(excludedKeys)].filter(
+    (key) => key in entry && !EXCLUDED_KEYS[first].includes(key),
   );
   return [
-    ...others.map((key): Complaint => {
+    ...others.map((key): UnplacedProblem => {
       const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
       return { path: [...base, key], at: "key", message };
     }),
-    ...misplaced.map((key): Complaint => {
-      const message = `cannot stand beside ${first}, ${WITHOUT[first]}`;
+    ...misplaced.map((key): UnplacedProblem => {
+      const message = `cannot stand beside ${first}, ${EXCLUSION_REASONS[first]}`;
       return { path: [...base, key], at: "key", message };
     }),
   ];
@@ -166,14 +171,16 @@ type MainKey = "plugin" | "url" | "package" | "command";
 /** The keys that determine the kind of server; the first that is present counts. */
 const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
 /** The keys of a process, however it is started. */
-const STARTED = PROCESS_KEYS.filter((key) => !["command", "package", "runner"].includes(key));
-const KEYS_OF: Readonly<Record<MainKey, readonly string[]>> = {
+const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
+  (key) => !["command", "package", "runner"].includes(key),
+);
+const EXCLUDED_KEYS: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
-  package: [...STARTED, "runner"],
-  command: STARTED,
+  package: [...PROCESS_ONLY_KEYS, "runner"],
+  command: PROCESS_ONLY_KEYS,
 };
-const WITHOUT: Readonly<Record<MainKey, string>> = {
+const EXCLUSION_REASONS: Readonly<Record<MainKey, string>> = {
   plugin: "which neither starts a process nor goes anywhere",
   url: "where no process is started",
   package: "which starts a process and goes nowhere",
@@ -181,12 +188,12 @@ const WITHOUT: Readonly<Record<MainKey, string>> = {
 };
 
 /** The problem of a server without any main key. */
-export function missCommand(base: Path): Complaint {
+export function missingCommandProblem(base: KeyPath): UnplacedProblem {
   return { path: [...base, "command"], at: "value", message: "is missing" };
 }
 
 /** The keys of an invalid server that rules between servers still need. */
-function standIn(entry: unknown): ServerInput {
+function inputOfInvalid(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
   return {
     ...(typeof prefix === "string" && { prefix }),
@@ -194,18 +201,21 @@ function standIn(entry: unknown): ServerInput {
   };
 }
 
-const NO_COMMANDS =
+const COMMANDS_NOT_ALLOWED =
   "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
 
 /** Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). */
-function findFaults(
+function placeholderProblemsOf(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
-  base: Path,
-  { commands }: SecretRules,
-): { readonly faults: readonly Complaint[]; readonly unclaimed: readonly Complaint[] } {
-  const inner = (key: string, value: unknown): (readonly [Path, unknown])[] =>
+  base: KeyPath,
+  { commands }: SecretSettings,
+): {
+  readonly problems: readonly UnplacedProblem[];
+  readonly schemeProblems: readonly UnplacedProblem[];
+} {
+  const inner = (key: string, value: unknown): (readonly [KeyPath, unknown])[] =>
     Object.entries(isTable(value) ? value : {}).map(([name, text]) => [[key, name], text] as const);
-  const texts: (readonly [Path, unknown])[] = [
+  const texts: (readonly [KeyPath, unknown])[] = [
     [["command"], command],
     [["cwd"], cwd],
     [["url"], url],
@@ -216,18 +226,18 @@ function findFaults(
     ...inner("headers", headers),
     ...inner("oauth", oauth),
   ];
-  const faults: Complaint[] = [];
-  const unclaimed: Complaint[] = [];
+  const problems: UnplacedProblem[] = [];
+  const schemeProblems: UnplacedProblem[] = [];
   for (const [keys, text] of texts) {
     const place = { path: [...base, ...keys], at: "value" } as const;
     for (const part of parseTemplate(typeof text === "string" ? text : "", "toolmux")) {
-      if (part.kind === "fault") faults.push({ ...place, message: `found ${part.message}` });
+      if (part.kind === "fault") problems.push({ ...place, message: `found ${part.message}` });
       if (part.kind === "scheme" && part.scheme === "cmd" && !commands) {
-        faults.push({ ...place, message: NO_COMMANDS });
+        problems.push({ ...place, message: COMMANDS_NOT_ALLOWED });
       }
-      if (part.kind !== "scheme" || BUILT_IN.has(part.scheme)) continue;
-      unclaimed.push({ ...place, message: `found ${explainScheme(part.scheme)}` });
+      if (part.kind !== "scheme" || BUILT_IN_SCHEMES.has(part.scheme)) continue;
+      schemeProblems.push({ ...place, message: `found ${unknownSchemeMessage(part.scheme)}` });
     }
   }
-  return { faults, unclaimed };
+  return { problems, schemeProblems };
 }

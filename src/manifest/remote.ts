@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { filled, record, text } from "./fields.ts";
+import { nonEmptyText, record, text } from "./fields.ts";
 
 /* The manifest's keys of a server that is reached over HTTP. */
 
@@ -13,13 +13,13 @@ const oauthSchema = v.strictObject({
       `"authorizationCode" or "clientCredentials"`,
     ),
   ),
-  clientId: v.exactOptional(filled),
-  clientSecret: v.exactOptional(filled),
-  privateKey: v.exactOptional(filled),
-  keyAlgorithm: v.exactOptional(filled),
-  clientMetadataUrl: v.exactOptional(filled),
-  scopes: v.exactOptional(v.array(filled, "an array of scopes")),
-  issuer: v.exactOptional(filled),
+  clientId: v.exactOptional(nonEmptyText),
+  clientSecret: v.exactOptional(nonEmptyText),
+  privateKey: v.exactOptional(nonEmptyText),
+  keyAlgorithm: v.exactOptional(nonEmptyText),
+  clientMetadataUrl: v.exactOptional(nonEmptyText),
+  scopes: v.exactOptional(v.array(nonEmptyText, "an array of scopes")),
+  issuer: v.exactOptional(nonEmptyText),
   callbackPort: v.exactOptional(
     v.pipe(v.number(PORT), v.integer(PORT), v.minValue(1, PORT), v.maxValue(65_535, PORT)),
   ),
@@ -29,11 +29,11 @@ const AUTH = ["auto", "none", "oauth"] as const;
 
 /** The keys that determine how the server is reached. */
 export const remoteEntries = {
-  url: v.exactOptional(filled),
+  url: v.exactOptional(nonEmptyText),
   transport: v.exactOptional(v.picklist(["auto", "http", "sse"], `"auto", "http" or "sse"`)),
   headers: v.exactOptional(record(text)),
-  keyFile: v.exactOptional(filled),
-  ca: v.exactOptional(filled),
+  keyFile: v.exactOptional(nonEmptyText),
+  ca: v.exactOptional(nonEmptyText),
   auth: v.exactOptional(v.picklist(AUTH, `"auto", "none" or "oauth"`)),
   oauth: v.exactOptional(oauthSchema),
 };
@@ -49,7 +49,7 @@ export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof 
 export type OAuthSettings = Readonly<v.InferOutput<typeof oauthSchema>>;
 
 /** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
-export interface Remote {
+export interface RemoteSettings {
   readonly url: string;
   /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
   readonly transport: "auto" | "http" | "sse";

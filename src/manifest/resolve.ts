@@ -2,23 +2,23 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { HubError, type ErrorCode } from "../base/errors.ts";
 import {
-  hide,
-  type Lack,
-  locate,
-  readSecret,
-  render,
-  requireAll,
-  type Schemes,
-  type Scope,
+  registerSecret,
+  type MissingValues,
+  resolvePath,
+  readSecretFile,
+  fillTemplate,
+  requireValues,
+  type SchemeResolvers,
+  type TemplateScope,
 } from "./fill.ts";
 import type { Env } from "../base/paths.ts";
-import { otherWays } from "./package.ts";
+import { alternativeCommands } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
-import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
-import { findSuspects, isRandom, isTelling } from "./plaintext-secrets.ts";
+import type { HttpToken, ExternalServer, RemoteServer, StdioServer } from "./schema.ts";
+import { findSuspectedSecrets, looksRandom, isSecretName } from "./plaintext-secrets.ts";
 import { createTable } from "./table.ts";
 
-export type { Schemes } from "./fill.ts";
+export type { SchemeResolvers } from "./fill.ts";
 
 /** What is needed to spawn a server, with every `${…}` resolved. */
 export interface ResolvedServer {
@@ -44,7 +44,7 @@ export interface ResolvedRemote {
   /** No prototype. */
   readonly headers: Readonly<Record<string, string>>;
   /** The bearer token from `keyFile`. */
-  readonly key: string | undefined;
+  readonly bearerToken: string | undefined;
   /** PEM certificates that are trusted beside the system's. */
   readonly ca: string | undefined;
   readonly oauth: OAuthSettings;
@@ -62,31 +62,36 @@ export async function resolveServer(
   server: StdioServer,
   env: Env,
   cwd: string = process.cwd(),
-  schemes: Schemes = new Map(),
+  schemes: SchemeResolvers = new Map(),
   secrets: Set<string> = new Set(),
 ): Promise<ResolvedServer> {
   const scope = scopeOf(server, env, cwd, schemes, secrets);
-  const command = await render(server.command, "command", scope);
-  const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
+  const command = await fillTemplate(server.command, "command", scope);
+  const args = await Promise.all(
+    server.args.map((arg, i) => fillTemplate(arg, `args[${i}]`, scope)),
+  );
   const variables = createTable<string>();
   for (const name of server.inheritEnv) {
     const value = env[name];
     if (value !== undefined) variables[name] = value;
   }
   for (const [name, text] of Object.entries(server.env)) {
-    variables[name] = await render(text, `env.${name}`, scope);
+    variables[name] = await fillTemplate(text, `env.${name}`, scope);
   }
-  const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
-  requireAll(scope);
+  const folder =
+    server.cwd === undefined ? undefined : await fillTemplate(server.cwd, "cwd", scope);
+  requireValues(scope);
   for (const [name, value] of Object.entries(variables)) {
-    for (const suspect of findSuspects(name, value)) hide(suspect.value, scope);
+    for (const suspect of findSuspectedSecrets(name, value)) registerSecret(suspect.value, scope);
   }
   return {
-    command: command.includes("/") ? locate(command, scope) : command,
+    command: command.includes("/") ? resolvePath(command, scope) : command,
     args,
-    ...(server.package !== undefined && { alternatives: otherWays(server.package, args) }),
+    ...(server.package !== undefined && {
+      alternatives: alternativeCommands(server.package, args),
+    }),
     env: variables,
-    cwd: folder === undefined ? undefined : locate(folder, scope),
+    cwd: folder === undefined ? undefined : resolvePath(folder, scope),
     secrets: sortSecrets(scope),
   };
 }
@@ -100,59 +105,59 @@ export async function resolveRemote(
   server: RemoteServer,
   env: Env,
   cwd: string = process.cwd(),
-  schemes: Schemes = new Map(),
+  schemes: SchemeResolvers = new Map(),
   secrets: Set<string> = new Set(),
 ): Promise<ResolvedRemote> {
   const scope = scopeOf(server, env, cwd, schemes, secrets);
-  const url = await render(server.url, "url", scope);
+  const url = await fillTemplate(server.url, "url", scope);
   const headers = createTable<string>();
   for (const [name, text] of Object.entries(server.headers)) {
-    headers[name] = checkField(name, await render(text, `headers.${name}`, scope), scope);
+    headers[name] = checkHeader(name, await fillTemplate(text, `headers.${name}`, scope), scope);
   }
-  const key = await readKey(server.keyFile, "keyFile", scope);
-  const ca = await readKey(server.ca, "ca", scope);
+  const bearerToken = await readKeyFile(server.keyFile, "keyFile", scope);
+  const ca = await readKeyFile(server.ca, "ca", scope);
   const oauth: Record<string, unknown> = { ...server.oauth };
   for (const [name, text] of Object.entries(server.oauth)) {
-    if (typeof text === "string") oauth[name] = await render(text, `oauth.${name}`, scope);
+    if (typeof text === "string") oauth[name] = await fillTemplate(text, `oauth.${name}`, scope);
   }
-  requireAll(scope);
+  requireValues(scope);
   for (const [name, value] of Object.entries(headers)) {
-    if (isTelling(name)) hideField(value, scope);
-    for (const suspect of findSuspects(name, value)) hide(suspect.value, scope);
+    if (isSecretName(name)) registerHeader(value, scope);
+    for (const suspect of findSuspectedSecrets(name, value)) registerSecret(suspect.value, scope);
   }
   for (const name of ["clientSecret", "privateKey"]) {
-    if (typeof oauth[name] === "string") hide(oauth[name], scope);
+    if (typeof oauth[name] === "string") registerSecret(oauth[name], scope);
   }
-  if (key !== undefined) hide(key, scope);
+  if (bearerToken !== undefined) registerSecret(bearerToken, scope);
   const parsed = parseUrl(url, scope);
   for (const [name, value] of parsed.searchParams) {
-    if (isTelling(name) || isRandom(value)) hide(value, scope);
+    if (isSecretName(name) || looksRandom(value)) registerSecret(value, scope);
   }
-  return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
+  return { url: parsed, headers, bearerToken, ca, oauth, secrets: sortSecrets(scope) };
 }
 
 function scopeOf(
-  server: OuterServer,
+  server: ExternalServer,
   env: Env,
   cwd: string,
-  schemes: Schemes,
+  schemes: SchemeResolvers,
   secrets: Set<string>,
-): Scope {
+): TemplateScope {
   const { name, syntax, baseDir } = server;
-  const what = server.kind === "stdio" ? "started" : "reached";
-  const fail = (code: ErrorCode, message: string, data?: Lack): HubError => {
-    const text = `server "${name}" cannot be ${what}: ${message}`;
+  const action = server.kind === "stdio" ? "started" : "reached";
+  const fail = (code: ErrorCode, message: string, data?: MissingValues): HubError => {
+    const text = `server "${name}" cannot be ${action}: ${message}`;
     return new HubError(code, text, { server: name, step: "resolve", data: data && { ...data } });
   };
-  const lack = { missing: [], unknown: [] };
-  return { name, syntax, baseDir, env, cwd, schemes, secrets, ...lack, fail };
+  const collected = { problems: [], missingSecrets: [] };
+  return { name, syntax, baseDir, env, cwd, schemes, secrets, ...collected, fail };
 }
 
-function sortSecrets({ secrets }: Scope): readonly string[] {
+function sortSecrets({ secrets }: TemplateScope): readonly string[] {
   return [...secrets].toSorted((a, b) => b.length - a.length);
 }
 
-function parseUrl(text: string, scope: Scope): URL {
+function parseUrl(text: string, scope: TemplateScope): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
     throw scope.fail("notSupported", "its url is none that begins with http:// or https://");
@@ -165,58 +170,58 @@ function parseUrl(text: string, scope: Scope): URL {
 }
 
 /** Rejects values that could inject another header. */
-function checkField(name: string, value: string, scope: Scope): string {
-  const isSound = FIELD_NAME.test(name) && FIELD_VALUE.test(value);
-  if (isSound) return value.trim();
+function checkHeader(name: string, value: string, scope: TemplateScope): string {
+  const isValid = HEADER_NAME.test(name) && HEADER_VALUE.test(value);
+  if (isValid) return value.trim();
   throw scope.fail("notSupported", `headers.${name} cannot be a header of HTTP`);
 }
-const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 /** Redacts a header's value, and the credentials after the authorization scheme. */
-function hideField(value: string, scope: Scope): void {
-  hide(value, scope);
+function registerHeader(value: string, scope: TemplateScope): void {
+  registerSecret(value, scope);
   const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
   if (scheme === undefined || credentials === undefined) return;
-  hide(credentials, scope);
-  if (scheme.toLowerCase() === "basic") hidePassword(credentials, scope);
+  registerSecret(credentials, scope);
+  if (scheme.toLowerCase() === "basic") registerBasicCredentials(credentials, scope);
 }
 
 /** Redacts the decoded form of Basic credentials, too. */
-function hidePassword(credentials: string, scope: Scope): void {
+function registerBasicCredentials(credentials: string, scope: TemplateScope): void {
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(credentials)) return;
   const pair = Buffer.from(credentials, "base64").toString();
-  hide(pair, scope);
-  hide(pair.slice(pair.indexOf(":") + 1), scope);
+  registerSecret(pair, scope);
+  registerSecret(pair.slice(pair.indexOf(":") + 1), scope);
 }
 
-async function readKey(
+async function readKeyFile(
   path: string | undefined,
   where: string,
-  scope: Scope,
+  scope: TemplateScope,
 ): Promise<string | undefined> {
   if (path === undefined) return undefined;
-  return (await readSecret(await render(path, where, scope), where, scope)).trim();
+  return (await readSecretFile(await fillTemplate(path, where, scope), where, scope)).trim();
 }
 
 /** Resolves the token that HTTP clients must send. @throws {HubError} usage */
-export async function resolveToken(
+export async function resolveHttpToken(
   { text, baseDir }: HttpToken,
   env: Env,
-  schemes: Schemes = new Map(),
+  schemes: SchemeResolvers = new Map(),
 ): Promise<string> {
-  const scope: Scope = {
+  const scope: TemplateScope = {
     syntax: "toolmux",
     baseDir,
     env,
     cwd: baseDir,
     schemes,
     secrets: new Set(),
-    missing: [],
-    unknown: [],
+    problems: [],
+    missingSecrets: [],
     fail: (_, message) => new HubError("usage", `${message}.`),
   };
-  const token = await render(text, "hub.httpToken", scope);
-  requireAll(scope);
+  const token = await fillTemplate(text, "hub.httpToken", scope);
+  requireValues(scope);
   return token;
 }

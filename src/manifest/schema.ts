@@ -8,7 +8,7 @@
 import * as v from "valibot";
 import {
   delay,
-  filled,
+  nonEmptyText,
   flag,
   globs,
   interval,
@@ -19,10 +19,10 @@ import {
   table,
   text,
 } from "./fields.ts";
-import type { Packaged } from "./package.ts";
-import type { Path, Problem } from "./problems.ts";
+import type { PackageLaunch } from "./package.ts";
+import type { KeyPath, Problem } from "./problems.ts";
 import { processEntries } from "./process.ts";
-import { type Remote, remoteEntries } from "./remote.ts";
+import { type RemoteSettings, remoteEntries } from "./remote.ts";
 import type { SecretSource } from "./secrecy.ts";
 
 /* Unknown keys, and other values in place of tables, are found by `validate` (problems.ts). */
@@ -30,7 +30,7 @@ import type { SecretSource } from "./secrecy.ts";
 export { delay, globs, limit, size };
 
 export const hubSchema = v.strictObject({
-  name: v.exactOptional(filled),
+  name: v.exactOptional(nonEmptyText),
   separator: v.exactOptional(
     v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
   ),
@@ -44,12 +44,12 @@ export const hubSchema = v.strictObject({
       v.minValue(1, "a whole number, at least 1"),
     ),
   ),
-  httpToken: v.exactOptional(filled),
+  httpToken: v.exactOptional(nonEmptyText),
 });
 
-const ATTEMPTS = "a whole number, 0 for no limit";
+const ATTEMPTS_FORMAT = "a whole number, 0 for no limit";
 
-const reconnect = v.strictObject({
+const reconnectSchema = v.strictObject({
   policy: v.exactOptional(
     v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
   ),
@@ -63,31 +63,31 @@ const reconnect = v.strictObject({
     ),
   ),
   maxAttempts: v.exactOptional(
-    v.pipe(v.number(ATTEMPTS), v.integer(ATTEMPTS), v.minValue(0, ATTEMPTS)),
+    v.pipe(v.number(ATTEMPTS_FORMAT), v.integer(ATTEMPTS_FORMAT), v.minValue(0, ATTEMPTS_FORMAT)),
   ),
 });
 
-const limits = {
+const limitEntries = {
   connectTimeout: v.exactOptional(limit),
   callTimeout: v.exactOptional(limit),
   maxCallTimeout: v.exactOptional(limit),
   maxMessage: v.exactOptional(size),
   healthInterval: v.exactOptional(interval),
-  reconnect: v.exactOptional(reconnect),
+  reconnect: v.exactOptional(reconnectSchema),
   idleStop: v.exactOptional(delay),
 };
 
-export const defaultsSchema = v.strictObject(limits);
+export const defaultsSchema = v.strictObject(limitEntries);
 
 /** Which items of a server are shown, and under which names. */
-const shown = {
+const visibilityEntries = {
   allow: v.exactOptional(globs),
   deny: v.exactOptional(globs),
-  rename: v.exactOptional(record(filled)),
+  rename: v.exactOptional(record(nonEmptyText)),
 };
 
 /** Annotations of tools (schema, ToolAnnotations). */
-const annotations = v.strictObject({
+const annotationsSchema = v.strictObject({
   title: v.exactOptional(text),
   readOnlyHint: v.exactOptional(flag),
   destructiveHint: v.exactOptional(flag),
@@ -96,15 +96,15 @@ const annotations = v.strictObject({
 });
 
 /** Which tools are shown and under which names, their timeouts, and overridden members. */
-const tools = v.strictObject({
-  ...shown,
+const toolsSchema = v.strictObject({
+  ...visibilityEntries,
   timeout: v.exactOptional(record(limit)),
-  describe: v.exactOptional(record(filled)),
+  describe: v.exactOptional(record(nonEmptyText)),
   meta: v.exactOptional(record(record(json))),
-  annotations: v.exactOptional(record(annotations)),
+  annotations: v.exactOptional(record(annotationsSchema)),
 });
 
-const PLUGIN = "the name of a plugin: letters, digits, _ and -";
+const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
 
 /**
  * A server has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
@@ -113,20 +113,22 @@ const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 export const serverSchema = v.strictObject({
   ...processEntries,
   ...remoteEntries,
-  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
+  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN_NAME))),
   enabled: v.exactOptional(flag),
   prefix: v.exactOptional(text),
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
   lazy: v.exactOptional(flag),
   era: v.exactOptional(v.picklist(["auto", "legacy", "modern"], `"auto", "legacy" or "modern"`)),
-  ...limits,
-  tools: v.exactOptional(tools),
-  prompts: v.exactOptional(v.strictObject(shown)),
-  skills: v.exactOptional(v.strictObject({ allow: shown.allow, deny: shown.deny })),
+  ...limitEntries,
+  tools: v.exactOptional(toolsSchema),
+  prompts: v.exactOptional(v.strictObject(visibilityEntries)),
+  skills: v.exactOptional(
+    v.strictObject({ allow: visibilityEntries.allow, deny: visibilityEntries.deny }),
+  ),
 });
 
 export const pluginSchema = v.strictObject({
-  use: filled,
+  use: nonEmptyText,
   options: v.exactOptional(table),
   servers: v.exactOptional(globs),
   tools: v.exactOptional(globs),
@@ -217,9 +219,9 @@ export interface ToolRules extends PromptRules {
 }
 
 /** Annotations that the manifest sets (schema, ToolAnnotations). */
-export type ToolAnnotations = Readonly<v.InferOutput<typeof annotations>>;
+export type ToolAnnotations = Readonly<v.InferOutput<typeof annotationsSchema>>;
 
-interface Entry {
+interface ServerBase {
   /** The key in the manifest. */
   readonly name: string;
   readonly enabled: boolean;
@@ -228,7 +230,7 @@ interface Entry {
 }
 
 /** What all runnable servers have in common. */
-interface Runnable extends Entry, Limits {
+interface RunnableBase extends ServerBase, Limits {
   /** Whether all clients share one process, or each has its own. */
   readonly isolation: "shared" | "perClient";
   /** Whether the first call of one of its tools starts it, not the hub's start. */
@@ -242,7 +244,7 @@ interface Runnable extends Entry, Limits {
 }
 
 /** A server whose texts may hold `${…}`. */
-interface Templated {
+interface TemplatedServer {
   /** The folder of the server's file; relative paths start there. */
   readonly baseDir: string;
   /** The placeholders that are understood: those of manifests, or those of clients. */
@@ -252,13 +254,13 @@ interface Templated {
 }
 
 /** A server that runs as a child process and speaks over its stdin and stdout. */
-export interface StdioServer extends Runnable, Templated {
+export interface StdioServer extends RunnableBase, TemplatedServer {
   readonly kind: "stdio";
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` resolves their `${…}` at each spawn. */
   readonly command: string;
   readonly args: readonly string[];
   /** If a package was named, `command` is its preferred runner. */
-  readonly package?: Packaged | undefined;
+  readonly package?: PackageLaunch | undefined;
   /** Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Names of variables to copy from the hub's own environment, where set. */
@@ -268,23 +270,23 @@ export interface StdioServer extends Runnable, Templated {
 }
 
 /** A server that is reached over HTTP. */
-export interface RemoteServer extends Runnable, Remote, Templated {
+export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedServer {
   readonly kind: "remote";
 }
 
 /** The file and path of keys that something comes from, for messages. */
-export interface Place {
+export interface SpecSource {
   readonly file: string;
-  readonly path: Path;
+  readonly path: KeyPath;
 }
 
 /** A server that a plugin runs inside this process. */
-export interface PluginServer extends Runnable {
+export interface PluginServer extends RunnableBase {
   readonly kind: "plugin";
   /** The name of the plugin that provides it. */
   readonly plugin: string;
   /** Where the manifest names the server or the plugin. */
-  readonly origin: Place;
+  readonly origin: SpecSource;
   /**
    * The number of the set of plugins that it belongs to; 0 while not known. Each reload of the plugins makes a new set
    * with new servers.
@@ -293,20 +295,20 @@ export interface PluginServer extends Runnable {
 }
 
 /** A server outside of this process, which may need secrets. */
-export type OuterServer = StdioServer | RemoteServer;
+export type ExternalServer = StdioServer | RemoteServer;
 
 /** A server that can be run. */
-export type RunnableServer = OuterServer | PluginServer;
+export type RunnableServer = ExternalServer | PluginServer;
 
 /** An entry of a client's file that cannot be run; it affects only itself. */
-export interface UnsupportedServer extends Entry {
+export interface UnsupportedServer extends ServerBase {
   readonly kind: "unsupported";
   /** The end of a sentence, without a full stop. */
   readonly reason: string;
 }
 
 /** A server whose table has problems. It is never started with a part of its table ignored, and affects only itself. */
-export interface InvalidServer extends Entry {
+export interface InvalidServer extends ServerBase {
   readonly kind: "invalid";
   /** At least one; in the order of the text. */
   readonly problems: readonly Problem[];
@@ -333,7 +335,7 @@ export interface PluginSpec {
   readonly tools: readonly string[] | undefined;
   /** The folder of its file. */
   readonly baseDir: string;
-  readonly origin: Place;
+  readonly origin: SpecSource;
 }
 
 /** What the user wants; immutable. */
@@ -345,7 +347,7 @@ export interface Manifest {
   /** The limits of servers that set none. */
   readonly defaults: Limits;
   /** The registries that `toolmux search` uses; absent: the default ones. */
-  readonly directories?: readonly string[] | undefined;
+  readonly registries?: readonly string[] | undefined;
   /** In the order of the files, then in the order within each; the first is the outermost. */
   readonly plugins: readonly PluginSpec[];
   /** The files that it was merged from, absolute, in the order of merging. */

@@ -1,22 +1,22 @@
-import type { Complaint } from "./problems.ts";
-import type { Draft, Reading } from "./file-config.ts";
+import type { UnplacedProblem } from "./problems.ts";
+import type { ServerConfig, FileConfig } from "./file-config.ts";
 
 /** One file, or the environment variable in place of one, with its content. */
-export interface Source {
+export interface ConfigSource {
   /** Absolute, or the name of the variable. */
   readonly file: string;
   /** Absolute. */
   readonly baseDir: string;
-  readonly reading: Reading;
+  readonly fileConfig: FileConfig;
 }
 
 /** A server with the last file that configures it. */
-export interface Placed {
+export interface SourcedServer {
   readonly name: string;
-  readonly source: Source;
-  readonly draft: Draft;
+  readonly source: ConfigSource;
+  readonly serverConfig: ServerConfig;
 }
 
-export interface Fault extends Complaint {
-  readonly source: Source;
+export interface SourcedProblem extends UnplacedProblem {
+  readonly source: ConfigSource;
 }

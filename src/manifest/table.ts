@@ -12,15 +12,15 @@ export function isTable(value: unknown): value is Table {
 }
 
 /** Deep equality of values; the order of keys does not matter. */
-export function isEqual(a: unknown, b: unknown): boolean {
+export function isDeepEqual(a: unknown, b: unknown): boolean {
   if (Array.isArray(a) && Array.isArray(b)) {
-    return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
+    return a.length === b.length && a.every((item, i) => isDeepEqual(item, b[i]));
   }
   if (a instanceof Date && b instanceof Date) return a.getTime() === b.getTime();
   if (!isTable(a) || !isTable(b)) return Object.is(a, b);
   const keys = Object.keys(a);
   return (
     keys.length === Object.keys(b).length &&
-    keys.every((key) => Object.hasOwn(b, key) && isEqual(a[key], b[key]))
+    keys.every((key) => Object.hasOwn(b, key) && isDeepEqual(a[key], b[key]))
   );
 }

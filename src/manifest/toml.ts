@@ -1,17 +1,17 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
-import type { Locate, ParseResult } from "./document.ts";
+import type { PositionFinder, ParsedFile } from "./document.ts";
 import type { Position } from "./problems.ts";
 
-export function parseToml(text: string): ParseResult {
+export function parseToml(text: string): ParsedFile {
   try {
     const root = parse(text);
-    return { ok: true, root, doubled: [], locate: () => mapPositions(text) };
+    return { ok: true, root, duplicates: [], preparePositions: () => mapPositions(text) };
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     return {
       ok: false,
-      message: `not valid TOML: ${explain(error)}`,
+      message: `not valid TOML: ${describeError(error)}`,
       position: { line: error.line, column: error.column },
     };
   }
@@ -21,29 +21,29 @@ export function parseToml(text: string): ParseResult {
  * The first line of the parser's message, and only if it consists of plain words: the rest shows the text, which may
  * hold secrets.
  */
-function explain(error: TomlError): string {
+function describeError(error: TomlError): string {
   const [line = ""] = error.message.replace("Invalid TOML document: ", "").split("\n", 1);
   return /^[a-zA-Z ,:;.-]+$/.test(line) ? line : "invalid value";
 }
 
-type Place = Readonly<Record<"key" | "value", Position>>;
+type KeyPositions = Readonly<Record<"key" | "value", Position>>;
 
 /** Parses the text again with a slower parser that knows positions; only called if there are problems. */
-async function mapPositions(text: string): Promise<Locate> {
+async function mapPositions(text: string): Promise<PositionFinder> {
   const { parseTOML } = await import("toml-eslint-parser");
-  const places = new Map<string, Place>();
+  const positions = new Map<string, KeyPositions>();
   const program = parseTOML(text, { tomlVersion: "1.1" });
 
-  const note = (path: readonly (string | number)[], place: Place) => {
+  const addPosition = (path: readonly (string | number)[], place: KeyPositions) => {
     const id = JSON.stringify(path);
-    if (!places.has(id)) places.set(id, place);
+    if (!positions.has(id)) positions.set(id, place);
   };
 
   const visitValue = (path: readonly (string | number)[], node: AST.TOMLContentNode) => {
     if (node.type === "TOMLInlineTable") for (const pair of node.body) visitPair(path, pair);
     if (node.type !== "TOMLArray") return;
     for (const [index, element] of node.elements.entries()) {
-      note([...path, index], { key: start(element), value: start(element) });
+      addPosition([...path, index], { key: startOf(element), value: startOf(element) });
       visitValue([...path, index], element);
     }
   };
@@ -53,7 +53,7 @@ async function mapPositions(text: string): Promise<Locate> {
     for (const part of pair.key.keys) {
       path = [...path, part.type === "TOMLBare" ? part.name : part.value];
       const isLast = part === pair.key.keys.at(-1);
-      note(path, { key: start(part), value: start(isLast ? pair.value : part) });
+      addPosition(path, { key: startOf(part), value: startOf(isLast ? pair.value : part) });
     }
     visitValue(path, pair.value);
   };
@@ -62,7 +62,10 @@ async function mapPositions(text: string): Promise<Locate> {
     let index = 0;
     for (const [depth, key] of table.resolvedKey.entries()) {
       const part = table.key.keys[typeof key === "string" ? index++ : index - 1] ?? table.key;
-      note(table.resolvedKey.slice(0, depth + 1), { key: start(part), value: start(part) });
+      addPosition(table.resolvedKey.slice(0, depth + 1), {
+        key: startOf(part),
+        value: startOf(part),
+      });
     }
     for (const pair of table.body) visitPair(table.resolvedKey, pair);
   };
@@ -72,16 +75,16 @@ async function mapPositions(text: string): Promise<Locate> {
     else visitPair([], node);
   }
   return (path, at) => {
-    const exact = places.get(JSON.stringify(path));
+    const exact = positions.get(JSON.stringify(path));
     if (exact !== undefined) return exact[at];
     for (let length = path.length - 1; length > 0; length--) {
-      const outer = places.get(JSON.stringify(path.slice(0, length)));
+      const outer = positions.get(JSON.stringify(path.slice(0, length)));
       if (outer !== undefined) return outer.key;
     }
     return undefined;
   };
 }
 
-function start(node: { readonly loc: AST.SourceLocation }): Position {
+function startOf(node: { readonly loc: AST.SourceLocation }): Position {
   return { line: node.loc.start.line, column: node.loc.start.column + 1 };
 }

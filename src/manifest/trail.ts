@@ -2,7 +2,7 @@ import { lstat, readlink } from "node:fs/promises";
 import { dirname, join, parse } from "node:path";
 
 /** A name in an existing folder; if it changes, a path may lead to another file. */
-export interface Spot {
+export interface WatchedPath {
   /** Absolute, without symbolic links. */
   readonly folder: string;
   readonly name: string;
@@ -15,10 +15,10 @@ const MAX_LINKS = 40;
  * The names that determine where an absolute path leads: every symbolic link on the way, and the file itself; if that
  * does not exist, the first missing folder.
  */
-export async function traceFile(path: string): Promise<readonly Spot[]> {
-  const spots: Spot[] = [];
+export async function resolveWatchedPaths(path: string): Promise<readonly WatchedPath[]> {
+  const paths: WatchedPath[] = [];
   let folder = parse(path).root;
-  let names = split(path);
+  let names = splitPath(path);
   let links = 0;
   for (let [name, ...rest] = names; name !== undefined; [name, ...rest] = names) {
     names = rest;
@@ -27,31 +27,31 @@ export async function traceFile(path: string): Promise<readonly Spot[]> {
       continue;
     }
     const full = join(folder, name);
-    const kind = await inspect(full);
+    const kind = await kindOf(full);
     if (kind === "folder" && rest.length > 0) {
       folder = full;
       continue;
     }
-    spots.push({ folder, name });
-    if (kind !== "link" || ++links > MAX_LINKS) return spots;
+    paths.push({ folder, name });
+    if (kind !== "link" || ++links > MAX_LINKS) return paths;
     const target = await readlink(full).catch(() => undefined);
     // Removed meanwhile.
-    if (target === undefined) return spots;
+    if (target === undefined) return paths;
     const { root } = parse(target);
     if (root !== "") folder = root;
-    names = [...split(target), ...rest];
+    names = [...splitPath(target), ...rest];
   }
-  return spots;
+  return paths;
 }
 
 /** Paths that cannot be read count as "other". */
-async function inspect(path: string): Promise<"link" | "folder" | "other"> {
+async function kindOf(path: string): Promise<"link" | "folder" | "other"> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats?.isSymbolicLink()) return "link";
   return stats?.isDirectory() ? "folder" : "other";
 }
 
-function split(path: string): string[] {
+function splitPath(path: string): string[] {
   const { root } = parse(path);
   return path
     .slice(root.length)

@@ -6,15 +6,15 @@ import { decodeUtf8, readFileLimited, type FileBytes } from "../base/read-file.t
 import { isTable } from "./table.ts";
 
 /** The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
-const STORE = "trusted.json";
-const MAX_STORE = 4 * 1024 * 1024;
+const STORE_FILE = "trusted.json";
+const MAX_STORE_SIZE = 4 * 1024 * 1024;
 
 /** The largest manifest that is read, in bytes. */
-export const MAX_MANIFEST = 4 * 1024 * 1024;
+export const MAX_MANIFEST_SIZE = 4 * 1024 * 1024;
 
 /** The path of the trust store. @param folder the state folder */
-export function locateStore(folder: string): string {
-  return join(folder, STORE);
+export function trustStorePath(folder: string): string {
+  return join(folder, STORE_FILE);
 }
 
 /**
@@ -29,8 +29,8 @@ export async function isTrusted(
   const files = await readStore(folder);
   if (files.size === 0) return false;
   const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const real = await realpath(path).catch(() => undefined);
-  return real !== undefined && files.get(real) === (await digest(content));
+  const realPath = await realpath(path).catch(() => undefined);
+  return realPath !== undefined && files.get(realPath) === (await sha256Hex(content));
 }
 
 /**
@@ -41,17 +41,17 @@ export async function isTrusted(
  */
 export async function trust(path: string, content: FileBytes, folder: string): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const real = await realpath(path).catch(() => undefined);
-  if (real === undefined) throw new HubError("usage", `${path} does not exist`);
+  const realPath = await realpath(path).catch(() => undefined);
+  if (realPath === undefined) throw new HubError("usage", `${path} does not exist`);
   const files = await readStore(folder);
-  files.set(real, await digest(content));
+  files.set(realPath, await sha256Hex(content));
   await writeStore(folder, files);
-  return real;
+  return realPath;
 }
 
 async function readStore(folder: string): Promise<Map<string, string>> {
   const files = new Map<string, string>();
-  const read = await readFileLimited(locateStore(folder), MAX_STORE);
+  const read = await readFileLimited(trustStorePath(folder), MAX_STORE_SIZE);
   if (read.kind !== "read") return files;
   try {
     const store: unknown = JSON.parse(decodeUtf8(read.bytes) ?? "");
@@ -69,11 +69,11 @@ async function writeStore(folder: string, files: ReadonlyMap<string, string>): P
   const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
   await ensurePrivateFolder(folder);
   const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
-  await replacePrivate(locateStore(folder), utf8(`${text}\n`));
+  await replacePrivate(trustStorePath(folder), utf8(`${text}\n`));
 }
 
 /** SHA-256 in hex. */
-export async function digest(content: FileBytes): Promise<string> {
+export async function sha256Hex(content: FileBytes): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

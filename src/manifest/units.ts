@@ -20,23 +20,23 @@ export const MAX_SIZE = 2 ** 31 - 1;
 
 /** @returns ms for a text such as "30s", "500ms", "1.5h"; undefined if it is not a duration */
 export function parseDuration(text: string): number | undefined {
-  return parse(text, DURATION_UNITS);
+  return parseQuantity(text, DURATION_UNITS);
 }
 
 /** @returns bytes for a text such as "64MiB" or "512KB", in any case; undefined if it is not a size */
 export function parseSize(text: string): number | undefined {
-  return parse(text.toLowerCase(), SIZE_UNITS);
+  return parseQuantity(text.toLowerCase(), SIZE_UNITS);
 }
 
 /** The shortest exact form of a duration in ms: 900000 → "15m". */
-export function printDuration(ms: number): string {
+export function formatDuration(ms: number): string {
   for (const unit of ["d", "h", "m", "s"] as const) {
     if (ms > 0 && ms % DURATION_UNITS[unit] === 0) return `${ms / DURATION_UNITS[unit]}${unit}`;
   }
   return `${ms}ms`;
 }
 
-function parse(text: string, units: Readonly<Record<string, number>>): number | undefined {
+function parseQuantity(text: string, units: Readonly<Record<string, number>>): number | undefined {
   const match = /^(\d+(?:\.\d+)?) ?([a-z]+)$/.exec(text.trim());
   const unit = match?.[2];
   if (unit === undefined || !Object.hasOwn(units, unit)) return undefined;

@@ -1,30 +1,30 @@
 import * as v from "valibot";
-import { explainIssue, pathOf, type Issue } from "./issue.ts";
-import { findKeyFaults } from "./keys.ts";
-import type { Complaint, Path } from "./problems.ts";
+import { problemOfIssue, pathOfIssue, type SchemaIssue } from "./issue.ts";
+import { findUnknownKeys } from "./keys.ts";
+import type { UnplacedProblem, KeyPath } from "./problems.ts";
 
-export type Validated<T> =
+export type ValidationResult<T> =
   | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly complaints: readonly Complaint[] };
+  | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
 
 /** The part of the Standard Schema interface, version 1, that is needed to check options. */
-export interface Checker<T> {
+export interface StandardSchema<T> {
   readonly "~standard": { validate(value: unknown): Checked<T> | Promise<Checked<T>> };
 }
 
 type Checked<T> =
-  { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly Issue[] };
+  { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly SchemaIssue[] };
 
 /** Validates `input`, found under `base`, and reports all problems at once. */
 export function validate<T>(
   schema: v.GenericSchema<unknown, T>,
   input: unknown,
-  base: Path,
-): Validated<T> {
+  base: KeyPath,
+): ValidationResult<T> {
   const result = v.safeParse(schema, input);
-  const complaints = complain(schema, input, base, result.issues ?? []);
-  if (result.success && complaints.length === 0) return { ok: true, value: result.output };
-  return { ok: false, complaints };
+  const problems = problemsOf(schema, input, base, result.issues ?? []);
+  if (result.success && problems.length === 0) return { ok: true, value: result.output };
+  return { ok: false, problems };
 }
 
 /**
@@ -33,32 +33,32 @@ export function validate<T>(
  * shown. Rejects only if the schema throws.
  */
 export async function validateOptions<T>(
-  schema: Checker<T>,
+  schema: StandardSchema<T>,
   input: unknown,
-  base: Path,
-): Promise<Validated<T>> {
+  base: KeyPath,
+): Promise<ValidationResult<T>> {
   const result = await schema["~standard"].validate(input);
-  const complaints = complain(schema, input, base, result.issues ?? []);
-  if (result.issues === undefined && complaints.length === 0)
+  const problems = problemsOf(schema, input, base, result.issues ?? []);
+  if (result.issues === undefined && problems.length === 0)
     return { ok: true, value: result.value };
-  return { ok: false, complaints };
+  return { ok: false, problems };
 }
 
-function complain(
+function problemsOf(
   schema: object,
   input: unknown,
-  base: Path,
-  issues: readonly Issue[],
-): readonly Complaint[] {
+  base: KeyPath,
+  issues: readonly SchemaIssue[],
+): readonly UnplacedProblem[] {
   const isValibot = "kind" in schema && schema.kind === "schema";
-  const complaints = isValibot ? [...findKeyFaults(schema, input, base)] : [];
-  const seen = new Set(complaints.map(({ path }) => JSON.stringify(path)));
+  const problems = isValibot ? [...findUnknownKeys(schema, input, base)] : [];
+  const seen = new Set(problems.map(({ path }) => JSON.stringify(path)));
   for (const issue of issues) {
-    const path = [...base, ...pathOf(issue)];
-    const isTold = [...path, ""].some((_, length) =>
+    const path = [...base, ...pathOfIssue(issue)];
+    const isReported = [...path, ""].some((_, length) =>
       seen.has(JSON.stringify(path.slice(0, length))),
     );
-    if (!isTold) complaints.push(explainIssue(issue, path, input));
+    if (!isReported) problems.push(problemOfIssue(issue, path, input));
   }
-  return complaints;
+  return problems;
 }

@@ -1,30 +1,30 @@
 import { type Clock, systemClock } from "../base/clock.ts";
-import { Burst } from "./burst.ts";
-import { listFiles, loadManifest, type LoadOptions, type LoadResult } from "./load.ts";
-import { Lookout, type WatchFolder, watchFolder } from "./lookout.ts";
-import { traceFile } from "./trail.ts";
+import { Debouncer } from "./burst.ts";
+import { listDependencies, loadManifest, type LoadOptions, type LoadedManifest } from "./load.ts";
+import { FolderWatcher, type WatchFolder, watchFolder } from "./lookout.ts";
+import { resolveWatchedPaths } from "./trail.ts";
 
 /** The polling interval without file system events, in ms. */
-const POLL = 2000;
+const POLL_INTERVAL = 2000;
 /** The polling interval beside file system events, in ms: network and virtual file systems miss some. */
-const ROUND = 30_000;
+const SAFETY_POLL_INTERVAL = 30_000;
 /** How long an empty file counts as being written, in ms. */
-const WRITING = 1000;
+const WRITE_GRACE = 1000;
 
-export interface WatchParts {
+export interface WatchOptions {
   /** The fingerprint of the loaded manifest, see `LoadedManifest`; that manifest is not reported again. */
-  readonly edition: string;
+  readonly fingerprint: string;
   /** Called with each newly loaded manifest that differs from the previous one. */
-  onLoad(result: LoadResult): void;
+  onLoad(result: LoadedManifest): void;
   /** Called with a warning, a line without a line end. */
-  onTrouble(text: string): void;
+  onWarning(text: string): void;
   readonly clock?: Clock;
   readonly watchFolder?: WatchFolder;
 }
 
-export interface Watch {
+export interface ManifestWatcher {
   /** Reads the files soon, without waiting for an event. */
-  look(): void;
+  check(): void;
   close(): void;
 }
 
@@ -33,93 +33,93 @@ export interface Watch {
  * after changes of these files or of symbolic links to them. Changes between the load of `fingerprint` and this call
  * are noticed, too. Does not keep the process alive.
  */
-export function watchManifest(options: LoadOptions, parts: WatchParts): Watch {
-  return new ManifestWatch(options, parts);
+export function watchManifest(options: LoadOptions, watchOptions: WatchOptions): ManifestWatcher {
+  return new FileManifestWatcher(options, watchOptions);
 }
 
-class ManifestWatch implements Watch {
+class FileManifestWatcher implements ManifestWatcher {
   readonly #options: LoadOptions;
-  readonly #parts: WatchParts;
+  readonly #watchOptions: WatchOptions;
   readonly #clock: Clock;
-  readonly #burst: Burst;
-  readonly #lookout: Lookout;
+  readonly #debouncer: Debouncer;
+  readonly #folderWatcher: FolderWatcher;
   /** The fingerprint of the manifest reported last. */
-  #edition: string;
+  #fingerprint: string;
   /** A manifest that is held back because a file may be just being written; `since` in ms of the clock. */
-  #doubt: { readonly edition: string; readonly since: number } | undefined;
+  #heldBack: { readonly fingerprint: string; readonly since: number } | undefined;
   /** The plugins' files at the last load. */
   #pluginFiles: readonly string[] = [];
-  #interval = ROUND;
-  #undoTimer = (): void => {};
+  #interval = SAFETY_POLL_INTERVAL;
+  #cancelTimer = (): void => {};
   #isClosed = false;
 
-  constructor(options: LoadOptions, parts: WatchParts) {
+  constructor(options: LoadOptions, watchOptions: WatchOptions) {
     this.#options = options;
-    this.#parts = parts;
-    this.#edition = parts.edition;
-    this.#clock = parts.clock ?? systemClock;
-    this.#burst = new Burst(this.#clock, () => this.#read());
-    this.#lookout = new Lookout({
-      watchFolder: parts.watchFolder ?? watchFolder,
-      changed: () => this.#burst.touch(),
-      deaf: (code) => this.#poll(code),
+    this.#watchOptions = watchOptions;
+    this.#fingerprint = watchOptions.fingerprint;
+    this.#clock = watchOptions.clock ?? systemClock;
+    this.#debouncer = new Debouncer(this.#clock, () => this.#reload());
+    this.#folderWatcher = new FolderWatcher({
+      watchFolder: watchOptions.watchFolder ?? watchFolder,
+      onChange: () => this.#debouncer.trigger(),
+      onUnwatchable: (code) => this.#startPolling(code),
     });
-    this.#burst.touch();
+    this.#debouncer.trigger();
   }
 
-  look(): void {
-    this.#burst.touch();
+  check(): void {
+    this.#debouncer.trigger();
   }
 
   close(): void {
     this.#isClosed = true;
-    this.#undoTimer();
-    this.#burst.close();
-    this.#lookout.close();
+    this.#cancelTimer();
+    this.#debouncer.close();
+    this.#folderWatcher.close();
   }
 
-  #poll(code: string): void {
-    this.#interval = POLL;
-    const seconds = POLL / 1000;
-    this.#parts.onTrouble(
+  #startPolling(code: string): void {
+    this.#interval = POLL_INTERVAL;
+    const seconds = POLL_INTERVAL / 1000;
+    this.#watchOptions.onWarning(
       `the files of the manifest cannot be watched (${code}); they are read every ${seconds} s instead`,
     );
-    this.#burst.touch();
+    this.#debouncer.trigger();
   }
 
   /** Starts watching before it reads, so that later changes cause events. */
-  async #read(): Promise<void> {
+  async #reload(): Promise<void> {
     const result = await this.#load();
     if (this.#isClosed) return;
-    const isWriting = this.#suspect(result);
-    this.#undoTimer();
-    this.#undoTimer = this.#clock.after(isWriting ? WRITING : this.#interval, () =>
-      this.#burst.touch(),
+    const isWriting = this.#mayBeWriting(result);
+    this.#cancelTimer();
+    this.#cancelTimer = this.#clock.after(isWriting ? WRITE_GRACE : this.#interval, () =>
+      this.#debouncer.trigger(),
     );
-    if (isWriting || result.edition === this.#edition) return;
-    this.#edition = result.edition;
-    this.#parts.onLoad(result);
+    if (isWriting || result.fingerprint === this.#fingerprint) return;
+    this.#fingerprint = result.fingerprint;
+    this.#watchOptions.onLoad(result);
   }
 
   /** Loading reveals the plugins' files; if there are new ones, they are watched and the manifest is loaded again. */
-  async #load(): Promise<LoadResult> {
-    const known = [...listFiles(this.#options), ...this.#pluginFiles];
-    const trails = await Promise.all(known.map(traceFile));
-    this.#lookout.aim(trails.flat());
+  async #load(): Promise<LoadedManifest> {
+    const known = [...listDependencies(this.#options), ...this.#pluginFiles];
+    const watchedPaths = await Promise.all(known.map(resolveWatchedPaths));
+    this.#folderWatcher.setPaths(watchedPaths.flat());
     const result = await loadManifest(this.#options);
     this.#pluginFiles = result.pluginFiles;
-    const isWhole = result.pluginFiles.every((file) => known.includes(file));
-    return isWhole || this.#isClosed ? result : this.#load();
+    const isComplete = result.pluginFiles.every((file) => known.includes(file));
+    return isComplete || this.#isClosed ? result : this.#load();
   }
 
   /** Whether to wait: shells and downloads truncate a file before they write it, and an empty file means no servers. */
-  #suspect({ blank, edition }: LoadResult): boolean {
-    if (!blank) {
-      this.#doubt = undefined;
+  #mayBeWriting({ hasEmptyFile, fingerprint }: LoadedManifest): boolean {
+    if (!hasEmptyFile) {
+      this.#heldBack = undefined;
       return false;
     }
     const now = this.#clock.now();
-    if (this.#doubt?.edition !== edition) this.#doubt = { edition, since: now };
-    return now - this.#doubt.since < WRITING;
+    if (this.#heldBack?.fingerprint !== fingerprint) this.#heldBack = { fingerprint, since: now };
+    return now - this.#heldBack.since < WRITE_GRACE;
   }
 }

@@ -3,7 +3,7 @@
  * "…", \" and \\ are escapes; outside of quotes, a backslash escapes the next character. No other character is special.
  * @returns undefined if a quote is not closed, or there is no word
  */
-export function splitWords(text: string): readonly [string, ...string[]] | undefined {
+export function splitCommand(text: string): readonly [string, ...string[]] | undefined {
   const words: string[] = [];
   const token = /\s+|'([^']*)'|"((?:[^"\\]|\\[\s\S])*)"|\\([\s\S])|([^\s'"\\]+)/y;
   let word: string | undefined;
@@ -11,8 +11,8 @@ export function splitWords(text: string): readonly [string, ...string[]] | undef
     token.lastIndex = at;
     const found = token.exec(text);
     if (found === null) return undefined;
-    const [whole, single, double, escaped, plain] = found;
-    const piece = single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? plain;
+    const [whole, single, double, escaped, unquoted] = found;
+    const piece = single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? unquoted;
     if (piece !== undefined) word = (word ?? "") + piece;
     else if (/^\s/.test(whole) && word !== undefined) {
       words.push(word);

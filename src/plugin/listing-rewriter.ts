@@ -1,5 +1,5 @@
 import { textOf, utf8 } from "../base/bytes.ts";
-import { type Item, readItem } from "../catalog/listing.ts";
+import { type ListedItem, readItem } from "../catalog/listing.ts";
 import { disown } from "./errors.ts";
 import type { Member } from "./instance.ts";
 import type { Tool } from "./plugin.ts";
@@ -19,7 +19,7 @@ export class Reviser {
   }
 
   /** The listing that clients may see; items that no plugin changed stay the same objects. Does not throw. */
-  revise(server: string, items: readonly Item[]): readonly Item[] {
+  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const members = this.#members.filter((member) => member.isForServer(server));
     if (members.length === 0) return items;
     const known = this.#known.get(server);
@@ -57,11 +57,11 @@ export class Reviser {
 }
 
 interface Revision {
-  readonly items: readonly Item[];
-  readonly revised: readonly Item[];
+  readonly items: readonly ListedItem[];
+  readonly revised: readonly ListedItem[];
 }
 
-function isSame(a: readonly Item[], b: readonly Item[]): boolean {
+function isSame(a: readonly ListedItem[], b: readonly ListedItem[]): boolean {
   return a.length === b.length && a.every((item, i) => item === b[i]);
 }
 
@@ -72,8 +72,8 @@ function isSame(a: readonly Item[], b: readonly Item[]): boolean {
 function reviseWith(
   member: Member,
   server: string,
-  items: readonly Item[],
-): { readonly items: readonly Item[]; readonly isWhole: boolean } {
+  items: readonly ListedItem[],
+): { readonly items: readonly ListedItem[]; readonly isWhole: boolean } {
   const own = items.filter(({ key }) => member.isForTool(key));
   const rest = items.filter(({ key }) => !member.isForTool(key));
   const failed = { items: member.isOptional ? items : rest, isWhole: false };
@@ -94,11 +94,11 @@ function reviseWith(
   }
 }
 
-const tools = new WeakMap<Item, Tool>();
-const items = new WeakMap<object, Item>();
+const tools = new WeakMap<ListedItem, Tool>();
+const items = new WeakMap<object, ListedItem>();
 
 /** The parsed entry, frozen; the same object for the same item. */
-export function toTool(item: Item): Tool {
+export function toTool(item: ListedItem): Tool {
   const known = tools.get(item);
   if (known !== undefined) return known;
   const tool = freeze(JSON.parse(textOf(item.bytes)) as Tool);
@@ -111,7 +111,7 @@ export function toTool(item: Item): Tool {
  * The item that a tool was parsed from, else a new one.
  * @throws {TypeError} if it is not a tool
  */
-function toItem(tool: unknown): Item {
+function toItem(tool: unknown): ListedItem {
   if (typeof tool === "object" && tool !== null) {
     const item = items.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
     if (item !== undefined) return item;

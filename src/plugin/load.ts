@@ -1,8 +1,13 @@
 import { realpath } from "node:fs/promises";
-import { type Complaint, describe, findNearest, type Path } from "../manifest/problems.ts";
+import {
+  type UnplacedProblem,
+  describeValue,
+  findNearest,
+  type KeyPath,
+} from "../manifest/problems.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
-import { validateOptions, type Validated } from "../manifest/validate.ts";
+import { validateOptions, type ValidationResult } from "../manifest/validate.ts";
 import { BUILT_IN, type Loaders } from "./builtin.ts";
 import { describeFault } from "./errors.ts";
 import { importFile, locatePackage } from "./module.ts";
@@ -31,7 +36,7 @@ export interface Loaded {
 
 export type LoadResult =
   | { readonly ok: true; readonly loaded: Loaded }
-  | { readonly ok: false; readonly complaints: readonly Complaint[] };
+  | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
 
 /**
  * Loads the plugin of a manifest entry and validates its options. Never rejects.
@@ -44,7 +49,7 @@ export async function loadPlugin(
   const { path: at } = spec.origin;
   const found = await findPlugin(spec, loaders);
   if ("fault" in found) {
-    return { ok: false, complaints: [complain([...at, "use"], found.fault)] };
+    return { ok: false, problems: [complain([...at, "use"], found.fault)] };
   }
   const { plugin, path } = found;
   const checked = await checkOptions(plugin, spec.options, [...at, "options"]);
@@ -56,13 +61,13 @@ export async function loadPlugin(
  * The problems of an entry that are known without loading foreign code: options of a built-in plugin, and a missing
  * package. Never rejects.
  */
-export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[]> {
+export async function checkPlugin(spec: PluginSpec): Promise<readonly UnplacedProblem[]> {
   if (findBuiltIn(spec, BUILT_IN) === undefined) {
     if (locatePlugin(spec) !== undefined) return [];
     return [complain([...spec.origin.path, "use"], explainAbsence(spec, BUILT_IN))];
   }
   const result = await loadPlugin(spec);
-  return result.ok ? [] : result.complaints;
+  return result.ok ? [] : result.problems;
 }
 
 /** The absolute path of an entry's plugin; undefined if it is built in or not found. */
@@ -110,7 +115,7 @@ async function toPlugin(exported: unknown): Promise<Plugin | string> {
     return "its default export is no plugin: expected { name, setup }, or a function that returns that";
   }
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) {
-    return `the plugin's name is ${describe(name, true)}: expected letters, digits, _ and -, 64 at most`;
+    return `the plugin's name is ${describeValue(name, true)}: expected letters, digits, _ and -, 64 at most`;
   }
   if (options !== undefined && !isSchema(options)) {
     return "the plugin's options are no schema: expected one of valibot, or any Standard Schema";
@@ -134,20 +139,24 @@ function isSchema(value: unknown): value is Schema<unknown> {
 async function checkOptions(
   { options: schema }: Plugin,
   options: PluginSpec["options"],
-  base: Path,
-): Promise<Validated<unknown>> {
+  base: KeyPath,
+): Promise<ValidationResult<unknown>> {
   if (schema === undefined) {
     if (options === undefined) return { ok: true, value: undefined };
-    return { ok: false, complaints: [complain(base, "this plugin has no options", "key")] };
+    return { ok: false, problems: [complain(base, "this plugin has no options", "key")] };
   }
   try {
     return await validateOptions(schema, options ?? createTable<unknown>(), base);
   } catch (error) {
     const { fault } = describeFault(error, undefined);
-    return { ok: false, complaints: [complain(base, `cannot be checked: ${fault}`)] };
+    return { ok: false, problems: [complain(base, `cannot be checked: ${fault}`)] };
   }
 }
 
-function complain(path: Path, message: string, at: Complaint["at"] = "value"): Complaint {
+function complain(
+  path: KeyPath,
+  message: string,
+  at: UnplacedProblem["at"] = "value",
+): UnplacedProblem {
   return { path, at, message };
 }

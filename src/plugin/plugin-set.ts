@@ -1,8 +1,8 @@
 import type { ListedRoute } from "../catalog/section.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
-import type { Schemes } from "../manifest/resolve.ts";
+import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { untilAborted, settlesWithin } from "../base/grace.ts";
 import type { Transport } from "../transport/transport.ts";
 import { describeFault, findPlace, isEntrusted, isStrange, isThrownNear } from "./errors.ts";
@@ -30,14 +30,17 @@ export class PluginSet {
   /** Unique in this process. */
   readonly number: number;
   /** The plugins' resolvers of `${scheme:…}`. */
-  readonly schemes: Schemes;
+  readonly schemes: SchemeResolvers;
   readonly members: readonly Member[];
   readonly #abort: AbortController;
   readonly #reviser: Reviser;
   readonly #callers: readonly Member[];
   readonly #ways = new WeakMap<ListedRoute, Way | "none">();
   /** By the listed item, so that a call path survives a rebuild of the routes as long as the tool is the same. */
-  readonly #tools = new WeakMap<Item, { readonly tool: ToolInfo; readonly way: Way | "none" }[]>();
+  readonly #tools = new WeakMap<
+    ListedItem,
+    { readonly tool: ToolInfo; readonly way: Way | "none" }[]
+  >();
   #hub: HubAccess | undefined;
   /**
    * Number of calls in plugins and of open transports to plugins' servers; below, the callbacks for when there are
@@ -95,7 +98,7 @@ export class PluginSet {
   }
 
   /** A server's listing as clients may see it. Does not throw. */
-  revise(server: string, items: readonly Item[]): readonly Item[] {
+  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     return this.#reviser.revise(server, items);
   }
 
@@ -255,7 +258,7 @@ export async function disposeAll(
 }
 
 /** By scheme; no two plugins have the same one, which was checked. */
-function schemesOf(members: readonly Member[], signal: AbortSignal): Schemes {
+function schemesOf(members: readonly Member[], signal: AbortSignal): SchemeResolvers {
   return new Map(
     members.flatMap(({ parts }) =>
       Object.entries(parts.secrets ?? {}).map(([scheme, resolve]) => [

@@ -1,7 +1,7 @@
-import { missPlugin } from "../manifest/plugins.ts";
+import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/prefix.ts";
-import { placeProblems } from "../manifest/place.ts";
-import { type Complaint, findNearest, type Problem } from "../manifest/problems.ts";
+import { addPositionsLater } from "../manifest/place.ts";
+import { type UnplacedProblem, findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type {
@@ -23,7 +23,7 @@ export interface ServerFault {
 /** A problem of an entry in a file, without its position. */
 export interface Fault {
   readonly file: string;
-  readonly complaint: Complaint;
+  readonly complaint: UnplacedProblem;
 }
 
 /** Adds positions to problems of several files. */
@@ -31,7 +31,7 @@ export async function placeFaults(faults: readonly Fault[]): Promise<readonly Pr
   const files = [...new Set(faults.map(({ file }) => file))];
   const problems = files.map((file) => {
     const own = faults.filter((fault) => fault.file === file);
-    return placeProblems(
+    return addPositionsLater(
       file,
       own.map(({ complaint }) => complaint),
     );
@@ -64,7 +64,7 @@ export function findStrays({ servers }: Manifest, names: readonly string[]): rea
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
     const { file, path } = spec.origin;
-    return [{ file, server: spec.name, complaint: missPlugin(spec.plugin, path, names) }];
+    return [{ file, server: spec.name, complaint: missingPluginProblem(spec.plugin, path, names) }];
   });
 }
 

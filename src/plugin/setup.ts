@@ -1,9 +1,9 @@
 import { type Clock, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
-import type { Complaint, Problem } from "../manifest/problems.ts";
+import type { UnplacedProblem, Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
-import { BUILT_IN } from "../manifest/interpolate.ts";
+import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
 import { settlesWithin } from "../base/grace.ts";
 import type { Loaders } from "./builtin.ts";
 import { describeFault } from "./errors.ts";
@@ -43,7 +43,7 @@ export type Equipped =
 /** Default time limit for a plugin's `setup`, in ms. */
 const SETUP_LIMIT = 30_000;
 /** Schemes of toolmux itself, and those with a meaning in other clients' files. */
-const RESERVED = new Set(["env", "file", "input", ...BUILT_IN]);
+const RESERVED = new Set(["env", "file", "input", ...BUILT_IN_SCHEMES]);
 
 let sets = 0;
 /** The log events of plugins; of all plugin sets, as two exist while one replaces the other. */
@@ -60,7 +60,7 @@ export async function setUpPlugins(whole: Manifest, world: Surroundings): Promis
   for (const [i, result] of loading.entries()) {
     const spec = whole.plugins[i];
     if (result.ok) loaded.push(result.loaded);
-    else if (spec) faults.push(...result.complaints.map((complaint) => faultOf(spec, complaint)));
+    else if (spec) faults.push(...result.problems.map((complaint) => faultOf(spec, complaint)));
   }
   if (faults.length > 0) return refuse(faults);
   const names = loaded.map(({ plugin }) => plugin.name);
@@ -122,7 +122,7 @@ export async function keepPlugins(whole: Manifest, plugins: PluginSet): Promise<
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-function faultOf({ origin }: PluginSpec, complaint: Complaint): Fault {
+function faultOf({ origin }: PluginSpec, complaint: UnplacedProblem): Fault {
   return { file: origin.file, complaint };
 }
 
@@ -131,7 +131,7 @@ async function setUp(
   member: Member,
   promise: Promise<Parts>,
   limit: number,
-): Promise<Complaint | undefined> {
+): Promise<UnplacedProblem | undefined> {
   let outcome: { readonly parts: unknown } | { readonly thrown: unknown } | undefined;
   const done = promise.then(
     (parts: unknown) => (outcome = { parts }),
@@ -153,7 +153,7 @@ async function setUp(
   return undefined;
 }
 
-function complain(member: Member, fault: string): Complaint {
+function complain(member: Member, fault: string): UnplacedProblem {
   return blame(member, `plugin "${member.name}" failed in its setup: ${fault}`).complaint;
 }
 

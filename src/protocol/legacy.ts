@@ -8,7 +8,7 @@ import { type Capabilities, writeSettings } from "./capabilities.ts";
 
 import type { Kind } from "../catalog/listing.ts";
 import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
-import type { Offered } from "../catalog/offer.ts";
+import type { CombinedCapabilities } from "../catalog/offer.ts";
 
 /** Newest first. */
 export const LEGACY_VERSIONS = [
@@ -67,7 +67,7 @@ export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,
   instructions: string | undefined,
-  { canSubscribe, tasks, extensions, experimental }: Offered,
+  { canSubscribe, tasks, extensions, experimental }: CombinedCapabilities,
 ): object {
   const capabilities = {
     ...CAPABILITIES,

@@ -5,7 +5,7 @@
 
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
-import type { CacheHint, Offered } from "../catalog/offer.ts";
+import type { CacheHint, CombinedCapabilities } from "../catalog/offer.ts";
 import {
   lastMember,
   type JsonMember,
@@ -341,7 +341,7 @@ const RESOURCES = { subscribe: true, listChanged: true };
  */
 export function discoverResult(
   instructions: string | undefined,
-  { canSubscribe, tasks, extensions, experimental }: Offered,
+  { canSubscribe, tasks, extensions, experimental }: CombinedCapabilities,
 ): object {
   const own = tasks.modern ? WITH_TASKS.extensions : {};
   return {

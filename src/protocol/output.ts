@@ -4,7 +4,7 @@
  */
 
 import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 const OPEN_BRACE = 0x7b;
@@ -45,7 +45,7 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
 export function wrapOutput(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-  item: Item | undefined,
+  item: ListedItem | undefined,
 ): readonly Edit[] {
   const output = lastMember(members, "structuredContent");
   if (output === undefined) return NONE;
@@ -58,10 +58,10 @@ export function wrapOutput(
 }
 const NONE: readonly Edit[] = [];
 
-const known = new WeakMap<Item, boolean>();
+const known = new WeakMap<ListedItem, boolean>();
 
 /** Whether the tool's output schema describes an object, or is missing. */
-function putsOutObjects(item: Item): boolean {
+function putsOutObjects(item: ListedItem): boolean {
   const before = known.get(item);
   if (before !== undefined) return before;
   const schema = readSchema(item.bytes);

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { lastMember, scanObject, parseRange } from "../base/json.ts";
 
 /*
@@ -24,18 +24,18 @@ interface Reading {
 }
 
 const NOTHING: Reading = { mirrored: [], fault: undefined };
-const known = new WeakMap<Item, Reading>();
+const known = new WeakMap<ListedItem, Reading>();
 const ANNOTATION = "x-mcp-header";
 /** Maximum nesting of a schema that is searched. */
 const DEEPEST = 100;
 
 /** The arguments of a tool that headers repeat. */
-export function mirroredBy(item: Item): readonly Mirrored[] {
+export function mirroredBy(item: ListedItem): readonly Mirrored[] {
   return readingOf(item).mirrored;
 }
 
 /** Why the tool must not be called over HTTP: an annotation is invalid. Undefined if none is. */
-export function faultOf(item: Item): string | undefined {
+export function faultOf(item: ListedItem): string | undefined {
   return readingOf(item).fault;
 }
 
@@ -43,7 +43,10 @@ export function faultOf(item: Item): string | undefined {
  * The `Mcp-Param-*` headers of a call; undefined if the tool declares none.
  * @param args the parsed arguments
  */
-export function mirror(item: Item, args: unknown): Readonly<Record<string, string>> | undefined {
+export function mirror(
+  item: ListedItem,
+  args: unknown,
+): Readonly<Record<string, string>> | undefined {
   const { mirrored } = readingOf(item);
   if (mirrored.length === 0) return undefined;
   const headers = mirrored.flatMap(({ header, path }) => {
@@ -75,13 +78,13 @@ export function lookUp(value: unknown, key: string): unknown {
   return Object.getOwnPropertyDescriptor(value, key)?.value;
 }
 
-function readingOf(item: Item): Reading {
+function readingOf(item: ListedItem): Reading {
   const found = known.get(item) ?? read(item);
   known.set(item, found);
   return found;
 }
 
-function read({ bytes }: Item): Reading {
+function read({ bytes }: ListedItem): Reading {
   if (!Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes(ANNOTATION)) {
     return NOTHING;
   }

@@ -1,6 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { isTelling } from "../manifest/plaintext-secrets.ts";
+import { isSecretName } from "../manifest/plaintext-secrets.ts";
 import { MASK } from "./mask.ts";
 
 /** So many differences are looked for, and shown of a value so many characters. */
@@ -73,7 +73,7 @@ function walk(a: unknown, b: unknown, path: string, key: string, found: Differen
     }
     return;
   }
-  const isSecret = isTelling(key);
+  const isSecret = isSecretName(key);
   const asked = isSecret && b !== undefined ? "[not shown]" : show(b);
   found.push({ path: path === "" ? "all" : path, recorded: show(a), asked });
 }

@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 import { mergeSources } from "../manifest/merge.ts";
-import { readOwn } from "../manifest/read.ts";
+import { readManifestFile } from "../manifest/read.ts";
 import {
   type Manifest,
   type PromptRules,
@@ -59,13 +59,17 @@ function describeRules({ allow, deny, rename }: PromptRules): object {
  * @throws {HubError} usage if it is none
  */
 export function readManifest(document: unknown, servers: readonly string[]): Manifest {
-  const said = document === undefined ? [] : [readOwn(document)];
-  const missing = servers.filter((name) => !said.some((reading) => reading.servers.has(name)));
+  const said = document === undefined ? [] : [readManifestFile(document)];
+  const missing = servers.filter(
+    (name) => !said.some((fileConfig) => fileConfig.servers.has(name)),
+  );
   const bare = Object.fromEntries(missing.map((name) => [name, { command: COMMAND }]));
-  const readings = [...said, readOwn({ servers: bare })];
-  const [complaint] = readings.flatMap(({ complaints }) => complaints);
-  const merged = mergeSources(readings.map((reading) => ({ file: "", baseDir: "/", reading })));
-  const [fault] = merged.faults;
+  const fileConfigs = [...said, readManifestFile({ servers: bare })];
+  const [complaint] = fileConfigs.flatMap(({ problems: complaints }) => complaints);
+  const merged = mergeSources(
+    fileConfigs.map((fileConfig) => ({ file: "", baseDir: "/", fileConfig })),
+  );
+  const [fault] = merged.problems;
   const wrong = complaint ?? fault;
   if (wrong !== undefined) {
     const where = wrong.path.join(".");

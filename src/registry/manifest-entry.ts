@@ -1,10 +1,10 @@
 import { sanitizePrefix } from "../manifest/prefix.ts";
 import { createTable, type Table } from "../manifest/table.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
-import type { Input, Offer, PackageOffer, RemoteOffer } from "./registry.ts";
+import type { RegistryInput, ServerOption, PackageOption, RemoteOption } from "./registry.ts";
 
 /** A value that must be set before a server can start. */
-export interface Need {
+export interface RequiredValue {
   readonly kind: "secret" | "variable";
   /** The name of the secret or of the environment variable. */
   readonly name: string;
@@ -12,15 +12,15 @@ export interface Need {
 }
 
 /** The manifest entry of a server from a registry. */
-export interface Recipe {
+export interface ManifestEntry {
   readonly entry: Table;
-  readonly needs: readonly Need[];
+  readonly needs: readonly RequiredValue[];
   /** Optional settings that were left out: `env.LOG_LEVEL`, `argument --port`. */
   readonly optional: readonly string[];
 }
 
 /** Derives a server's key in the manifest from its name in a registry. */
-export function keyOf(name: string, separator: string): string {
+export function serverKeyOf(name: string, separator: string): string {
   return sanitizePrefix(name.split("/").at(-1) ?? name, separator);
 }
 
@@ -30,42 +30,42 @@ export function keyOf(name: string, separator: string): string {
  * @param key the server's key in the manifest
  * @returns undefined if the registry's data is invalid
  */
-export function makeRecipe(offer: Offer, key: string): Recipe | undefined {
-  const draft = new Draft(key);
-  const entry = offer.kind === "package" ? draft.package(offer) : draft.remote(offer);
-  const { needs, optional } = draft;
+export function makeManifestEntry(option: ServerOption, key: string): ManifestEntry | undefined {
+  const builder = new EntryBuilder(key);
+  const entry = option.kind === "package" ? builder.package(option) : builder.remote(option);
+  const { needs, optional } = builder;
   return entry === undefined ? undefined : { entry, needs: [...needs.values()], optional };
 }
 
-const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
-const FIELD = /^[A-Za-z0-9-]+$/;
+const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+const HEADER_NAME = /^[A-Za-z0-9-]+$/;
 
-class Draft {
+class EntryBuilder {
   readonly #key: string;
-  readonly needs = new Map<string, Need>();
+  readonly needs = new Map<string, RequiredValue>();
   readonly optional: string[] = [];
 
   constructor(key: string) {
     this.#key = key;
   }
 
-  package({ name, args, env }: PackageOffer): Table | undefined {
-    const variables = this.#fill(env, VARIABLE, "env");
+  package({ name, args, env }: PackageOption): Table | undefined {
+    const variables = this.#fillTable(env, VARIABLE_NAME, "env");
     if (variables === undefined) return undefined;
     const given = args.flatMap((arg) => this.#argument(arg));
-    return compose({ package: name, args: given, env: variables });
+    return withoutEmpty({ package: name, args: given, env: variables });
   }
 
-  remote({ url, transport, headers, variables }: RemoteOffer): Table | undefined {
-    const fields = this.#fill(headers, FIELD, "headers");
-    if (fields === undefined) return undefined;
+  remote({ url, transport, headers, variables }: RemoteOption): Table | undefined {
+    const headerTable = this.#fillTable(headers, HEADER_NAME, "headers");
+    if (headerTable === undefined) return undefined;
     const filled = this.#substitute(url, variables, "");
-    const old = transport === "sse" ? { transport } : {};
-    return compose({ url: filled, ...old, headers: fields });
+    const transportTable = transport === "sse" ? { transport } : {};
+    return withoutEmpty({ url: filled, ...transportTable, headers: headerTable });
   }
 
   /** @returns undefined if a name is invalid */
-  #fill(inputs: readonly Input[], names: RegExp, where: string): Table | undefined {
+  #fillTable(inputs: readonly RegistryInput[], names: RegExp, where: string): Table | undefined {
     const table = createTable<string>();
     for (const input of inputs) {
       if (!names.test(input.name)) return undefined;
@@ -76,7 +76,7 @@ class Draft {
     return table;
   }
 
-  #argument(input: Input): readonly string[] {
+  #argument(input: RegistryInput): readonly string[] {
     const { name, description } = input;
     const value = this.#value(input, name === "" ? (description ?? "argument") : name);
     if (value !== undefined) return name === "" ? [value] : [name, value];
@@ -87,14 +87,14 @@ class Draft {
   }
 
   /** @returns undefined if the value may be left out */
-  #value(input: Input, name: string): string | undefined {
+  #value(input: RegistryInput, name: string): string | undefined {
     if (input.value !== undefined) return this.#substitute(input.value, input.variables, name);
     if (input.fallback !== undefined && !input.isSecret) return escape(input.fallback);
-    return input.isRequired ? this.#refer(input, name) : undefined;
+    return input.isRequired ? this.#addReference(input, name) : undefined;
   }
 
   /** Replaces variables in braces by their values, defaults or references; unknown names stay. */
-  #substitute(text: string, variables: ReadonlyMap<string, Input>, owner: string): string {
+  #substitute(text: string, variables: ReadonlyMap<string, RegistryInput>, owner: string): string {
     return escape(text).replaceAll(
       /\{([^{}]+)\}/g,
       (whole, name: string, at: number, all: string) => {
@@ -103,13 +103,16 @@ class Draft {
         const { value, fallback, isSecret } = input;
         if (value !== undefined) return escape(value);
         if (fallback !== undefined && !isSecret) return escape(fallback);
-        return this.#refer(input, variables.size === 1 && VARIABLE.test(owner) ? owner : name);
+        return this.#addReference(
+          input,
+          variables.size === 1 && VARIABLE_NAME.test(owner) ? owner : name,
+        );
       },
     );
   }
 
-  #refer({ isSecret, description }: Input, said: string): string {
-    const name = said.replaceAll(/[^A-Za-z0-9]+/g, "_").replaceAll(/^_+|_+$/g, "") || "value";
+  #addReference({ isSecret, description }: RegistryInput, label: string): string {
+    const name = label.replaceAll(/[^A-Za-z0-9]+/g, "_").replaceAll(/^_+|_+$/g, "") || "value";
     const secret = `${this.#key}/${name}`;
     if (isSecret && SECRET_NAME.test(secret)) {
       this.needs.set(`secret ${secret}`, { kind: "secret", name: secret, description });
@@ -128,7 +131,7 @@ function escape(text: string): string {
 }
 
 /** Drops empty tables and arrays. */
-function compose(entry: Table): Table {
+function withoutEmpty(entry: Table): Table {
   const filled = Object.entries(entry).filter(
     ([, value]) => typeof value === "string" || Object.keys(value as object).length > 0,
   );

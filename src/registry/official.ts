@@ -1,21 +1,21 @@
 import * as v from "valibot";
-import type { Directory, Input, Listing, Offer } from "./registry.ts";
-import { ask, type Desk, misanswered } from "./request.ts";
-import { parsePackage, printPackage } from "../manifest/package.ts";
+import type { Registry, RegistryInput, RegistryEntry, ServerOption } from "./registry.ts";
+import { fetchJson, type RegistryClient, unexpectedAnswer } from "./request.ts";
+import { parsePackage, formatPackage } from "../manifest/package.ts";
 
 /* The API of the official MCP registry, which other registries implement, too. */
 
 /** Entries per page, and the maximum number of pages of one search. */
-const PAGE = 100;
+const PAGE_SIZE = 100;
 const MAX_PAGES = 5;
 /** The versions of the API, newest first. */
 const VERSIONS = ["/v0.1", "/v0"] as const;
 
-const text = v.optional(v.fallback(v.optional(v.string()), undefined));
-const flag = v.optional(v.fallback(v.optional(v.boolean()), undefined));
+const optionalText = v.optional(v.fallback(v.optional(v.string()), undefined));
+const optionalBoolean = v.optional(v.fallback(v.optional(v.boolean()), undefined));
 
 /** An array from which invalid items are dropped. */
-function some<T>(item: v.GenericSchema<unknown, T>) {
+function validItems<T>(item: v.GenericSchema<unknown, T>) {
   return v.pipe(
     v.array(v.unknown()),
     v.transform((all): readonly T[] =>
@@ -28,42 +28,56 @@ function some<T>(item: v.GenericSchema<unknown, T>) {
 }
 
 /** Like `validItems`; any other value counts as an empty array. */
-function list<T>(item: v.GenericSchema<unknown, T>) {
-  return v.optional(v.fallback(some(item), []), []);
+function optionalItems<T>(item: v.GenericSchema<unknown, T>) {
+  return v.optional(v.fallback(validItems(item), []), []);
 }
 
-const input = {
-  description: text,
-  isRequired: flag,
-  isSecret: flag,
-  value: text,
-  default: text,
+const inputEntries = {
+  description: optionalText,
+  isRequired: optionalBoolean,
+  isSecret: optionalBoolean,
+  value: optionalText,
+  default: optionalText,
 };
-const variables = v.optional(v.fallback(v.record(v.string(), v.object(input)), {}), {});
-const named = v.object({ ...input, name: v.string(), variables });
-const argument = v.object({ ...input, type: text, name: text, valueHint: text, variables });
-const remote = v.object({ type: v.string(), url: v.string(), headers: list(named), variables });
+const variablesSchema = v.optional(
+  v.fallback(v.record(v.string(), v.object(inputEntries)), {}),
+  {},
+);
+const namedInput = v.object({ ...inputEntries, name: v.string(), variables: variablesSchema });
+const argumentSchema = v.object({
+  ...inputEntries,
+  type: optionalText,
+  name: optionalText,
+  valueHint: optionalText,
+  variables: variablesSchema,
+});
+const remoteSchema = v.object({
+  type: v.string(),
+  url: v.string(),
+  headers: optionalItems(namedInput),
+  variables: variablesSchema,
+});
 
 const packageSchema = v.object({
   registryType: v.string(),
-  registryBaseUrl: text,
+  registryBaseUrl: optionalText,
   identifier: v.string(),
-  version: text,
+  version: optionalText,
   transport: v.object({ type: v.string() }),
-  runtimeArguments: list(argument),
-  packageArguments: list(argument),
-  environmentVariables: list(named),
+  runtimeArguments: optionalItems(argumentSchema),
+  packageArguments: optionalItems(argumentSchema),
+  environmentVariables: optionalItems(namedInput),
 });
 
 const detailSchema = v.object({
   name: v.pipe(v.string(), v.regex(/^[a-zA-Z0-9.-]+\/[a-zA-Z0-9._-]+$/), v.maxLength(200)),
-  title: text,
-  description: text,
-  version: text,
-  websiteUrl: text,
-  repository: v.optional(v.fallback(v.optional(v.object({ url: text })), undefined)),
-  packages: list(packageSchema),
-  remotes: list(remote),
+  title: optionalText,
+  description: optionalText,
+  version: optionalText,
+  websiteUrl: optionalText,
+  repository: v.optional(v.fallback(v.optional(v.object({ url: optionalText })), undefined)),
+  packages: optionalItems(packageSchema),
+  remotes: optionalItems(remoteSchema),
 });
 
 const OFFICIAL = "io.modelcontextprotocol.registry/official";
@@ -71,7 +85,9 @@ const entrySchema = v.object({
   server: detailSchema,
   _meta: v.optional(
     v.fallback(
-      v.object({ [OFFICIAL]: v.optional(v.object({ status: text, isLatest: flag })) }),
+      v.object({
+        [OFFICIAL]: v.optional(v.object({ status: optionalText, isLatest: optionalBoolean })),
+      }),
       {},
     ),
   ),
@@ -79,46 +95,47 @@ const entrySchema = v.object({
 
 const pageSchema = v.object({
   // Some registries write null for an empty list.
-  servers: v.nullable(some(entrySchema), []),
-  metadata: v.optional(v.fallback(v.object({ nextCursor: text }), {})),
+  servers: v.nullable(validItems(entrySchema), []),
+  metadata: v.optional(v.fallback(v.object({ nextCursor: optionalText }), {})),
 });
 
 type Detail = v.InferOutput<typeof detailSchema>;
 
 /** A registry with the official API. */
-export function officialDirectory(desk: Desk): Directory {
+export function officialRegistry(client: RegistryClient): Registry {
   return {
-    name: desk.name,
-    search: (words, limit, signal) => search(desk, words, limit, signal),
-    find: (name, signal) => find(desk, name, signal),
+    name: client.name,
+    search: (words, limit, signal) => search(client, words, limit, signal),
+    find: (name, signal) => find(client, name, signal),
   };
 }
 
 /** The API searches names for one substring. The longest word is sent; the results are filtered by the others. */
 async function search(
-  desk: Desk,
+  client: RegistryClient,
   words: readonly string[],
   limit: number,
   signal: AbortSignal,
-): Promise<readonly Listing[]> {
+): Promise<readonly RegistryEntry[]> {
   const [longest = ""] = words.toSorted((a, b) => b.length - a.length);
-  const found = new Map<string, Listing>();
+  const found = new Map<string, RegistryEntry>();
   const cursors = new Set<string>();
   let cursor: string | undefined;
   for (let page = 0; page < MAX_PAGES && found.size < limit; page++) {
     const query = {
       search: longest,
       version: "latest",
-      limit: String(PAGE),
+      limit: String(PAGE_SIZE),
       ...(cursor !== undefined && { cursor }),
     };
-    const answer = await askAny(desk, "/servers", query, signal);
+    const answer = await fetchAnyVersion(client, "/servers", query, signal);
     const parsed = v.safeParse(pageSchema, answer);
-    if (!parsed.success) throw misanswered(desk);
+    if (!parsed.success) throw unexpectedAnswer(client);
     for (const { server, _meta } of parsed.output.servers) {
       const { status, isLatest } = _meta?.[OFFICIAL] ?? {};
-      const isGone = status === "deleted" || (isLatest === false && found.has(server.name));
-      if (!isGone && matches(server, words)) found.set(server.name, toListing(desk.name, server));
+      const isSkipped = status === "deleted" || (isLatest === false && found.has(server.name));
+      if (!isSkipped && matchesWords(server, words))
+        found.set(server.name, toRegistryEntry(client.name, server));
     }
     cursor = parsed.output.metadata?.nextCursor;
     if (cursor === undefined || cursor === "" || cursors.has(cursor)) break;
@@ -127,28 +144,32 @@ async function search(
   return [...found.values()].slice(0, limit);
 }
 
-async function find(desk: Desk, name: string, signal: AbortSignal): Promise<Listing | undefined> {
+async function find(
+  client: RegistryClient,
+  name: string,
+  signal: AbortSignal,
+): Promise<RegistryEntry | undefined> {
   const path = `/servers/${encodeURIComponent(name)}/versions/latest`;
-  const parsed = v.safeParse(entrySchema, await askAny(desk, path, {}, signal));
-  const isIt = parsed.success && parsed.output.server.name === name;
-  return isIt ? toListing(desk.name, parsed.output.server) : undefined;
+  const parsed = v.safeParse(entrySchema, await fetchAnyVersion(client, path, {}, signal));
+  const isMatch = parsed.success && parsed.output.server.name === name;
+  return isMatch ? toRegistryEntry(client.name, parsed.output.server) : undefined;
 }
 
 /** Falls back to an older version of the API on 404. */
-async function askAny(
-  desk: Desk,
+async function fetchAnyVersion(
+  client: RegistryClient,
   path: string,
   query: Readonly<Record<string, string>>,
   signal: AbortSignal,
 ): Promise<unknown> {
   for (const version of VERSIONS) {
-    const answer = await ask(desk, version + path, query, signal);
+    const answer = await fetchJson(client, version + path, query, signal);
     if (answer !== undefined) return answer;
   }
   return undefined;
 }
 
-function matches(
+function matchesWords(
   { name, title = "", description = "" }: Detail,
   words: readonly string[],
 ): boolean {
@@ -156,10 +177,10 @@ function matches(
   return words.every((word) => all.includes(word.toLowerCase()));
 }
 
-function toListing(directory: string, detail: Detail): Listing {
-  const packages = detail.packages.map(toPackage);
-  const remotes = detail.remotes.map(toRemote);
-  const ways = [...packages, ...remotes];
+function toRegistryEntry(directory: string, detail: Detail): RegistryEntry {
+  const packages = detail.packages.map(toPackageOption);
+  const remotes = detail.remotes.map(toRemoteOption);
+  const options = [...packages, ...remotes];
   return {
     directory,
     name: detail.name,
@@ -168,8 +189,8 @@ function toListing(directory: string, detail: Detail): Listing {
     version: detail.version,
     repository: detail.repository?.url,
     homepage: detail.websiteUrl,
-    offers: ways.filter((way) => typeof way !== "string"),
-    omissions: ways.filter((way) => typeof way === "string"),
+    options: options.filter((option) => typeof option !== "string"),
+    omissions: options.filter((option) => typeof option === "string"),
   };
 }
 
@@ -182,34 +203,39 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
  * A part of the default host of each kind of package registry. In another registry, the same name may be another
  * package.
  */
-const HOMES = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
+const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 
 /** @returns a sentence if the package cannot be run */
-function toPackage(said: v.InferOutput<typeof packageSchema>): Offer | string {
-  const { registryType, identifier, version, registryBaseUrl = "" } = said;
+function toPackageOption(listed: v.InferOutput<typeof packageSchema>): ServerOption | string {
+  const { registryType, identifier, version, registryBaseUrl = "" } = listed;
   const subject = `The package ${identifier} (${registryType})`;
   const origin = ORIGINS.get(registryType);
   if (origin === undefined) return `${subject} is of a kind that toolmux does not run.`;
-  if (said.transport.type !== "stdio") return `${subject} serves over HTTP: start it yourself.`;
-  if (registryBaseUrl !== "" && !registryBaseUrl.includes(HOMES[origin])) {
+  if (listed.transport.type !== "stdio") return `${subject} serves over HTTP: start it yourself.`;
+  if (registryBaseUrl !== "" && !registryBaseUrl.includes(REGISTRY_HOSTS[origin])) {
     return `${subject} is at ${registryBaseUrl}, where its runners do not look.`;
   }
-  const parsed = parsePackage(spellPackage(origin, identifier, version));
+  const parsed = parsePackage(formatListedPackage(origin, identifier, version));
   if (parsed === undefined) return `${subject} has a name or a version that is none.`;
   // Arguments of the runner itself could weaken a container's isolation, so they are left to the user.
-  const isMore = said.runtimeArguments.some(({ value }) => value !== "-y");
-  if (isMore) return `${subject} wants arguments for what runs it: see its own documentation.`;
+  const hasRunnerArguments = listed.runtimeArguments.some(({ value }) => value !== "-y");
+  if (hasRunnerArguments)
+    return `${subject} wants arguments for what runs it: see its own documentation.`;
   return {
     kind: "package",
-    name: printPackage(parsed),
-    args: said.packageArguments.map(({ name = "", valueHint, ...rest }) =>
+    name: formatPackage(parsed),
+    args: listed.packageArguments.map(({ name = "", valueHint, ...rest }) =>
       toInput({ ...rest, name, description: rest.description ?? valueHint }),
     ),
-    env: said.environmentVariables.map(toInput),
+    env: listed.environmentVariables.map(toInput),
   };
 }
 
-function spellPackage(origin: string, identifier: string, version: string | undefined): string {
+function formatListedPackage(
+  origin: string,
+  identifier: string,
+  version: string | undefined,
+): string {
   const hasTag = /[:@][^/]+$/.test(identifier);
   if (origin === "docker") {
     return `docker:${identifier}${version === undefined || hasTag ? "" : `:${version}`}`;
@@ -223,12 +249,12 @@ const TRANSPORTS: ReadonlyMap<string, "http" | "sse"> = new Map([
   ["sse", "sse"],
 ]);
 
-function toRemote({
+function toRemoteOption({
   type,
   url,
   headers,
-  variables: said,
-}: v.InferOutput<typeof remote>): Offer | string {
+  variables: listedVariables,
+}: v.InferOutput<typeof remoteSchema>): ServerOption | string {
   const transport = TRANSPORTS.get(type);
   if (transport === undefined) return `${url} is of a kind (${type}) that toolmux does not speak.`;
   if (!/^https:\/\/[^/@\s]+(?:\/\S*)?$/.test(url))
@@ -238,32 +264,34 @@ function toRemote({
     url,
     transport,
     headers: headers.map(toInput),
-    variables: toInputs(said),
+    variables: toInputs(listedVariables),
   };
 }
 
-interface Said {
+interface ListedInput {
   readonly name: string;
   readonly description?: string | undefined;
   readonly isRequired?: boolean | undefined;
   readonly isSecret?: boolean | undefined;
   readonly value?: string | undefined;
   readonly default?: string | undefined;
-  readonly variables?: Readonly<Record<string, Omit<Said, "name" | "variables">>>;
+  readonly variables?: Readonly<Record<string, Omit<ListedInput, "name" | "variables">>>;
 }
 
-function toInput(said: Said): Input {
+function toInput(listed: ListedInput): RegistryInput {
   return {
-    name: said.name,
-    description: said.description,
-    isRequired: said.isRequired === true,
-    isSecret: said.isSecret === true,
-    value: said.value,
-    fallback: said.default,
-    variables: toInputs(said.variables ?? {}),
+    name: listed.name,
+    description: listed.description,
+    isRequired: listed.isRequired === true,
+    isSecret: listed.isSecret === true,
+    value: listed.value,
+    fallback: listed.default,
+    variables: toInputs(listed.variables ?? {}),
   };
 }
 
-function toInputs(said: NonNullable<Said["variables"]>): ReadonlyMap<string, Input> {
-  return new Map(Object.entries(said).map(([name, one]) => [name, toInput({ ...one, name })]));
+function toInputs(
+  listed: NonNullable<ListedInput["variables"]>,
+): ReadonlyMap<string, RegistryInput> {
+  return new Map(Object.entries(listed).map(([name, one]) => [name, toInput({ ...one, name })]));
 }

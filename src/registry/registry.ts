@@ -10,7 +10,7 @@
  */
 
 /** A value that the user of a server must or may supply. */
-export interface Input {
+export interface RegistryInput {
   /** The name of a variable or header, or the option of an argument, empty if it is positional. */
   readonly name: string;
   readonly description: string | undefined;
@@ -19,31 +19,31 @@ export interface Input {
   /** A fixed value; parts in braces name entries of `variables`. */
   readonly value: string | undefined;
   readonly fallback: string | undefined;
-  readonly variables: ReadonlyMap<string, Input>;
+  readonly variables: ReadonlyMap<string, RegistryInput>;
 }
 
 /** A package that contains the server. */
-export interface PackageOffer {
+export interface PackageOption {
   readonly kind: "package";
   /** A package in the manifest's notation. */
   readonly name: string;
-  readonly args: readonly Input[];
-  readonly env: readonly Input[];
+  readonly args: readonly RegistryInput[];
+  readonly env: readonly RegistryInput[];
 }
 
-export interface RemoteOffer {
+export interface RemoteOption {
   readonly kind: "remote";
   readonly url: string;
   readonly transport: "http" | "sse";
-  readonly headers: readonly Input[];
+  readonly headers: readonly RegistryInput[];
   /** The variables in braces in the URL. */
-  readonly variables: ReadonlyMap<string, Input>;
+  readonly variables: ReadonlyMap<string, RegistryInput>;
 }
 
-export type Offer = PackageOffer | RemoteOffer;
+export type ServerOption = PackageOption | RemoteOption;
 
 /** A server that a registry lists. */
-export interface Listing {
+export interface RegistryEntry {
   /** The registry's name. */
   readonly directory: string;
   /** The server's name in the registry. */
@@ -55,13 +55,13 @@ export interface Listing {
   readonly repository: string | undefined;
   readonly homepage: string | undefined;
   /** The ways to run or reach it that toolmux supports. */
-  readonly offers: readonly Offer[];
+  readonly options: readonly ServerOption[];
   /** Why other listed ways are not supported: whole sentences. */
   readonly omissions: readonly string[];
 }
 
 /** A registry of MCP servers. */
-export interface Directory {
+export interface Registry {
   readonly name: string;
   /**
    * Searches the registry; best matches first.
@@ -70,7 +70,11 @@ export interface Directory {
    * @throws {HubError} unreachable, tlsFailed, serverFailed, serverRefused, unauthorized, messageTooLarge, or the
    * signal's reason
    */
-  search(words: readonly string[], limit: number, signal: AbortSignal): Promise<readonly Listing[]>;
+  search(
+    words: readonly string[],
+    limit: number,
+    signal: AbortSignal,
+  ): Promise<readonly RegistryEntry[]>;
   /** The entry with that name, in full detail; undefined if there is none. @throws {HubError} as `search` */
-  find(name: string, signal: AbortSignal): Promise<Listing | undefined>;
+  find(name: string, signal: AbortSignal): Promise<RegistryEntry | undefined>;
 }

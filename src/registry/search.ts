@@ -1,67 +1,76 @@
 import { HubError, toHubError } from "../base/errors.ts";
-import type { Directory, Listing } from "./registry.ts";
+import type { Registry, RegistryEntry } from "./registry.ts";
 
 /** Time limit per registry, in ms. */
 const TIME_LIMIT = 15_000;
 
 /** Results from several registries. */
-export interface Findings {
+export interface SearchResults {
   /** Best first, without duplicates. */
-  readonly listings: readonly Listing[];
+  readonly entries: readonly RegistryEntry[];
   /** The registries that failed. */
-  readonly failures: readonly Failure[];
+  readonly failures: readonly RegistryFailure[];
 }
 
-export interface Failure {
+export interface RegistryFailure {
   readonly directory: string;
   readonly cause: HubError;
 }
 
 /** Searches all registries in parallel; a failing one does not affect the others. @throws the signal's reason */
-export async function searchAll(
-  directories: readonly Directory[],
+export async function searchRegistries(
+  registries: readonly Registry[],
   words: readonly string[],
   limit: number,
   signal: AbortSignal,
   timeLimit = TIME_LIMIT,
-): Promise<Findings> {
-  const { found, failures } = await askAll(directories, signal, timeLimit, (directory, until) =>
-    directory.search(words, limit, until),
+): Promise<SearchResults> {
+  const { found, failures } = await queryAll(
+    registries,
+    signal,
+    timeLimit,
+    (directory, requestSignal) => directory.search(words, limit, requestSignal),
   );
-  return { listings: merge(found).slice(0, limit), failures };
+  return { entries: mergeEntries(found).slice(0, limit), failures };
 }
 
 /** The first entry with that name, in the order of the registries. @throws the signal's reason */
-export async function findIn(
-  directories: readonly Directory[],
+export async function findServer(
+  registries: readonly Registry[],
   name: string,
   signal: AbortSignal,
   timeLimit = TIME_LIMIT,
-): Promise<{ readonly listing: Listing | undefined; readonly failures: readonly Failure[] }> {
-  const { found, failures } = await askAll(directories, signal, timeLimit, (directory, until) =>
-    directory.find(name, until),
+): Promise<{
+  readonly entry: RegistryEntry | undefined;
+  readonly failures: readonly RegistryFailure[];
+}> {
+  const { found, failures } = await queryAll(
+    registries,
+    signal,
+    timeLimit,
+    (directory, requestSignal) => directory.find(name, requestSignal),
   );
-  return { listing: found.find((one) => one !== undefined), failures };
+  return { entry: found.find((one) => one !== undefined), failures };
 }
 
-async function askAll<T>(
-  directories: readonly Directory[],
+async function queryAll<T>(
+  registries: readonly Registry[],
   signal: AbortSignal,
   timeLimit: number,
-  ask: (directory: Directory, until: AbortSignal) => Promise<T>,
-): Promise<{ readonly found: readonly T[]; readonly failures: readonly Failure[] }> {
+  query: (directory: Registry, requestSignal: AbortSignal) => Promise<T>,
+): Promise<{ readonly found: readonly T[]; readonly failures: readonly RegistryFailure[] }> {
   const found: T[] = [];
-  const failures: Failure[] = [];
+  const failures: RegistryFailure[] = [];
   const answers = await Promise.all(
-    directories.map(async (directory) => {
-      const over = new AbortController();
-      const late = new HubError(
+    registries.map(async (directory) => {
+      const timeout = new AbortController();
+      const timeoutError = new HubError(
         "unreachable",
         `${directory.name} has not answered within ${timeLimit / 1000} s.`,
       );
-      const timer = setTimeout(() => over.abort(late), timeLimit);
+      const timer = setTimeout(() => timeout.abort(timeoutError), timeLimit);
       try {
-        return { value: await ask(directory, AbortSignal.any([signal, over.signal])) };
+        return { value: await query(directory, AbortSignal.any([signal, timeout.signal])) };
       } catch (error) {
         return { cause: toHubError(error) };
       } finally {
@@ -72,7 +81,7 @@ async function askAll<T>(
   signal.throwIfAborted();
   for (const [i, answer] of answers.entries()) {
     if ("value" in answer) found.push(answer.value);
-    else failures.push({ directory: directories[i]?.name ?? "", cause: answer.cause });
+    else failures.push({ directory: registries[i]?.name ?? "", cause: answer.cause });
   }
   return { found, failures };
 }
@@ -81,22 +90,22 @@ async function askAll<T>(
  * Interleaves the results, because each registry lists its best first. Two entries are the same server if they have the
  * same name, or the same repository in different registries.
  */
-function merge(found: readonly (readonly Listing[])[]): readonly Listing[] {
-  const merged: Listing[] = [];
+function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly RegistryEntry[] {
+  const merged: RegistryEntry[] = [];
   const names = new Set<string>();
   const repositories = new Map<string, string>();
   const longest = Math.max(0, ...found.map(({ length }) => length));
   for (let at = 0; at < longest; at++) {
-    for (const listing of found.flatMap((some) => some[at] ?? [])) {
-      const { name, directory } = listing;
-      const repository = normalize(listing.repository ?? listing.homepage);
+    for (const entry of found.flatMap((results) => results[at] ?? [])) {
+      const { name, directory } = entry;
+      const repository = normalize(entry.repository ?? entry.homepage);
       const owner = repository === undefined ? undefined : repositories.get(repository);
       // One repository may hold several servers, which one registry lists separately.
       const isOther = owner === undefined || owner === directory;
       if (names.has(name.toLowerCase()) || !isOther) continue;
       names.add(name.toLowerCase());
       if (repository !== undefined && owner === undefined) repositories.set(repository, directory);
-      merged.push(listing);
+      merged.push(entry);
     }
   }
   return merged;

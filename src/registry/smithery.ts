@@ -1,20 +1,24 @@
 import * as v from "valibot";
-import type { Directory, Listing } from "./registry.ts";
-import { ask, type Desk, misanswered } from "./request.ts";
+import type { Registry, RegistryEntry } from "./registry.ts";
+import { fetchJson, type RegistryClient, unexpectedAnswer } from "./request.ts";
 
 /* The API of Smithery, a registry that also hosts servers. */
 
-const text = v.optional(v.fallback(v.optional(v.string()), undefined));
+const optionalText = v.optional(v.fallback(v.optional(v.string()), undefined));
 
 const entrySchema = v.object({
   qualifiedName: v.pipe(v.string(), v.regex(/^@?[\w.-]+(?:\/[\w.-]+)*$/), v.maxLength(200)),
-  displayName: text,
-  description: text,
-  homepage: text,
-  deploymentUrl: text,
+  displayName: optionalText,
+  description: optionalText,
+  homepage: optionalText,
+  deploymentUrl: optionalText,
 });
 
-const connectionSchema = v.object({ type: v.string(), deploymentUrl: text, url: text });
+const connectionSchema = v.object({
+  type: v.string(),
+  deploymentUrl: optionalText,
+  url: optionalText,
+});
 const detailSchema = v.object({
   ...entrySchema.entries,
   connections: v.optional(v.fallback(v.array(v.unknown()), []), []),
@@ -26,61 +30,78 @@ const pageSchema = v.object({
 });
 
 const MAX_PAGES = 5;
-const PAGE = 50;
+const PAGE_SIZE = 50;
 
 /** A registry with Smithery's API. */
-export function smitheryDirectory(desk: Desk): Directory {
+export function smitheryRegistry(client: RegistryClient): Registry {
   return {
-    name: desk.name,
-    search: (words, limit, signal) => search(desk, words, limit, signal),
-    find: (name, signal) => find(desk, name, signal),
+    name: client.name,
+    search: (words, limit, signal) => search(client, words, limit, signal),
+    find: (name, signal) => find(client, name, signal),
   };
 }
 
 async function search(
-  desk: Desk,
+  client: RegistryClient,
   words: readonly string[],
   limit: number,
   signal: AbortSignal,
-): Promise<readonly Listing[]> {
-  const found = new Map<string, Listing>();
-  const size = Math.min(PAGE, limit);
+): Promise<readonly RegistryEntry[]> {
+  const found = new Map<string, RegistryEntry>();
+  const size = Math.min(PAGE_SIZE, limit);
   for (let page = 1; page <= MAX_PAGES && found.size < limit; page++) {
     const query = { q: words.join(" "), page: String(page), pageSize: String(size) };
-    const parsed = v.safeParse(pageSchema, await ask(desk, "/servers", query, signal));
-    if (!parsed.success) throw misanswered(desk);
+    const parsed = v.safeParse(pageSchema, await fetchJson(client, "/servers", query, signal));
+    if (!parsed.success) throw unexpectedAnswer(client);
     if (parsed.output.servers.length === 0) break;
     for (const one of parsed.output.servers) {
       const entry = v.safeParse(entrySchema, one);
-      if (entry.success) found.set(entry.output.qualifiedName, toListing(desk.name, entry.output));
+      if (entry.success)
+        found.set(entry.output.qualifiedName, toRegistryEntry(client.name, entry.output));
     }
     if (page >= (parsed.output.pagination?.totalPages ?? 1)) break;
   }
   return [...found.values()].slice(0, limit);
 }
 
-async function find(desk: Desk, name: string, signal: AbortSignal): Promise<Listing | undefined> {
+async function find(
+  client: RegistryClient,
+  name: string,
+  signal: AbortSignal,
+): Promise<RegistryEntry | undefined> {
   const path = `/servers/${name.split("/").map(encodeURIComponent).join("/")}`;
-  const parsed = v.safeParse(detailSchema, await ask(desk, path, {}, signal));
+  const parsed = v.safeParse(detailSchema, await fetchJson(client, path, {}, signal));
   if (!parsed.success || parsed.output.qualifiedName !== name) return undefined;
   const { connections, ...entry } = parsed.output;
   const urls = connections.flatMap((one) => {
-    const said = v.safeParse(connectionSchema, one);
-    const isHttp = said.success && said.output.type === "http";
-    return isHttp ? [said.output.deploymentUrl ?? said.output.url ?? entry.deploymentUrl] : [];
+    const parsedConnection = v.safeParse(connectionSchema, one);
+    const isHttp = parsedConnection.success && parsedConnection.output.type === "http";
+    return isHttp
+      ? [
+          parsedConnection.output.deploymentUrl ??
+            parsedConnection.output.url ??
+            entry.deploymentUrl,
+        ]
+      : [];
   });
   const url = urls.find((one) => one !== undefined && /^https:\/\/[^/@\s]+(?:\/\S*)?$/.test(one));
-  const listing = toListing(desk.name, entry);
+  const registryEntry = toRegistryEntry(client.name, entry);
   if (url === undefined) {
     const omission = "It is not hosted there, and how it is started is not said: see its page.";
-    return { ...listing, omissions: [omission] };
+    return { ...registryEntry, omissions: [omission] };
   }
   const headers: [] = [];
   const variables = new Map<string, never>();
-  return { ...listing, offers: [{ kind: "remote", url, transport: "http", headers, variables }] };
+  return {
+    ...registryEntry,
+    options: [{ kind: "remote", url, transport: "http", headers, variables }],
+  };
 }
 
-function toListing(directory: string, entry: v.InferOutput<typeof entrySchema>): Listing {
+function toRegistryEntry(
+  directory: string,
+  entry: v.InferOutput<typeof entrySchema>,
+): RegistryEntry {
   return {
     directory,
     name: entry.qualifiedName,
@@ -89,7 +110,7 @@ function toListing(directory: string, entry: v.InferOutput<typeof entrySchema>):
     version: undefined,
     repository: undefined,
     homepage: entry.homepage,
-    offers: [],
+    options: [],
     omissions: [],
   };
 }

@@ -1,9 +1,9 @@
 import type { Edit, Piece, ByteRange } from "../base/bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import { isUi, writeTemplate } from "../catalog/uris.ts";
+import { isUiUri, encodeUriTemplate } from "../catalog/uris.ts";
 import { isNamed } from "../catalog/shape.ts";
-import { isWithin, rootOf } from "../catalog/skills.ts";
-import { renameInResult, type RenameUri } from "../catalog/renamed-uris.ts";
+import { isWithin, skillRootOf } from "../catalog/skills.ts";
+import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
@@ -258,22 +258,23 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
     else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
     const { request, route, links } = this.parts;
-    const isApp = route.kind === "resources" && isUi(route.remoteName);
+    const isApp = route.kind === "resources" && isUiUri(route.remoteName);
     if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
       links.giveApp(session.server);
   }
 
   /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
-  protected get rename(): RenameUri | undefined {
+  protected get rename(): UriRenamer | undefined {
     const { view, route } = this.parts;
     const { server, name, remoteName } = route;
-    const rename = view.catalog.uris.of(server);
+    const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
     // A resource that was requested by a URI naming the server is answered under that URI, and so is everything below
     // it.
-    if (name !== writeTemplate(server, remoteName)) return rename;
-    const root = rootOf(remoteName) ?? remoteName;
-    return (uri) => rename?.(uri) ?? (isWithin(uri, root) ? writeTemplate(server, uri) : undefined);
+    if (name !== encodeUriTemplate(server, remoteName)) return rename;
+    const root = skillRootOf(remoteName) ?? remoteName;
+    return (uri) =>
+      rename?.(uri) ?? (isWithin(uri, root) ? encodeUriTemplate(server, uri) : undefined);
   }
 
   /**

@@ -1,4 +1,4 @@
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import { mirror, mirroredBy } from "../protocol/param-headers.ts";
@@ -11,7 +11,7 @@ export interface HeadersParts {
   readonly request: Request;
 }
 
-const indices = new WeakMap<readonly Item[], ReadonlyMap<string, Item>>();
+const indices = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
 
 /**
  * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
@@ -28,7 +28,7 @@ export function headersOf(
 }
 
 /** The tools with header parameters, by name. */
-function indexOf(tools: readonly Item[]): ReadonlyMap<string, Item> {
+function indexOf(tools: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const known = indices.get(tools);
   if (known !== undefined) return known;
   const mirrored = tools.filter((item) => mirroredBy(item).length > 0);

@@ -7,7 +7,7 @@ import {
   makeSlice,
   utf8,
 } from "../base/bytes.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import {
   lastMember,
@@ -74,7 +74,7 @@ export interface Reader {
   /** Whether the client is modern, so that it gets the result unchanged. */
   readonly isPlain: boolean;
   /** The tool, if its structured output goes to a legacy client. */
-  readonly tool?: Item | undefined;
+  readonly tool?: ListedItem | undefined;
 }
 
 /** The methods whose result may be `input_required`. */
@@ -142,7 +142,7 @@ export function asItIs(response: Response): Complete {
  */
 export function completeOf(
   response: Response,
-  tool: Item | undefined,
+  tool: ListedItem | undefined,
   members: readonly JsonMember[] = scanTopLevel(response.bytes, response.body.start),
 ): Complete {
   const edits = legacize(response, members);
@@ -221,7 +221,7 @@ function explainError(
 }
 
 /** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
-export function wrapAnswer(message: EncodedMessage, item: Item | undefined): EncodedMessage {
+export function wrapAnswer(message: EncodedMessage, item: ListedItem | undefined): EncodedMessage {
   const frame = parseMessage(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome === "error") return message;
   const { bytes, body } = frame;

@@ -195,7 +195,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   #fit(message: EncodedMessage): EncodedMessage {
     const { caller, route, view } = this.parts;
     const isMixed =
-      caller.sender.era === "legacy" && view.catalog.tools.origin.modern.has(route.server);
+      caller.sender.era === "legacy" && view.catalog.tools.info.modernServers.has(route.server);
     return isMixed ? wrapAnswer(message, route.item) : message;
   }
 

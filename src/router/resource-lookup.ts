@@ -1,7 +1,13 @@
 import type { Catalog } from "../catalog/catalog.ts";
-import { interfacesOf } from "../catalog/interfaces.ts";
-import type { Item } from "../catalog/listing.ts";
-import { patternOf, readLocator, schemeOf, writeLocator, writeTemplate } from "../catalog/uris.ts";
+import { uiResourcesOf } from "../catalog/interfaces.ts";
+import type { ListedItem } from "../catalog/listing.ts";
+import {
+  uriPatternOf,
+  decodeUri,
+  schemeOf,
+  encodeUri,
+  encodeUriTemplate,
+} from "../catalog/uris.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import { readString } from "../base/json.ts";
@@ -33,7 +39,7 @@ export interface Hints {
  * @throws {HubError} invalidParams if several servers are found
  */
 export function locate(uri: string, catalog: Catalog, hints: Hints): Place | undefined {
-  const own = readLocator(uri);
+  const own = decodeUri(uri);
   if (own !== undefined) return own;
   const owner = catalog.uris.skills.ownerOf(uri);
   if (owner !== undefined) return { server: owner, uri };
@@ -54,10 +60,10 @@ export function locateSkill(
   catalog: Catalog,
   servers: readonly string[],
 ): Place | undefined {
-  const own = readLocator(uri);
+  const own = decodeUri(uri);
   const server =
     own?.server ?? catalog.uris.skills.ownerOf(uri) ?? catalog.resources.find(uri)?.server;
-  if (server === undefined) return choose(uri, servers, writeTemplate);
+  if (server === undefined) return choose(uri, servers, encodeUriTemplate);
   return servers.includes(server) ? { server, uri: own?.uri ?? uri } : undefined;
 }
 
@@ -66,7 +72,7 @@ export function locateSkill(
  * wrote them, even if the catalog exposes them under another URI because of a conflict.
  */
 function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
-  const routes = resourceTemplates.routes.filter(({ item }) => patternOf(item).matches(uri));
+  const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));
   if (!uri.startsWith("ui://")) return serversOf(routes);
   return serversOf([...routes, ...tools.routes.filter(({ item }) => pointsTo(item, uri))]);
 }
@@ -87,11 +93,7 @@ function serversOf(routes: readonly ListedRoute[]): readonly string[] {
 }
 
 /** @param candidates may contain duplicates */
-function choose(
-  uri: string,
-  candidates: readonly string[],
-  write = writeLocator,
-): Place | undefined {
+function choose(uri: string, candidates: readonly string[], write = encodeUri): Place | undefined {
   const servers = [...new Set(candidates)].sort();
   const [server, ...more] = servers;
   if (server === undefined) return undefined;
@@ -103,6 +105,6 @@ function choose(
 }
 
 /** Whether the URI is a UI resource of the tool. */
-function pointsTo(item: Item, uri: string): boolean {
-  return interfacesOf(item).some((spot) => readString(item.bytes, spot) === uri);
+function pointsTo(item: ListedItem, uri: string): boolean {
+  return uiResourcesOf(item).some((spot) => readString(item.bytes, spot) === uri);
 }

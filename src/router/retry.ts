@@ -1,4 +1,4 @@
-import { type Hints, NO_HINTS, readHints } from "../catalog/listing.ts";
+import { type ToolAnnotations, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import { TicketMethod } from "../protocol/extension.ts";
@@ -111,9 +111,9 @@ export class Replay {
     });
   }
 
-  get #hints(): Hints {
+  get #hints(): ToolAnnotations {
     const { item } = this.#parts.route;
-    return item === undefined ? NO_HINTS : readHints(item);
+    return item === undefined ? NO_ANNOTATIONS : readAnnotations(item);
   }
 }
 

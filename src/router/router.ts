@@ -9,7 +9,7 @@ import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import { isNamed } from "../catalog/shape.ts";
-import { readsDirectories, SkillMethod } from "../catalog/skills.ts";
+import { supportsDirectoryRead, SkillMethod } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { lastMember } from "../base/json.ts";
 import type { Member as PluginMember } from "../plugin/instance.ts";
@@ -230,7 +230,7 @@ export class Router {
 
 /** @throws {HubError} invalidParams if the server has not declared that it lists directories */
 function checkDirectories({ offer, spec }: Connection): void {
-  if (readsDirectories(offer?.declared?.extensions ?? {})) return;
+  if (supportsDirectoryRead(offer?.declared?.extensions ?? {})) return;
   const text = `Server "${spec.name}" does not list directories of resources.`;
   throw new HubError("invalidParams", text);
 }

@@ -1,5 +1,5 @@
 import { utf8 } from "../base/bytes.ts";
-import { writeLocator, writeTemplate } from "../catalog/uris.ts";
+import { encodeUri, encodeUriTemplate } from "../catalog/uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -100,7 +100,7 @@ class Watch implements Watcher {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
     // Within a skill that was exposed under another URI, URIs are not encoded.
-    const write = this.#name.endsWith(this.uri) ? writeTemplate : writeLocator;
+    const write = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
     return write(this.server, uri);
   }
 }

@@ -1,6 +1,6 @@
 import { utf8 } from "../base/bytes.ts";
-import { NO_HINTS, readHints } from "../catalog/listing.ts";
-import { NOUNS } from "../catalog/offer.ts";
+import { NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
+import { KIND_NOUNS } from "../catalog/offer.ts";
 import type { Route } from "../catalog/section.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -17,7 +17,7 @@ export interface Delay {
 /** The message for a request that missed its deadline. */
 export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): string {
   const isTool = route.kind === "tools";
-  const noun = NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
+  const noun = KIND_NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
   const subject = `${noun} "${route.remoteName}" of server "${route.server}"`;
   const limit = isTool ? "callTimeout, or tools.timeout for this tool" : "callTimeout";
   const key = isTotal ? "maxCallTimeout" : limit;
@@ -26,7 +26,8 @@ export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): 
   const within = isTotal ? `${seconds} seconds in all` : `${seconds} seconds`;
   const late = `${subject} did not finish within ${within} and was cancelled.`;
   if (!isTool) return `${late} Try again later, ${raise}`;
-  const { readOnly, idempotent } = route.item === undefined ? NO_HINTS : readHints(route.item);
+  const { readOnly, idempotent } =
+    route.item === undefined ? NO_ANNOTATIONS : readAnnotations(route.item);
   const effect = readOnly
     ? "It only reads, so it can safely be tried again."
     : idempotent
@@ -57,7 +58,7 @@ export function lateError(parts: {
 /** The error for a tool or prompt that was removed while the request waited for its server. */
 export function goneError({ kind, name }: Route): HubError {
   const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
-  return new HubError(code, `There is no ${NOUNS[kind]} "${name}" any more.`);
+  return new HubError(code, `There is no ${KIND_NOUNS[kind]} "${name}" any more.`);
 }
 
 /** `_meta` key of results that the hub made, with the error's code: tells them from a tool's own errors. */

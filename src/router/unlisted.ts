@@ -1,5 +1,5 @@
 import type { Kind } from "../catalog/listing.ts";
-import { NOUNS } from "../catalog/offer.ts";
+import { KIND_NOUNS } from "../catalog/offer.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import type { Connection } from "../upstream/connection.ts";
@@ -81,7 +81,7 @@ export class Search implements Timed {
   expire(): void {
     this.#leave();
     const { request, caller, kind, name, timeout } = this.#parts;
-    const noun = NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
+    const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
     const text = `${noun} "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
     caller.respond(answerLate(request, text));
   }

@@ -1,4 +1,4 @@
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { Visitor } from "../upstream/visitors.ts";
@@ -162,7 +162,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   }
 
   /** The tool, if its structured output goes to a legacy client. */
-  get #tool(): Item | undefined {
+  get #tool(): ListedItem | undefined {
     const { route } = this.parts;
     return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
   }

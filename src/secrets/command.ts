@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
 import { expandHome, type Env } from "../base/paths.ts";
-import { splitWords } from "../manifest/words.ts";
+import { splitCommand } from "../manifest/words.ts";
 import { type ChildProcess, type ExitStatus, spawnChild } from "../process/child-process.ts";
 import { resolveCommand, loginShellPath } from "../process/path-lookup.ts";
 import { childEnvironment } from "../process/environment.ts";
@@ -35,7 +35,7 @@ const TAIL = { lines: 3, length: 500 };
  * @throws {HubError} valueMissing: why there is no value, with the end of its stderr and nothing of its stdout
  */
 export async function readCommand(text: string, place: CommandPlace): Promise<string> {
-  const [command] = splitWords(text) ?? [""];
+  const [command] = splitCommand(text) ?? [""];
   try {
     return await run(text, place);
   } catch (error) {
@@ -70,7 +70,7 @@ async function run(text: string, { cwd, env, limit = LIMIT }: CommandPlace): Pro
 }
 
 async function start(text: string, cwd: string, env: Env): Promise<ChildProcess> {
-  const [word, ...args] = splitWords(text) ?? [""];
+  const [word, ...args] = splitCommand(text) ?? [""];
   const tag = await newOwnerTag();
   const own = childEnvironment(
     env,

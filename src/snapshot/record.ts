@@ -1,7 +1,7 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { eachKind, type Item, type ItemState, type Kind, KINDS } from "../catalog/listing.ts";
-import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
+import { mapKinds, type ListedItem, type ItemState, type Kind, KINDS } from "../catalog/listing.ts";
+import type { ServerCapabilities, CacheHints, ListMetas, ServerListing } from "../catalog/offer.ts";
 import type { Seal } from "./hmac.ts";
 import type { Mark } from "./tool-marks.ts";
 import type { Kept, Verdict } from "./snapshots.ts";
@@ -47,7 +47,7 @@ export async function packRecord(
   seal: Seal,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => offer[kind]);
-  const entries = eachKind((kind) => offer[kind].map(toEntry));
+  const entries = mapKinds((kind) => offer[kind].map(toEntry));
   const json = [
     {
       text: offer.instructions,
@@ -93,20 +93,20 @@ export async function readRecord(
   } = JSON.parse(readLine()) as {
     text?: string;
     verdict?: Verdict;
-    hints?: Hints;
-    metas?: Metas;
-    declared?: Declared;
+    hints?: CacheHints;
+    metas?: ListMetas;
+    declared?: ServerCapabilities;
   };
   const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
   at = marks.end + 1;
-  const readItem = ({ key, size, keys, meta, state }: Entry): Item => {
+  const readItem = ({ key, size, keys, meta, state }: Entry): ListedItem => {
     const bytes = file.subarray(at, at + size);
     at += size + 1;
     return { key, bytes, keys, meta, ...(state && { state }) };
   };
-  const lists = eachKind((kind) => entries[kind].map((entry) => readItem(entry)));
-  const offer: Offer = {
+  const lists = mapKinds((kind) => entries[kind].map((entry) => readItem(entry)));
+  const offer: ServerListing = {
     ...lists,
     instructions,
     ...(hints && { hints }),
@@ -118,7 +118,7 @@ export async function readRecord(
   return { offer, verdict, savedAt, readMarks };
 }
 
-function toEntry({ key, bytes, keys, meta, state }: Item): Entry {
+function toEntry({ key, bytes, keys, meta, state }: ListedItem): Entry {
   const size = bytes.length;
   return {
     key,

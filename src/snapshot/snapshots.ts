@@ -1,6 +1,6 @@
-import type { Difference } from "../catalog/tool-diff.ts";
+import type { ToolDiff } from "../catalog/tool-diff.ts";
 import { isShowable, KINDS } from "../catalog/listing.ts";
-import { type Offer, sameOffers } from "../catalog/offer.ts";
+import { type ServerListing, sameListings } from "../catalog/offer.ts";
 import { type Marks, review } from "./tool-marks.ts";
 
 /** What a listing belongs to: another value of any of these is another snapshot. Values are as resolved, secrets included. */
@@ -26,7 +26,7 @@ export interface Verdict {
 
 /** What a server offered last. */
 export interface Snapshot {
-  readonly offer: Offer;
+  readonly offer: ServerListing;
   /** undefined if it was not asked, or too long ago. */
   readonly verdict?: Verdict | undefined;
   /** ms since the epoch. An offer that comes again as it was is saved again only after a day. */
@@ -41,7 +41,7 @@ export interface Snapshots {
    * Keeps a listing, and what the server was found to speak. Never rejects: what cannot be kept is told as a warning, once.
    * @returns the tools that are described otherwise than when they were kept last.
    */
-  save(subject: Subject, offer: Offer, verdict?: Verdict): Promise<readonly Difference[]>;
+  save(subject: Subject, offer: ServerListing, verdict?: Verdict): Promise<readonly ToolDiff[]>;
   /** Settles when every save has ended. */
   flush(): Promise<void>;
 }
@@ -120,7 +120,7 @@ export class Keeper implements Snapshots {
     return { offer, savedAt, verdict: age > most ? undefined : verdict };
   }
 
-  save(subject: Subject, offer: Offer, verdict?: Verdict): Promise<readonly Difference[]> {
+  save(subject: Subject, offer: ServerListing, verdict?: Verdict): Promise<readonly ToolDiff[]> {
     this.#waiting++;
     const save = this.#last.then(async () => {
       const differences = await this.#keep(subject, offer, verdict);
@@ -154,18 +154,18 @@ export class Keeper implements Snapshots {
 
   async #keep(
     subject: Subject,
-    offer: Offer,
+    offer: ServerListing,
     verdict: Verdict | undefined,
-  ): Promise<readonly Difference[]> {
+  ): Promise<readonly ToolDiff[]> {
     const { store } = this.#parts;
     const savedAt = this.#parts.now();
     // Nothing that long is read, compared or hashed: that would hold up everything else.
     if (lengthOf(offer) > MAX_LENGTH) return this.#refuse();
-    let differences: readonly Difference[] = [];
+    let differences: readonly ToolDiff[] = [];
     try {
       const kept = await this.#read(subject);
       const isSame =
-        kept !== undefined && isNear(kept.verdict, verdict) && sameOffers(kept.offer, offer);
+        kept !== undefined && isNear(kept.verdict, verdict) && sameListings(kept.offer, offer);
       if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
       const seen = kept?.offer.tools.filter(isShowable) ?? [];
       const past = { items: seen, marks: kept?.readMarks() ?? new Map() };
@@ -181,7 +181,7 @@ export class Keeper implements Snapshots {
     return differences;
   }
 
-  #refuse(): readonly Difference[] {
+  #refuse(): readonly ToolDiff[] {
     this.#warn(
       `What a server lists is not kept if it is longer than ${MAX_LENGTH} bytes; ${CONSEQUENCE}`,
     );
@@ -243,7 +243,7 @@ function isNear(a: Verdict | undefined, b: Verdict | undefined): boolean {
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }
 
-function lengthOf(offer: Offer): number {
+function lengthOf(offer: ServerListing): number {
   const items = KINDS.flatMap((kind) => offer[kind]);
   return items.reduce((sum, { bytes }) => sum + bytes.length, offer.instructions?.length ?? 0);
 }

@@ -1,20 +1,20 @@
 import { Buffer } from "node:buffer";
 import {
-  compareItems,
-  describeReturn,
-  type Difference,
-  type Part,
-  PARTS,
-  textsOf,
+  diffTools,
+  diffFromMarks,
+  type ToolDiff,
+  type ToolPart,
+  TOOL_PARTS,
+  toolPartTexts,
 } from "../catalog/tool-diff.ts";
-import type { Item } from "../catalog/listing.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 
 /** How a tool was described when it was last listed. */
 export interface Mark {
   /** When it was first seen described like this, in ms since the epoch. */
   readonly since: number;
   /** SHA-256 of what each of its parts says, base64url; no entry for a part that it does not have. */
-  readonly prints: Readonly<Partial<Record<Part, string>>>;
+  readonly prints: Readonly<Partial<Record<ToolPart, string>>>;
 }
 
 /** By the server's own names of its tools: those of the last listing, then those that are gone, the last to go first. */
@@ -22,7 +22,7 @@ export type Marks = ReadonlyMap<string, Mark>;
 
 /** What is known of earlier listings. */
 export interface Past {
-  readonly items: readonly Item[];
+  readonly items: readonly ListedItem[];
   readonly marks: Marks;
 }
 
@@ -37,21 +37,19 @@ const MAX_MARKS = 5000;
  */
 export async function review(
   past: Past,
-  items: readonly Item[],
+  items: readonly ListedItem[],
   now: number,
-): Promise<{ differences: readonly Difference[]; marks: Marks }> {
+): Promise<{ differences: readonly ToolDiff[]; marks: Marks }> {
   const before = firstOfEach(past.items);
   const marks = new Map<string, Mark>();
-  const differences: Difference[] = [];
+  const differences: ToolDiff[] = [];
   for (const [name, item] of firstOfEach(items)) {
     const earlier = before.get(name);
     const known = past.marks.get(name);
     const isSame = earlier !== undefined && Buffer.compare(earlier.bytes, item.bytes) === 0;
     const mark = isSame && known !== undefined ? known : { since: now, prints: await print(item) };
     const difference =
-      earlier !== undefined
-        ? compareItems(earlier, item)
-        : known && compareReturn(known, mark, item);
+      earlier !== undefined ? diffTools(earlier, item) : known && compareReturn(known, mark, item);
     if (difference !== undefined) differences.push(difference);
     if (marks.size < MAX_MARKS) marks.set(name, difference === undefined ? (known ?? mark) : mark);
   }
@@ -61,21 +59,21 @@ export async function review(
   return { differences, marks };
 }
 
-function compareReturn(before: Mark, after: Mark, item: Item): Difference | undefined {
-  const parts = PARTS.filter((part) => before.prints[part] !== after.prints[part]);
-  return parts.length === 0 ? undefined : describeReturn(item, parts);
+function compareReturn(before: Mark, after: Mark, item: ListedItem): ToolDiff | undefined {
+  const parts = TOOL_PARTS.filter((part) => before.prints[part] !== after.prints[part]);
+  return parts.length === 0 ? undefined : diffFromMarks(item, parts);
 }
 
 /** Of tools of one name the first counts, as everywhere. */
-function firstOfEach(items: readonly Item[]): ReadonlyMap<string, Item> {
-  const first = new Map<string, Item>();
+function firstOfEach(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
+  const first = new Map<string, ListedItem>();
   for (const item of items) if (!first.has(item.key)) first.set(item.key, item);
   return first;
 }
 
-async function print(item: Item): Promise<Mark["prints"]> {
-  const prints: Partial<Record<Part, string>> = {};
-  for (const [part, text] of textsOf(item)) {
+async function print(item: ListedItem): Promise<Mark["prints"]> {
+  const prints: Partial<Record<ToolPart, string>> = {};
+  for (const [part, text] of toolPartTexts(item)) {
     const hash = await crypto.subtle.digest("SHA-256", Buffer.from(text));
     prints[part] = Buffer.from(hash).toString("base64url");
   }

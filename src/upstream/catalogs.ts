@@ -1,10 +1,10 @@
 import type { Alerts } from "../base/alerts.ts";
-import { buildCatalog, type Catalog, type Source } from "../catalog/catalog.ts";
-import type { Item, Kind } from "../catalog/listing.ts";
-import { compareSections } from "../catalog/changes.ts";
-import type { Digest, NameRules } from "../catalog/names.ts";
-import { NOUNS, type Offer } from "../catalog/offer.ts";
-import { type Limits, type Route, Section } from "../catalog/section.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
+import type { ListedItem, Kind } from "../catalog/listing.ts";
+import { diffSections } from "../catalog/changes.ts";
+import type { Sha256, NameRules } from "../catalog/names.ts";
+import { KIND_NOUNS, type ServerListing } from "../catalog/offer.ts";
+import { type RouteLimits, type Route, Section } from "../catalog/section.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
@@ -16,9 +16,9 @@ export interface ShowcaseParts {
   readonly pool: Pool;
   readonly bus: EventBus;
   readonly alerts: Alerts;
-  readonly digest: Digest;
+  readonly digest: Sha256;
   /** What plugins make of a server's listing; undefined if there are none. */
-  reviser(): ((server: string, items: readonly Item[]) => readonly Item[]) | undefined;
+  reviser(): ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
 }
 
 /** How many catalogs are kept for whoever comes next: clients choose of which servers they want one. */
@@ -41,12 +41,12 @@ export class Showcase {
   readonly #catalogs = new Map<string, Catalog>();
   /** What was last made of each offer, and for which prefix. */
   readonly #sources = new WeakMap<
-    Offer,
+    ServerListing,
     {
       readonly spec: RunnableServer;
       readonly prefix: string;
       readonly era: Era;
-      readonly source: Source;
+      readonly source: CatalogSource;
     }
   >();
   /** What was said of servers' entries, by server. */
@@ -86,7 +86,7 @@ export class Showcase {
   announce(): void {
     const { bus } = this.#parts;
     const { tools } = this.catalog(ANYBODY);
-    const change = compareSections(this.#told ?? NOTHING, tools);
+    const change = diffSections(this.#told ?? NOTHING, tools);
     this.#told = tools;
     if (change === undefined) return;
     const { added, removed, altered, moved } = change;
@@ -135,8 +135,8 @@ export class Showcase {
     const catalog = { ...built, instructions };
     // Of a part there is nothing to say that was not said of the whole.
     if (scope !== EVERYTHING) return catalog;
-    for (const { list, kind, server, remoteName, text } of catalog.remarks) {
-      const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
+    for (const { list, kind, server, remoteName, text } of catalog.notes) {
+      const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
       // Entries without a name were told of when they were listed.
       const isTold = kind === "unreadable" && remoteName === "";
@@ -147,13 +147,13 @@ export class Showcase {
   }
 
   /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
-  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope, era: Era): Source {
+  #sourceOf(spec: RunnableServer, offer: ServerListing, scope: Scope, era: Era): CatalogSource {
     const prefix = prefixIn(scope, spec);
     const revise = this.#parts.reviser();
     if (revise !== undefined) {
       return {
         ...makeSource(spec, offer, prefix, era),
-        revise: (listed) => revise(spec.name, listed),
+        transformTools: (listed) => revise(spec.name, listed),
       };
     }
     const known = this.#sources.get(offer);
@@ -177,10 +177,15 @@ export class Showcase {
 
 const NOTHING = new Section("tools", new Map());
 
-function makeSource(spec: RunnableServer, offer: Offer, prefix: string, era: Era): Source {
+function makeSource(
+  spec: RunnableServer,
+  offer: ServerListing,
+  prefix: string,
+  era: Era,
+): CatalogSource {
   return {
     server: spec.name,
-    offer,
+    listing: offer,
     era,
     rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
     skills: spec.skills,
@@ -192,7 +197,7 @@ function limitsOf(
   { tools, callTimeout, maxCallTimeout }: RunnableServer,
   kind: Kind,
   remoteName: string,
-): Limits {
+): RouteLimits {
   const isSet = kind === "tools" && Object.hasOwn(tools.timeout, remoteName);
   const own = isSet ? tools.timeout[remoteName] : undefined;
   return own === undefined

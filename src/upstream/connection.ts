@@ -1,9 +1,9 @@
 import type { Kind } from "../catalog/listing.ts";
-import type { Offer } from "../catalog/offer.ts";
+import type { ServerListing } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import type { Authorization } from "../transport/http/credentials.ts";
-import { changesStart } from "../manifest/diff.ts";
+import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { causeOf, hasFailed, lateSince, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
@@ -110,7 +110,7 @@ export class Connection {
    * What clients are shown: the last known listing, unless the goal is "down" or the connection has failed. While
    * draining it is the successor's, because waiting calls go there, too.
    */
-  get offer(): Offer | undefined {
+  get offer(): ServerListing | undefined {
     if (this.#retired?.successor !== undefined) return this.#retired.successor.offer;
     return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
   }
@@ -200,7 +200,7 @@ export class Connection {
    * tried again.
    */
   update(spec: RunnableServer): void {
-    const isOther = changesStart(this.spec, spec);
+    const isOther = changesStartLimits(this.spec, spec);
     this.#life.spec = spec;
     const session = sessionOf(this.state);
     if (session !== undefined) this.#life.watch(session);

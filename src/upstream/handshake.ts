@@ -1,5 +1,5 @@
 import type { Kind } from "../catalog/listing.ts";
-import type { Declared } from "../catalog/offer.ts";
+import type { ServerCapabilities } from "../catalog/offer.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import { readSettings } from "../protocol/capabilities.ts";
 import { declaresTasks } from "../protocol/extension.ts";
@@ -25,7 +25,7 @@ export interface Handshake {
   readonly announces: ReadonlySet<Kind>;
   readonly features: ReadonlySet<Feature>;
   /** Capabilities beside its lists, in the form in which they are saved and shown to clients. */
-  readonly declared: Declared;
+  readonly declared: ServerCapabilities;
   /** The `instructions` for models. */
   readonly instructions: string | undefined;
 }

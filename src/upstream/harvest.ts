@@ -1,10 +1,10 @@
 import type { Kind } from "../catalog/listing.ts";
-import type { Hints, Listings, Offer } from "../catalog/offer.ts";
+import type { CacheHints, ItemsByKind, ServerListing } from "../catalog/offer.ts";
 import { toHubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
 /** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */
-export type Harvest = Partial<Offer>;
+export type Harvest = Partial<ServerListing>;
 
 const OPTIONAL = ["prompts", "resources", "resourceTemplates", "skills"] as const;
 
@@ -21,7 +21,7 @@ export interface HarvestParts {
 export async function harvest(parts: HarvestParts): Promise<Harvest> {
   const { session, signal } = parts;
   const late = AbortSignal.any([signal, parts.late]);
-  const list = async (kind: Kind): Promise<Partial<Listings> | Error> =>
+  const list = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
     session.list(kind, late).then((items) => ({ [kind]: items }), toHubError);
   // All kinds are listed concurrently.
   const rest = Promise.all(OPTIONAL.map(list));
@@ -39,7 +39,7 @@ export async function harvest(parts: HarvestParts): Promise<Harvest> {
 /** The cache hints and `_meta` of its lists. */
 export function readNotes(
   session: Pick<Session, "era" | "hints" | "metas">,
-): Pick<Offer, "hints" | "metas"> {
+): Pick<ServerListing, "hints" | "metas"> {
   const { metas } = session;
   return {
     hints: readHints(session),
@@ -48,6 +48,6 @@ export function readNotes(
 }
 
 /** The cache hints of its lists (caching); undefined for a legacy server. */
-function readHints({ era, hints }: Pick<Session, "era" | "hints">): Hints | undefined {
+function readHints({ era, hints }: Pick<Session, "era" | "hints">): CacheHints | undefined {
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }

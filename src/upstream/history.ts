@@ -1,4 +1,4 @@
-import { isShowable, type Item } from "../catalog/listing.ts";
+import { isShowable, type ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
 import { causeOf, lateSince, lookAhead, retryOf, sessionOf } from "./account.ts";
@@ -57,6 +57,6 @@ export class History {
   }
 }
 
-function countShowable(items: readonly Item[]): number {
+function countShowable(items: readonly ListedItem[]): number {
   return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
 }

@@ -1,5 +1,12 @@
 import { type Kind, KINDS } from "../catalog/listing.ts";
-import { type Hints, NO_CACHE, NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
+import {
+  type CacheHints,
+  NO_CACHING,
+  EMPTY_LISTING,
+  KIND_NOUNS,
+  type ServerListing,
+  sameListings,
+} from "../catalog/offer.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Dialects } from "./dialects-part.ts";
@@ -33,7 +40,7 @@ const TTL = { shortest: 1000, longest: 24 * 60 * 60_000 };
 export class Listing {
   readonly dialects = new Dialects();
   readonly #parts: ListingParts;
-  #offer: Offer | undefined;
+  #offer: ServerListing | undefined;
   #from: "snapshot" | "server" | undefined;
   /** The listing is one of this very server, now or saved, and not of the connection before this one. */
   #isOwn = false;
@@ -50,13 +57,13 @@ export class Listing {
   readonly recalled = new Promise<void>((resolve) => (this.#tellRecalled = resolve));
 
   /** @param listing that of the connection before this one */
-  constructor(parts: ListingParts, offer: Offer | undefined) {
+  constructor(parts: ListingParts, offer: ServerListing | undefined) {
     this.#parts = parts;
     this.#offer = offer;
     if (offer !== undefined) this.#from = "snapshot";
   }
 
-  get offer(): Offer | undefined {
+  get offer(): ServerListing | undefined {
     return this.#offer;
   }
 
@@ -96,8 +103,8 @@ export class Listing {
 
   /** Takes what the server has listed; missing kinds stay as they were. @returns whether anything has changed */
   adopt(found: Harvest): boolean {
-    const offer: Offer = { ...NO_OFFER, ...this.#offer, ...found };
-    const isSame = this.#offer !== undefined && sameOffers(this.#offer, offer);
+    const offer: ServerListing = { ...EMPTY_LISTING, ...this.#offer, ...found };
+    const isSame = this.#offer !== undefined && sameListings(this.#offer, offer);
     this.#from = "server";
     this.#isOwn = true;
     if (!isSame) this.#offer = offer;
@@ -152,7 +159,7 @@ export class Listing {
   async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
     const abort = new AbortController();
     const ms = this.#parts.limit();
-    const text = `Server "${session.server}" did not list its ${NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
+    const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
     const late = new HubError("connectTimeout", text, { server: session.server });
     const undo = this.#parts.clock.after(ms, () => abort.abort(late));
     try {
@@ -192,7 +199,7 @@ export class Listing {
 }
 
 /** A saved listing may be out of date: clients must not cache it. */
-function outdate(hints: Hints | undefined): Hints | undefined {
+function outdate(hints: CacheHints | undefined): CacheHints | undefined {
   const kinds = hints && KINDS.filter((kind) => hints[kind] !== undefined);
-  return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHE]));
+  return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHING]));
 }

@@ -1,13 +1,13 @@
 import { conforms } from "../catalog/conformance.ts";
 import {
-  type Item,
+  type ListedItem,
   KEY_MEMBERS,
   type Kind,
-  makeHidden,
-  MOST_ITEMS,
+  makePlaceholder,
+  MAX_ITEMS,
   readPage,
 } from "../catalog/listing.ts";
-import { type CacheHint, NOUNS } from "../catalog/offer.ts";
+import { type CacheHint, KIND_NOUNS } from "../catalog/offer.ts";
 import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
 import { ANY_DEPTH, lastMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
@@ -37,13 +37,13 @@ export interface PagesParts {
 }
 
 /** Everything of a kind that a server has, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed, or what the session says */
-export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
+export async function listAll(parts: PagesParts): Promise<readonly ListedItem[]> {
   const { server, kind } = parts;
-  const items: Item[] = [];
+  const items: ListedItem[] = [];
   let unnamed = 0;
   /** All of them are one entry that is hidden. */
-  const finish = (): readonly Item[] => {
-    if (unnamed > 0) items.push(makeHidden("", kind, "unnamed"));
+  const finish = (): readonly ListedItem[] => {
+    if (unnamed > 0) items.push(makePlaceholder("", kind, "unnamed"));
     return items;
   };
   const cursors = new Set<string>();
@@ -58,26 +58,26 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
       if (kind === "resourceTemplates" && isUnknown(response)) return finish();
       readReply(server, response, "list");
     }
-    const left = MOST_ITEMS - items.length;
+    const left = MAX_ITEMS - items.length;
     const page = readPage(response.bytes, response.body, kind, left, conforms);
     if (page === undefined) {
-      throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
+      throw misstep(server, "list", `sent a list of ${KIND_NOUNS[kind]}s that is malformed`);
     }
     if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
     if (cursor === undefined) noteMeta(response, kind, parts.metas);
-    unnamed += page.unnamed;
-    if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
+    unnamed += page.unnamedCount;
+    if (page.unnamedCount > 0) parts.complain(tellUnnamed(page.unnamedCount, kind));
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
     cursor = page.nextCursor;
-    if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
-      parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);
+    if (page.isTruncated || (cursor !== undefined && items.length === MAX_ITEMS)) {
+      parts.complain(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
       return finish();
     }
     if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
-      parts.complain(`The list of ${NOUNS[kind]}s never ends; it was cut.`);
+      parts.complain(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
       return finish();
     }
     cursors.add(cursor);
@@ -86,9 +86,9 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
 
 /** The tools that can be called over HTTP: where headers are to repeat arguments, they must be able to. */
 export function dropUnmirrorable(
-  tools: readonly Item[],
+  tools: readonly ListedItem[],
   complain: (text: string) => void,
-): readonly Item[] {
+): readonly ListedItem[] {
   return tools.filter((tool) => {
     const fault = faultOf(tool);
     if (fault !== undefined) complain(`Tool "${tool.key}" was left out: ${fault}.`);
@@ -97,7 +97,7 @@ export function dropUnmirrorable(
 }
 
 function tellUnnamed(count: number, kind: Kind): string {
-  const what = count === 1 ? `A ${NOUNS[kind]}` : `${count} ${NOUNS[kind]}s`;
+  const what = count === 1 ? `A ${KIND_NOUNS[kind]}` : `${count} ${KIND_NOUNS[kind]}s`;
   return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 

@@ -1,5 +1,5 @@
 import type { Alerts } from "../base/alerts.ts";
-import type { Offer } from "../catalog/offer.ts";
+import type { ServerListing } from "../catalog/offer.ts";
 import type { EventBus } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./connect.ts";
@@ -38,7 +38,7 @@ export interface ConnectionParts extends Omit<LifeParts, "dialects"> {
   /** Of the server, over all its connections. */
   readonly flaws: Flaws;
   /** The listing of the connection that this one takes the place of. */
-  readonly offer: Offer | undefined;
+  readonly offer: ServerListing | undefined;
   /** The listing that was kept when the server last ran. Never rejects. */
   recall(): Promise<Recalled | undefined>;
   keep(recalled: Recalled): void;

@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
-import { compareServers } from "../manifest/diff.ts";
+import { diffServers } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { lookAhead } from "./account.ts";
 import { Attendance } from "./attendance.ts";
@@ -60,7 +60,7 @@ export class Pool {
   /** Adds a server, or gives it this specification: the process goes on if it does not depend on what changed. */
   add(spec: RunnableServer): void {
     const known = this.#servers.get(spec.name);
-    const difference = known && compareServers(known.spec, spec);
+    const difference = known && diffServers(known.spec, spec);
     if (difference === "same" || this.#isClosed) return;
     const goal = goalOf(spec);
     const server: Server = known ?? {

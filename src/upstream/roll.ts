@@ -1,7 +1,7 @@
 import { applyEdits, joinPieces, utf8 } from "../base/bytes.ts";
-import { writeCursor } from "../catalog/section.ts";
+import { encodeCursor } from "../catalog/section.ts";
 import { lastMember, scanObject, skipWhitespace, parseRange } from "../base/json.ts";
-import { readAfter } from "../catalog/cursor.ts";
+import { readCursorParam } from "../catalog/cursor.ts";
 import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
 import type { Request } from "../jsonrpc/message.ts";
 import type { Alias } from "../protocol/alias.ts";
@@ -24,12 +24,12 @@ export function readRoll<Entry>(
   numberOf: (entry: Entry) => number,
   request: Request,
 ): Roll<Entry> {
-  const after = Number(readAfter(LIST, request) ?? 0);
+  const after = Number(readCursorParam(LIST, request) ?? 0);
   const rest = all.filter((entry) => numberOf(entry) > after);
   const entries = rest.slice(0, PAGE);
   const last = rest.length > PAGE ? entries.at(-1) : undefined;
   const end =
-    last === undefined ? "]}" : `],"nextCursor":"${writeCursor(LIST, `${numberOf(last)}`)}"}`;
+    last === undefined ? "]}" : `],"nextCursor":"${encodeCursor(LIST, `${numberOf(last)}`)}"}`;
   return {
     entries,
     write: (tasks) => {

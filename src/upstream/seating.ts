@@ -1,4 +1,4 @@
-import type { Offer } from "../catalog/offer.ts";
+import type { ServerListing } from "../catalog/offer.ts";
 import { lookAhead } from "./account.ts";
 import type { Attendance } from "./attendance.ts";
 import { Connection } from "./connection.ts";
@@ -86,7 +86,7 @@ export class Seating {
   }
 
   /** @param offer what was offered by the connection before it. */
-  #connect(server: Server, profile: Profile, offer?: Offer): Connection {
+  #connect(server: Server, profile: Profile, offer?: ServerListing): Connection {
     const parts = this.#parts;
     const { spec } = server;
     const key = profile.keys[spec.isolation];

@@ -1,4 +1,4 @@
-import type { Item, Kind } from "../catalog/listing.ts";
+import type { ListedItem, Kind } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Era } from "../protocol/era.ts";
 import { HubError } from "../base/errors.ts";
@@ -179,7 +179,7 @@ export class Session implements TransportEvents {
   }
 
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
-  async list(kind: Kind, signal: AbortSignal): Promise<readonly Item[]> {
+  async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
     const complain = (text: string): void => this.#parts.events.log("warn", "server", text);
     const items = await listAll({

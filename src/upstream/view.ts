@@ -1,6 +1,6 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
-import { NOUNS } from "../catalog/offer.ts";
+import { KIND_NOUNS } from "../catalog/offer.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
@@ -110,7 +110,7 @@ export class View {
 
   /** Why there is nothing of that exposed name or URI. */
   explainAbsence(kind: Kind, name: string): HubError {
-    const noun = NOUNS[kind];
+    const noun = KIND_NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
     if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
     const { scope } = this.#profile;

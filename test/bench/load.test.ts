@@ -10,7 +10,7 @@ import { type Extent, type Loop, Schedule } from "../../src/bench/schedule.ts";
 import { Tally } from "../../src/bench/stats.ts";
 import { makeTemplate, MARK } from "../../src/bench/template.ts";
 import { judge, judgeLoss } from "../../src/bench/verdict.ts";
-import type { Item } from "../../src/catalog/listing.ts";
+import type { ListedItem } from "../../src/catalog/listing.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { readSettings, type Settings } from "../../src/cli/commands/bench-options.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
@@ -25,7 +25,7 @@ import { VirtualClock } from "../fixtures/clock.ts";
 const OPEN: Loop = { kind: "open", rate: 100 };
 const CLOSED: Loop = { kind: "closed" };
 
-function toolOf(tool: object): Item {
+function toolOf(tool: object): ListedItem {
   const bytes = Buffer.from(JSON.stringify(tool));
   return { key: String((tool as { name?: unknown }).name), bytes, keys: [], meta: undefined };
 }
@@ -316,7 +316,11 @@ describe("the tool that is called", () => {
   });
 
   it("has to be named if there is no such tool; what there is is told", () => {
-    const refuses = (named: string | undefined, message: RegExp, some: readonly Item[] = tools) =>
+    const refuses = (
+      named: string | undefined,
+      message: RegExp,
+      some: readonly ListedItem[] = tools,
+    ) =>
       assert.throws(
         () => chooseTool(some, named),
         (thrown) =>

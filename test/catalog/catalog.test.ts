@@ -2,28 +2,32 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type Source } from "../../src/catalog/catalog.ts";
-import { readHints, readPage } from "../../src/catalog/listing.ts";
-import { NO_OFFER } from "../../src/catalog/offer.ts";
-import type { ShapeRules } from "../../src/catalog/shape.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
+import { readAnnotations, readPage } from "../../src/catalog/listing.ts";
+import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
+import type { ExposureRules } from "../../src/catalog/shape.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
-const names = { separator: "__", limit: 50 };
+const names = { separator: "__", maxLength: 50 };
 
-function source(server: string, tools: string[], rules: Partial<ShapeRules> = {}): Source {
+function source(
+  server: string,
+  tools: string[],
+  rules: Partial<ExposureRules> = {},
+): CatalogSource {
   const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
   const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
   assert.ok(page);
   const all = { prefix: server, allow: undefined, deny: [], rename: {}, ...rules };
   const limits = { timeout: 1, maxTimeout: 2 };
-  const offer = { ...NO_OFFER, tools: page.items };
-  return { server, offer, rules: { tools: all, prompts: all }, limits: () => limits };
+  const offer = { ...EMPTY_LISTING, tools: page.items };
+  return { server, listing: offer, rules: { tools: all, prompts: all }, limits: () => limits };
 }
 
 const INPUT = '"inputSchema":{"type":"object"}';
 const tool = (name: string, rest = ""): string =>
   `{"name":${JSON.stringify(name)}${rest},${INPUT}}`;
-const build = (...sources: Source[]): Catalog => buildCatalog(sources, names, digest);
+const build = (...sources: CatalogSource[]): Catalog => buildCatalog(sources, names, digest);
 const exposed = (catalog: Catalog): string[] => catalog.tools.routes.map((route) => route.name);
 const list = (catalog: Catalog): string => textOf(catalog.tools.result);
 
@@ -55,7 +59,7 @@ describe("a catalog", () => {
   it("is what it would be without those before it, whichever of their servers it has", () => {
     // Prefixes that make runs of names meet, and servers without one, whose names others take.
     const drawn = [3, 7, 1, 5, 0, 6, 2, 4, 7, 0, 3, 5];
-    const make = (prefix: string, at: number): Source => {
+    const make = (prefix: string, at: number): CatalogSource => {
       const rules = { prefix, rename: at % 3 === 0 ? { x: "y" } : {} };
       return source(
         `s${at}`,
@@ -69,8 +73,8 @@ describe("a catalog", () => {
       const before = build(...taken);
       const fresh = build(...taken.map((one) => ({ ...one })));
       assert.equal(list(before), list(fresh));
-      assert.deepEqual(before.remarks, fresh.remarks);
-      assert.ok(before.tools.isSame(fresh.tools) && fresh.tools.isSame(before.tools));
+      assert.deepEqual(before.notes, fresh.notes);
+      assert.ok(before.tools.equals(fresh.tools) && fresh.tools.equals(before.tools));
       for (const { name, server } of fresh.tools.routes) {
         assert.equal(before.tools.find(name)?.server, server);
       }
@@ -83,7 +87,7 @@ describe("a catalog", () => {
     const after = build(one, source("b", [tool("x"), tool("y")])).tools;
     assert.equal(after.find("a__x"), before.find("a__x"));
     assert.notEqual(after.find("b__x"), before.find("b__x"));
-    const dotted = buildCatalog([one, two], { separator: "-", limit: 50 }, digest).tools;
+    const dotted = buildCatalog([one, two], { separator: "-", maxLength: 50 }, digest).tools;
     assert.deepEqual(
       dotted.routes.map(({ name }) => name),
       ["a-x", "b-x"],
@@ -99,12 +103,12 @@ describe("a catalog", () => {
 
   it("has other bytes for those entries of which some are made, and stays what it is if none are", () => {
     const { tools } = build(source("a", [tool("x"), tool("y")]));
-    const dressed = tools.dress(({ name }) => (name === "a__y" ? utf8("{}") : undefined));
+    const dressed = tools.withBytes(({ name }) => (name === "a__y" ? utf8("{}") : undefined));
     assert.equal(textOf(dressed.result), `{"tools":[${tool("a__x")},{}]}`);
     assert.equal(dressed.find("a__y"), tools.find("a__y"));
-    assert.ok(!dressed.isSame(tools));
+    assert.ok(!dressed.equals(tools));
     assert.equal(
-      tools.dress(() => undefined),
+      tools.withBytes(() => undefined),
       tools,
     );
   });
@@ -112,7 +116,7 @@ describe("a catalog", () => {
   it("writes an entry the same way whether its bytes were asked for before or not", () => {
     const tools = ['{"name":"x","title":"é"}', '{"name":"a","name":"y"}', tool("b.c"), tool("z")];
     const asked = build(source("s", tools)).tools;
-    asked.dress(({ bytes }) => void bytes);
+    asked.withBytes(({ bytes }) => void bytes);
     assert.equal(textOf(asked.result), list(build(source("s", tools))));
   });
 
@@ -121,7 +125,7 @@ describe("a catalog", () => {
       (name) => build(source("s", [tool(name)])).tools,
     );
     assert.ok(one && same && other);
-    const told = [same, other, same, other, one, same].map((section) => one.isSame(section));
+    const told = [same, other, same, other, one, same].map((section) => one.equals(section));
     assert.deepEqual(told, [true, false, true, false, true, true]);
   });
 
@@ -179,7 +183,7 @@ describe("a catalog", () => {
     assert.deepEqual(exposed(catalog), ["s__cat"]);
     assert.equal(catalog.tools.find("s__cat")?.remoteName, "dog");
     assert.deepEqual(
-      catalog.remarks.map(({ kind, remoteName }) => [kind, remoteName]),
+      catalog.notes.map(({ kind, remoteName }) => [kind, remoteName]),
       [["clash", "cat"]],
     );
   });
@@ -193,7 +197,7 @@ describe("a catalog", () => {
   it("keeps the first of two tools of one name from one server and remarks on the other", () => {
     const catalog = build(source("s", [tool("a", ',"first":true'), tool("a")]));
     assert.equal(list(catalog), `{"tools":[${tool("s__a", ',"first":true')}]}`);
-    assert.equal(catalog.remarks[0]?.kind, "duplicate");
+    assert.equal(catalog.notes[0]?.kind, "duplicate");
   });
 
   it("hides the later server's tool in a clash, and nothing else", () => {
@@ -202,7 +206,7 @@ describe("a catalog", () => {
     const catalog = build(one, two);
     assert.deepEqual(exposed(catalog), ["a", "b", "c"]);
     assert.equal(catalog.tools.find("b")?.server, "one");
-    assert.match(catalog.remarks[0]?.text ?? "", /already b of server "one"/);
+    assert.match(catalog.notes[0]?.text ?? "", /already b of server "one"/);
   });
 
   it("lets an unprefixed name lose to a prefixed one, also when its server comes first", () => {
@@ -237,7 +241,7 @@ describe("a page of a listing", () => {
     assert.equal(read('{"tools":[],"nextCursor":null}')?.nextCursor, undefined);
   });
   it("counts entries without a usable name", () => {
-    assert.equal(read('{"tools":[{"name":"a"},{},null]}')?.unnamed, 2);
+    assert.equal(read('{"tools":[{"name":"a"},{},null]}')?.unnamedCount, 2);
   });
   for (const text of ["[]", "{}", '{"tools":{}}', '{"tools":[}', '{"tools":[]}x', "null"]) {
     it(`is not read from ${text}`, () => assert.equal(read(text), undefined));
@@ -245,10 +249,10 @@ describe("a page of a listing", () => {
 });
 
 describe("hints", () => {
-  const hints = (annotations: string): ReturnType<typeof readHints> => {
-    const [item] = source("s", [tool("a", annotations)]).offer.tools;
+  const hints = (annotations: string): ReturnType<typeof readAnnotations> => {
+    const [item] = source("s", [tool("a", annotations)]).listing.tools;
     assert.ok(item);
-    return readHints(item);
+    return readAnnotations(item);
   };
   it("are read from the annotations", () => {
     const both = ',"annotations":{"readOnlyHint":true,"idempotentHint":true}';
@@ -265,7 +269,7 @@ describe("hints", () => {
 describe("what the manifest sets of a server's tools", () => {
   // Every tool has a schema; it is of no interest here.
   const SCHEMA = ',"inputSchema":{"type":"object"}';
-  const only = (listed: string, rules: Partial<ShapeRules>): string => {
+  const only = (listed: string, rules: Partial<ExposureRules>): string => {
     const whole = listed.replace(/"name" ?:"x"/, `$&${SCHEMA}`);
     const shown = list(build(source("s", [whole], { prefix: "", ...rules })));
     return shown.slice('{"tools":['.length, -2).replace(SCHEMA, "");
@@ -312,7 +316,7 @@ describe("what the manifest sets of a server's tools", () => {
       textOf(route.item.bytes),
       `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":true,"title":"T"}}`,
     );
-    assert.equal(readHints(route.item).readOnly, true);
+    assert.equal(readAnnotations(route.item).readOnly, true);
   });
 
   it("wins over every member of that key, whichever of them a parser takes", () => {
@@ -333,7 +337,7 @@ describe("what the manifest sets of a server's tools", () => {
 
   it("is remarked on where it names a tool that is not listed or not shown", () => {
     const rules = { describe: { nobody: "n" }, meta: { hidden: { k: 1 } }, deny: ["hidden"] };
-    const { remarks } = build(source("s", [tool("x"), tool("hidden")], rules));
+    const { notes: remarks } = build(source("s", [tool("x"), tool("hidden")], rules));
     const idle = remarks
       .filter(({ list: kind }) => kind === "tools")
       .filter(({ kind }) => kind === "idleOverride");
@@ -346,7 +350,7 @@ describe("what the manifest sets of a server's tools", () => {
   it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {
     const listed = `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}`;
     const rules = { annotations: { x: { readOnlyHint: true } }, meta: { x: { k: [1], l: 3 } } };
-    const remarks = build(source("s", [listed], rules)).remarks.filter(
+    const remarks = build(source("s", [listed], rules)).notes.filter(
       ({ list: kind }) => kind === "tools",
     );
     assert.deepEqual(

@@ -12,8 +12,8 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import repairPlugin from "../../plugins/schema-repair/index.ts";
 import { isCompilable } from "../../src/catalog/compilable-schema.ts";
-import { type Item, readItem } from "../../src/catalog/listing.ts";
-import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
+import { type ListedItem, readItem } from "../../src/catalog/listing.ts";
+import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import type { HubEvent } from "../../src/base/events.ts";
 import { turn } from "../fixtures/clock.ts";
@@ -130,7 +130,7 @@ describe("a malformed entry of one server", () => {
     await turn();
     await listAs("legacy", client, "tools");
     const names = MALFORMED.flatMap(toolOf).map((text) => (JSON.parse(text) as Named).name);
-    const remarks = hub.catalog.remarks.filter(({ kind }) => kind === "conformed");
+    const remarks = hub.catalog.notes.filter(({ kind }) => kind === "conformed");
     assert.deepEqual(remarks.map(({ remoteName }) => remoteName).toSorted(), names.toSorted());
     for (const name of names) {
       const lines = warnings(events).filter((text) => text.includes(`"${name}"`));
@@ -183,14 +183,14 @@ describe("a malformed entry of one server", () => {
     const tools = ['{"name":"a","inputSchema":{"anyOf":[{"type":"object","properties":{}}]}}'];
     const alone = await open("legacy", listing(new Script(), { tools }));
     await listAs("legacy", alone.client, "tools");
-    assert.equal(alone.hub.catalog.remarks[0]?.kind, "conformed");
+    assert.equal(alone.hub.catalog.notes[0]?.kind, "conformed");
     await alone.hub.close();
     const script = listing(new Script(), { tools });
     const { client, hub } = await setUpWith([{ plugin: repairPlugin }], { bad: script });
     await introduce(client);
     await listAs("legacy", client, "tools");
     assert.equal(hub.catalog.tools.size, 1);
-    assert.deepEqual(hub.catalog.remarks, []);
+    assert.deepEqual(hub.catalog.notes, []);
     await hub.close();
   });
 
@@ -202,13 +202,13 @@ describe("a malformed entry of one server", () => {
     const { client, hub } = await setUpWith([{ plugin: plugin as never }], { bad: script });
     await introduce(client);
     assert.doesNotMatch(await listAs("legacy", client, "tools"), /"title"/);
-    assert.equal(hub.catalog.remarks[0]?.kind, "conformed");
+    assert.equal(hub.catalog.notes[0]?.kind, "conformed");
     await hub.close();
   });
 
   it("is changed just so if it comes from a snapshot", async () => {
-    const kept: Offer = {
-      ...NO_OFFER,
+    const kept: ServerListing = {
+      ...EMPTY_LISTING,
       ...Object.fromEntries(KINDS.map((kind) => [kind, itemsOf(kind)])),
     };
     const dead = new Script();
@@ -258,7 +258,7 @@ function toolOf({ kind, entry }: Malformed): readonly string[] {
   return kind === "tools" ? [entry] : [];
 }
 
-function itemsOf(kind: Kind): readonly Item[] {
+function itemsOf(kind: Kind): readonly ListedItem[] {
   return MALFORMED.flatMap((one) =>
     one.kind === kind ? (readItem(utf8(one.entry), kind) ?? []) : [],
   );
@@ -311,7 +311,7 @@ describe("a tool whose schema is nested", () => {
         assert.ok(list.includes(GOOD.tools));
         const { state, tools: count } = statusOf(hub, "bad");
         assert.deepEqual([state, count], ["connected", 1]);
-        const hidden = hub.catalog.remarks.filter(({ kind }) => kind === "unreadable");
+        const hidden = hub.catalog.notes.filter(({ kind }) => kind === "unreadable");
         assert.deepEqual(
           hidden.map(({ remoteName }) => remoteName),
           [`d${depth}`],
@@ -360,7 +360,7 @@ describe("an entry without a name", () => {
     });
     const { client, hub, events } = await open("legacy", bad);
     await listAs("legacy", client, "tools");
-    const remarks = hub.catalog.remarks.filter(({ kind }) => kind === "unreadable");
+    const remarks = hub.catalog.notes.filter(({ kind }) => kind === "unreadable");
     assert.deepEqual(
       remarks.map(({ server, list, remoteName }) => [server, list, remoteName]),
       [["bad", "tools", ""]],

@@ -3,10 +3,10 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type Source } from "../../src/catalog/catalog.ts";
-import { type Item, type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
-import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
-import type { ShapeRules } from "../../src/catalog/shape.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
+import { type ListedItem, type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
+import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
+import type { ExposureRules } from "../../src/catalog/shape.ts";
 import { Lists } from "../../src/frontend/list-answers.ts";
 import { LIST_CHANGED, LIST_METHODS } from "../../src/protocol/legacy.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
@@ -20,19 +20,19 @@ const STEPS = 25;
 /** Few words, so that names meet: with a prefix, after a cut, and by a rename. */
 const WORDS = ["x", "y", "_a", "a__x", "b", "x".repeat(24), `${"x".repeat(23)}y`, "ö"];
 const PREFIXES = ["", "", "a", "b", "a_b", "B", "ab", "s".repeat(20)];
-const RENAMES: readonly ShapeRules["rename"][] = [{}, {}, { x: "y" }, { b: "x", y: "x" }];
+const RENAMES: readonly ExposureRules["rename"][] = [{}, {}, { x: "y" }, { b: "x", y: "x" }];
 const DENIED = [[], [], ["x*"], ["*"], ["_a", "b"]];
 const NAMINGS = [
-  { separator: "__", limit: 50 },
-  { separator: "__", limit: 30 },
-  { separator: "-", limit: 50 },
+  { separator: "__", maxLength: 50 },
+  { separator: "__", maxLength: 30 },
+  { separator: "-", maxLength: 50 },
 ];
 
 class Game {
   readonly #choices: Choices;
   #count = 0;
-  sources: Source[] = [];
-  names = NAMINGS[0] ?? { separator: "__", limit: 50 };
+  sources: CatalogSource[] = [];
+  names = NAMINGS[0] ?? { separator: "__", maxLength: 50 };
 
   constructor(choices: Choices) {
     this.#choices = choices;
@@ -42,7 +42,7 @@ class Game {
   change(): void {
     const { sources } = this;
     const at = this.#choices.below(sources.length + 1);
-    const { server, offer, rules } = sources[at] ?? {};
+    const { server, listing: offer, rules } = sources[at] ?? {};
     switch (this.#choices.below(8)) {
       case 0:
         sources.splice(at, 1);
@@ -70,19 +70,19 @@ class Game {
     }
   }
 
-  #source(server = `s${this.#count++}`, offer = this.#offer()): Source {
+  #source(server = `s${this.#count++}`, offer = this.#offer()): CatalogSource {
     const prefix = this.#pick(PREFIXES);
     const allow = this.#pick([undefined, undefined, ["*x*", "_a"]]);
     const rules = { prefix, allow, deny: this.#pick(DENIED), rename: this.#pick(RENAMES) };
     return {
       server,
-      offer,
+      listing: offer,
       rules: { tools: rules, prompts: { ...rules, rename: {} } },
       limits: () => ({ timeout: 1, maxTimeout: 2 }),
     };
   }
 
-  #offer(): Offer {
+  #offer(): ServerListing {
     const named = (): string => {
       const name = JSON.stringify(this.#pick(WORDS));
       const more = this.#pick(["", "", `,"_meta":{"ui":{"resourceUri":"ui://x"}}`, `,"title":"t"`]);
@@ -92,7 +92,7 @@ class Game {
     const template = (): string =>
       `{"uriTemplate":"ui://${this.#pick(["x", "y"])}/{id}","name":"t"}`;
     return {
-      ...NO_OFFER,
+      ...EMPTY_LISTING,
       tools: this.#items("tools", named),
       prompts: this.#items("prompts", named),
       resources: this.#items("resources", uri),
@@ -100,7 +100,7 @@ class Game {
     };
   }
 
-  #items(kind: Kind, make: () => string): readonly Item[] {
+  #items(kind: Kind, make: () => string): readonly ListedItem[] {
     const entries = Array.from({ length: this.#choices.below(5) }, make);
     const bytes = utf8(`{"${kind}":[${entries.join(",")}]}`);
     return readPage(bytes, { start: 0, end: bytes.length }, kind)?.items ?? [];
@@ -111,24 +111,24 @@ class Game {
   }
 }
 
-function copy(offer: Offer): Offer {
+function copy(offer: ServerListing): ServerListing {
   const items = KINDS.map((kind) => [
     kind,
     offer[kind].map((item) => ({ ...item, bytes: Uint8Array.from(item.bytes) })),
   ]);
-  return { ...offer, ...Object.fromEntries(items) } as Offer;
+  return { ...offer, ...Object.fromEntries(items) } as ServerListing;
 }
 
 /** All that clients see, or can reach, and all that is said of it. */
 function describeCatalog(catalog: Catalog): unknown {
   return KINDS.map((kind) => ({
     list: textOf(catalog[kind].result),
-    pages: catalog[kind].routes.map(({ name }) => textOf(catalog[kind].page(name))),
+    pages: catalog[kind].routes.map(({ name }) => textOf(catalog[kind].pageAfter(name))),
     routes: catalog[kind].routes.map(({ name, server, remoteName }) => {
       const found = catalog[kind].find(name);
       return [name, server, remoteName, found?.server, found?.remoteName];
     }),
-    remarks: catalog.remarks.filter(({ list }) => list === kind),
+    remarks: catalog.notes.filter(({ list }) => list === kind),
   }));
 }
 
@@ -148,7 +148,7 @@ describe("a catalog that is made of what others were made of", () => {
         const place = `seed ${seed}, step ${step}`;
         assert.deepEqual(describeCatalog(kept), describeCatalog(fresh), place);
         for (const kind of KINDS) {
-          assert.ok(kept[kind].isSame(fresh[kind]) && fresh[kind].isSame(kept[kind]), place);
+          assert.ok(kept[kind].equals(fresh[kind]) && fresh[kind].equals(kept[kind]), place);
         }
       }
     }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { MOST_ITEMS } from "../../src/catalog/listing.ts";
-import type { Offer } from "../../src/catalog/offer.ts";
+import { MAX_ITEMS } from "../../src/catalog/listing.ts";
+import type { ServerListing } from "../../src/catalog/offer.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { turn } from "../fixtures/clock.ts";
 import { Script, setStage, statusOf } from "../fixtures/memory.ts";
@@ -12,8 +12,8 @@ const FAILURE = '"error":{"code":-32603,"message":"out of order"}';
 const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
 
 /** A hub over one server, and what that was last seen to offer. */
-async function connect(script: Script, kept?: Offer) {
-  let offer: Offer | undefined;
+async function connect(script: Script, kept?: ServerListing) {
+  let offer: ServerListing | undefined;
   const stage = setStage(
     { a: script },
     {
@@ -38,7 +38,7 @@ async function connect(script: Script, kept?: Offer) {
 }
 
 /** By keys. */
-function shown(offer: Offer | undefined): unknown {
+function shown(offer: ServerListing | undefined): unknown {
   if (offer === undefined) return undefined;
   const { tools, prompts, resources, resourceTemplates } = offer;
   return [tools, prompts, resources, resourceTemplates].map((items) => items.map(({ key }) => key));
@@ -128,21 +128,21 @@ describe("what a server offers", () => {
     const names = (count: number, from = 0): string[] =>
       Array.from({ length: count }, (_, i) => `{"name":"t${from + i}","inputSchema":{}}`);
     const script = new Script();
-    script.tools = names(MOST_ITEMS);
+    script.tools = names(MAX_ITEMS);
     const whole = await connect(script);
-    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [MOST_ITEMS, []]);
-    script.tools = [...names(MOST_ITEMS - 1), "{}", ...names(1, MOST_ITEMS)];
+    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [MAX_ITEMS, []]);
+    script.tools = [...names(MAX_ITEMS - 1), "{}", ...names(1, MAX_ITEMS)];
     const cut = await connect(script);
-    const text = `Only the first ${MOST_ITEMS} tools are listed.`;
-    assert.equal(statusOf(cut.hub, "a").tools, MOST_ITEMS - 1);
+    const text = `Only the first ${MAX_ITEMS} tools are listed.`;
+    assert.equal(statusOf(cut.hub, "a").tools, MAX_ITEMS - 1);
     assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
     script.onList = ({ params }) => {
       const page = Number(params?.["cursor"] ?? 0);
       const next = page < 3 ? `,"nextCursor":"${page + 1}"` : "";
-      return `"result":{"tools":[${names(MOST_ITEMS / 2, (page * MOST_ITEMS) / 2).join()}]${next}}`;
+      return `"result":{"tools":[${names(MAX_ITEMS / 2, (page * MAX_ITEMS) / 2).join()}]${next}}`;
     };
     const paged = await connect(script);
-    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [MOST_ITEMS, [text]]);
+    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [MAX_ITEMS, [text]]);
   });
 
   it("is told of as far as it is odd, but not without end", async () => {

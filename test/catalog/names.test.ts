@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { isExposable, matchesGlob, prefixName, shortenName } from "../../src/catalog/names.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
-const rules = { separator: "__", limit: 50 };
+const rules = { separator: "__", maxLength: 50 };
 const expose = (server: string, prefix: string, remoteName: string, name = remoteName): string => {
   const full = prefixName(rules, prefix, name);
   return isExposable(rules, full) ? full : shortenName(rules, full, { server, remoteName }, digest);

@@ -2,11 +2,16 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { assert as check, json, property } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
-import { compareItems, describeReturn, type Part, textsOf } from "../../src/catalog/tool-diff.ts";
-import { type Item, readPage } from "../../src/catalog/listing.ts";
+import {
+  diffTools,
+  diffFromMarks,
+  type ToolPart,
+  toolPartTexts,
+} from "../../src/catalog/tool-diff.ts";
+import { type ListedItem, readPage } from "../../src/catalog/listing.ts";
 
 /** A tool that is spelled like this, or of these members. */
-function itemOf(tool: string | object): Item {
+function itemOf(tool: string | object): ListedItem {
   const text = typeof tool === "string" ? tool : JSON.stringify({ name: "t", ...tool });
   const bytes = utf8(`{"tools":[${text}]}`);
   const item = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items[0];
@@ -15,11 +20,11 @@ function itemOf(tool: string | object): Item {
 }
 
 function linesOf(before: string | object, after: string | object): readonly string[] {
-  return compareItems(itemOf(before), itemOf(after))?.text.split("\n") ?? [];
+  return diffTools(itemOf(before), itemOf(after))?.text.split("\n") ?? [];
 }
 
-function partsOf(before: string | object, after: string | object): readonly Part[] | undefined {
-  return compareItems(itemOf(before), itemOf(after))?.parts;
+function partsOf(before: string | object, after: string | object): readonly ToolPart[] | undefined {
+  return diffTools(itemOf(before), itemOf(after))?.parts;
 }
 
 const words = (text: string, count: number): string => `${text} `.repeat(count);
@@ -54,7 +59,7 @@ describe("two tools", () => {
   ] as const) {
     it(`that differ ${what} are described the same`, () => {
       assert.equal(partsOf(before, after), undefined);
-      assert.deepEqual(textsOf(itemOf(before)), textsOf(itemOf(after)));
+      assert.deepEqual(toolPartTexts(itemOf(before)), toolPartTexts(itemOf(after)));
     });
   }
 
@@ -141,7 +146,7 @@ describe("two tools", () => {
     it(`that differ in ${what} are described otherwise, there and nowhere else`, () => {
       assert.deepEqual(partsOf(before, after), [part]);
       assert.deepEqual(partsOf(after, before), [part]);
-      const [old, present] = [textsOf(itemOf(before)), textsOf(itemOf(after))];
+      const [old, present] = [toolPartTexts(itemOf(before)), toolPartTexts(itemOf(after))];
       assert.notEqual(old.get(part), present.get(part));
     });
   }
@@ -150,9 +155,9 @@ describe("two tools", () => {
     check(
       property(json(), json(), (a, b) => {
         const items = [a, b].map((schema) => itemOf(`{"name":"t","inputSchema":${schema}}`));
-        const [before, after] = items as [Item, Item];
-        const difference = compareItems(before, after);
-        const [old, present] = items.map((item) => textsOf(item).get("inputSchema"));
+        const [before, after] = items as [ListedItem, ListedItem];
+        const difference = diffTools(before, after);
+        const [old, present] = items.map((item) => toolPartTexts(item).get("inputSchema"));
         assert.equal(difference === undefined, old === present);
         assert.deepEqual(JSON.parse(old ?? ""), JSON.parse(a));
         if (difference === undefined) return;
@@ -287,7 +292,7 @@ describe("the text of a difference", () => {
 
   it("says of a tool that was away which parts are other ones, and how they are now", () => {
     const item = itemOf({ title: "T", description: "Sends", inputSchema: { a: 1 } });
-    assert.deepEqual(describeReturn(item, ["description", "inputSchema", "annotations"]), {
+    assert.deepEqual(diffFromMarks(item, ["description", "inputSchema", "annotations"]), {
       name: "t",
       parts: ["description", "inputSchema", "annotations"],
       text: 'Removed and added again with another description, inputSchema, annotations.\n+ Sends\n+ inputSchema: {"a":1}',

@@ -1,35 +1,35 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
-  readLocator,
-  readPattern,
+  decodeUri,
+  parseUriTemplate,
   schemeOf,
-  writeLocator,
-  writeTemplate,
+  encodeUri,
+  encodeUriTemplate,
 } from "../../src/catalog/uris.ts";
 
 describe("a URI that names its server", () => {
   for (const uri of ["file:///a%20b/é?x=1#y", "a:", "odd", "toolmux://b/c", "x://{y}", "%"]) {
     it(`leads back to ${uri}`, () => {
-      const written = writeLocator("my server/1", uri);
+      const written = encodeUri("my server/1", uri);
       assert.match(written, /^toolmux:\/\/my%20server%2F1\/[^/?#]+$/);
-      assert.deepEqual(readLocator(written), { server: "my server/1", uri });
+      assert.deepEqual(decodeUri(written), { server: "my server/1", uri });
     });
   }
 
   it("can be written whatever servers call things, half a character included", () => {
-    assert.equal(writeLocator("a", "x://\ud800"), "toolmux://a/x%3A%2F%2F%EF%BF%BD");
-    assert.equal(writeTemplate("\udc00", "x://\ud800"), "toolmux://%EF%BF%BD/x://\ud800");
+    assert.equal(encodeUri("a", "x://\ud800"), "toolmux://a/x%3A%2F%2F%EF%BF%BD");
+    assert.equal(encodeUriTemplate("\udc00", "x://\ud800"), "toolmux://%EF%BF%BD/x://\ud800");
   });
 
   it("may be one that was made from a template, which is not decoded", () => {
-    assert.equal(writeTemplate("a", "file:///{path}"), "toolmux://a/file:///{path}");
-    const made = readLocator("toolmux://a/file:///b%20c");
+    assert.equal(encodeUriTemplate("a", "file:///{path}"), "toolmux://a/file:///{path}");
+    const made = decodeUri("toolmux://a/file:///b%20c");
     assert.deepEqual(made, { server: "a", uri: "file:///b%20c" });
   });
 
   for (const other of ["file:///a", "toolmux://", "toolmux://a", "toolmux://a/", "toolmux://a/%"]) {
-    it(`is not ${other}`, () => assert.equal(readLocator(other), undefined));
+    it(`is not ${other}`, () => assert.equal(decodeUri(other), undefined));
   }
 });
 
@@ -50,7 +50,7 @@ describe("a template", () => {
     ["a://{x", "a://{x"],
     ["a://{x}{y}{z}", "a://123"],
   ] as const) {
-    it(`${template} has ${uri}`, () => assert.equal(readPattern(template).matches(uri), true));
+    it(`${template} has ${uri}`, () => assert.equal(parseUriTemplate(template).matches(uri), true));
   }
 
   for (const [template, uri] of [
@@ -61,19 +61,20 @@ describe("a template", () => {
     ["a://b{?q}", "a://b#c"],
     ["a://{x}", "b://1"],
   ] as const) {
-    it(`${template} has not ${uri}`, () => assert.equal(readPattern(template).matches(uri), false));
+    it(`${template} has not ${uri}`, () =>
+      assert.equal(parseUriTemplate(template).matches(uri), false));
   }
 
   it("takes no longer the more values it has than there are characters", () => {
-    const pattern = readPattern(`a://${"{x}".repeat(200)}!`);
+    const pattern = parseUriTemplate(`a://${"{x}".repeat(200)}!`);
     assert.equal(pattern.matches(`a://${"y".repeat(4000)}`), false);
   });
 
   it("of more parts than anybody needs has nothing, nor has any what is far too long", () => {
-    assert.equal(readPattern("{+a}".repeat(512)).matches("a"), true);
-    assert.equal(readPattern("{+a}".repeat(513)).matches("a"), false);
-    assert.equal(readPattern("{+a}").matches("y".repeat(8192)), true);
-    assert.equal(readPattern("{+a}").matches("y".repeat(8193)), false);
+    assert.equal(parseUriTemplate("{+a}".repeat(512)).matches("a"), true);
+    assert.equal(parseUriTemplate("{+a}".repeat(513)).matches("a"), false);
+    assert.equal(parseUriTemplate("{+a}").matches("y".repeat(8192)), true);
+    assert.equal(parseUriTemplate("{+a}").matches("y".repeat(8193)), false);
   });
 });
 

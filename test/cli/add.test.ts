@@ -8,7 +8,7 @@ import { parseCommandLine } from "../../src/cli/args.ts";
 import { tryServer } from "../../src/cli/commands/trial.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { addSaid, readSaid } from "../../src/cli/commands/plan.ts";
-import { findClear } from "../../src/client-configs/clear.ts";
+import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
 import { plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { specOf } from "../fixtures/memory.ts";
 
@@ -98,7 +98,10 @@ describe("what the command line says of a server", () => {
       args: ["--token", "abcdef"],
     };
     assert.deepEqual(
-      findClear(entry, "my server").map(({ label, secret }) => [label, secret]),
+      findPlaintextSecrets(entry, "my server").map(({ label, secretName: secret }) => [
+        label,
+        secret,
+      ]),
       [
         ["env.API_KEY", "my-server/API_KEY"],
         ["headers.Authorization", "my-server/Authorization"],

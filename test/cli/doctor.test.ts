@@ -13,7 +13,7 @@ import { nameKept } from "../../src/auth/label.ts";
 import schemaRepair from "../../plugins/schema-repair/index.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
-import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { World } from "../../src/cli/command.ts";
 import { examine } from "../../src/cli/doctor/doctor.ts";
@@ -87,7 +87,7 @@ class Patient {
     const snapshots = diskSnapshots({ folder: this.state, now, warn: assert.fail });
     const items = tools.flatMap((tool) => readItem(utf8(JSON.stringify(tool)), "tools") ?? []);
     const subject = { ...identity, era: "legacy", capabilities: "" } as const;
-    await snapshots.save(subject, { ...NO_OFFER, tools: items });
+    await snapshots.save(subject, { ...EMPTY_LISTING, tools: items });
     await snapshots.flush();
   }
 

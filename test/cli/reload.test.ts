@@ -7,7 +7,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { stateFolder } from "../../src/base/paths.ts";
-import type { LoadResult } from "../../src/manifest/load.ts";
+import type { LoadedManifest } from "../../src/manifest/load.ts";
 import { watchManifest } from "../../src/manifest/watch.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
 import { listeningClock } from "../fixtures/manifest/clock.ts";
@@ -22,7 +22,7 @@ const ROUND = 30_000;
 
 /** What a watch tells, and its looks, for a test to wait for. */
 class Watched {
-  readonly #loads: LoadResult[] = [];
+  readonly #loads: LoadedManifest[] = [];
   readonly #troubles: string[] = [];
   readonly #checks = new Set<() => void>();
   #looks = 0;
@@ -33,12 +33,12 @@ class Watched {
     this.#handle = watchManifest(
       { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
       {
-        edition,
+        fingerprint: edition,
         onLoad: (result) => {
           this.#loads.push(result);
           this.#check();
         },
-        onTrouble: (text) => void this.#troubles.push(text),
+        onWarning: (text) => void this.#troubles.push(text),
         clock: listeningClock((ms) => {
           if (ms !== ROUND) return;
           this.#looks++;
@@ -59,7 +59,7 @@ class Watched {
   async next(): Promise<string> {
     const result = await this.#until("a load", () => this.#loads.shift());
     const names = result.ok ? result.manifest.servers.map(({ name }) => name) : ["problems"];
-    return [...names, ...result.distrusted.map((file) => `!${file.split("/").at(-1)}`)].join(" ");
+    return [...names, ...result.untrusted.map((file) => `!${file.split("/").at(-1)}`)].join(" ");
   }
 
   close(): void {
@@ -98,7 +98,7 @@ async function watching(
   use: (watched: Watched) => Promise<void>,
 ): Promise<void> {
   const named = files.map((file) => join(box.root, file));
-  const { edition } = await box.load({ files: named });
+  const { fingerprint: edition } = await box.load({ files: named });
   const watched = new Watched(box, named, edition);
   try {
     await watched.settle();
@@ -284,7 +284,7 @@ describe("a named manifest", () => {
   it("that changed before the watch began is told", () =>
     withSandbox(async (box) => {
       const file = await box.write("a.toml", server("a"));
-      const { edition } = await box.load({ files: [file] });
+      const { fingerprint: edition } = await box.load({ files: [file] });
       await writeFile(file, server("b"));
       const watched = new Watched(box, [file], edition);
       assert.equal(await watched.next(), "b");

@@ -14,23 +14,23 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as fc from "fast-check";
 import { stringify } from "smol-toml";
-import { openOriginal, keepBackup, listBackups } from "../../src/client-configs/backup.ts";
-import { editText } from "../../src/client-configs/edit.ts";
-import { hideClear } from "../../src/client-configs/clear.ts";
-import { type Client, findHome } from "../../src/client-configs/client.ts";
+import { openOriginal, writeBackup, listBackups } from "../../src/client-configs/backup.ts";
+import { editClientFile } from "../../src/client-configs/edit.ts";
+import { replacePlaintextSecrets } from "../../src/client-configs/clear.ts";
+import { type ClientApp, clientFoldersOf } from "../../src/client-configs/client.ts";
 import { prepareInstall, prepareUndo } from "../../src/client-configs/install.ts";
 import { CLIENT_NAMES } from "../../src/client-configs/client-names.ts";
-import { planImport, type Taken } from "../../src/client-configs/import-plan.ts";
-import { listSpots, readClient } from "../../src/client-configs/read.ts";
-import { CLIENTS, findClient } from "../../src/client-configs/clients.ts";
+import { planImport, type TakenNames } from "../../src/client-configs/import-plan.ts";
+import { listServerTables, readClientFiles } from "../../src/client-configs/read.ts";
+import { CLIENTS, findClientApp } from "../../src/client-configs/clients.ts";
 import { readServers } from "../../src/manifest/read.ts";
 import { parseText } from "../../src/manifest/parse.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
-import { isSuspect } from "../../src/manifest/plaintext-secrets.ts";
+import { isPlaintextSecret } from "../../src/manifest/plaintext-secrets.ts";
 import { getServer, plain, withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
 
 const FIXTURES = fileURLToPath(new URL("../fixtures/clients/", import.meta.url));
-const NOTHING: Taken = { servers: [], separator: "__" };
+const NOTHING: TakenNames = { servers: [], separator: "__" };
 
 /** What each fixture comes to: names and entries of what is taken over, names of what is left out. */
 const WANTED: Readonly<Record<string, { taken: object; left?: readonly string[] }>> = {
@@ -167,11 +167,11 @@ const WANTED: Readonly<Record<string, { taken: object; left?: readonly string[] 
   amp: { taken: { ampere: { command: "ampere" } } },
 };
 
-const homeOf = (box: Sandbox, platform = "linux") => findHome({ HOME: box.home }, platform);
+const homeOf = (box: Sandbox, platform = "linux") => clientFoldersOf({ HOME: box.home }, platform);
 
 /** Puts a client's fixture where its file lies. @returns its path, and what it holds */
-async function place(box: Sandbox, client: Client) {
-  const spot = listSpots(client, homeOf(box), undefined)[0];
+async function place(box: Sandbox, client: ClientApp) {
+  const spot = listServerTables(client, homeOf(box), undefined)[0];
   assert.ok(spot);
   const bytes = await readFile(join(FIXTURES, `${client.name}.${client.format}`));
   await mkdir(dirname(spot.file), { recursive: true });
@@ -179,8 +179,8 @@ async function place(box: Sandbox, client: Client) {
   return { spot, bytes };
 }
 
-const planOf = async (box: Sandbox, client: Client, taken = NOTHING) =>
-  planImport(await readClient(client, homeOf(box), undefined), taken, homeOf(box));
+const planOf = async (box: Sandbox, client: ClientApp, taken = NOTHING) =>
+  planImport(await readClientFiles(client, homeOf(box), undefined), taken, homeOf(box));
 
 describe("the table of clients", () => {
   it("has every name that a command line knows, in the same order, and a fixture for each", async () => {
@@ -195,8 +195,8 @@ describe("the table of clients", () => {
 
   it("knows where their files lie on each platform", () => {
     const files = (name: string, platform: string) => {
-      const home = findHome({ HOME: "/h", APPDATA: "/h/AppData/Roaming" }, platform);
-      return findClient(name)?.user(home)[0]?.file;
+      const home = clientFoldersOf({ HOME: "/h", APPDATA: "/h/AppData/Roaming" }, platform);
+      return findClientApp(name)?.user(home)[0]?.file;
     };
     const claude = ["linux", "darwin", "win32"].map((name) => files("claude-desktop", name));
     assert.deepEqual(claude, [
@@ -214,15 +214,15 @@ for (const client of CLIENTS) {
     it("is taken over as the same servers in our own schema", () =>
       withSandbox(async (box) => {
         await place(box, client);
-        const { additions, omissions } = await planOf(box, client);
+        const { planned: additions, skipped: omissions } = await planOf(box, client);
         const taken = Object.fromEntries(additions.map(({ name, entry }) => [name, entry]));
         const { taken: wanted, left = [] } = WANTED[client.name] ?? { taken: {} };
         assert.deepEqual(plain(taken), wanted);
         assert.deepEqual(
-          omissions.map(({ origin }) => origin.name),
+          omissions.map(({ source: origin }) => origin.name),
           left,
         );
-        assert.deepEqual(readServers(plain(taken), []).complaints, []);
+        assert.deepEqual(readServers(plain(taken), []).problems, []);
       }));
 
     for (const remote of [false, true]) {
@@ -241,7 +241,7 @@ for (const client of CLIENTS) {
           assert.match(copy ?? "", /\.toolmux-backup-20300201T000000Z$/);
           assert.equal((await stat(copy ?? "")).mode & 0o777, 0o600);
           const written = await readFile(spot.file);
-          const [file] = await readClient(client, homeOf(box), undefined);
+          const [file] = await readClientFiles(client, homeOf(box), undefined);
           assert.ok(file?.servers.some(({ name }) => name === "toolmux"));
           assert.equal((await stat(spot.file)).mode & 0o777, 0o640);
           // What was there is there still, in the same order, but for what comes between.
@@ -258,7 +258,7 @@ for (const client of CLIENTS) {
 
     it("comes to be, and goes again, where there was none", () =>
       withSandbox(async (box) => {
-        const spot = listSpots(client, homeOf(box), undefined)[0];
+        const spot = listServerTables(client, homeOf(box), undefined)[0];
         assert.ok(spot);
         const prepared = await prepareInstall(client, spot, client.command("/opt/toolmux", []));
         assert.ok(prepared.kind === "ready");
@@ -291,7 +291,7 @@ for (const client of CLIENTS) {
           after.trimEnd(),
           (isOther ? after : mark + comment + before.slice(mark.length)).trimEnd(),
         );
-        const [file] = await readClient(client, homeOf(box), undefined);
+        const [file] = await readClientFiles(client, homeOf(box), undefined);
         assert.equal(file?.problem, undefined);
         assert.ok(!file?.servers.some(({ name }) => name === "toolmux"));
         assert.equal((await prepareUndo(client, spot)).kind, "absent");
@@ -300,9 +300,9 @@ for (const client of CLIENTS) {
     it("is as it was after all its servers were replaced, too", () =>
       withSandbox(async (box) => {
         const { spot, bytes } = await place(box, client);
-        const { additions } = await planOf(box, client);
+        const { planned: additions } = await planOf(box, client);
         const names = additions
-          .map(({ origin }) => origin.name)
+          .map(({ source: origin }) => origin.name)
           .filter((name) => name !== "local" || client.name !== "claude-code");
         const prepared = await prepareInstall(
           client,
@@ -312,7 +312,7 @@ for (const client of CLIENTS) {
         );
         assert.ok(prepared.kind === "ready", JSON.stringify(prepared));
         await prepared.apply(0);
-        const [file] = await readClient(client, homeOf(box), undefined);
+        const [file] = await readClientFiles(client, homeOf(box), undefined);
         const left = file?.servers.map(({ name }) => name) ?? [];
         assert.ok(left.includes("toolmux"));
         assert.ok(!names.some((name) => left.includes(name)), left.join());
@@ -331,15 +331,15 @@ function assertInserted(before: Buffer, after: Buffer): void {
   assert.equal(at, before.length, before.subarray(at).toString());
 }
 
-const cursor = findClient("cursor");
-const codex = findClient("codex");
+const cursor = findClientApp("cursor");
+const codex = findClientApp("codex");
 assert.ok(cursor && codex);
 
 describe("writing into a client's file", () => {
   it("follows a link and keeps it", () =>
     withSandbox(async (box) => {
       const real = await box.write("dotfiles/mcp.json", '{"mcpServers":{}}');
-      const [spot] = listSpots(cursor, homeOf(box), undefined);
+      const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
       await mkdir(dirname(spot.file), { recursive: true });
       await symlink(real, spot.file);
@@ -363,7 +363,7 @@ describe("writing into a client's file", () => {
 
   it("is given up where a link leads nowhere, and leaves the link", () =>
     withSandbox(async (box) => {
-      const [spot] = listSpots(cursor, homeOf(box), undefined);
+      const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
       await mkdir(dirname(spot.file), { recursive: true });
       await symlink("nowhere.json", spot.file);
@@ -378,19 +378,19 @@ describe("writing into a client's file", () => {
 
   it("is refused, with the place, where the file cannot be parsed", () =>
     withSandbox(async (box) => {
-      const [spot] = listSpots(cursor, homeOf(box), undefined);
+      const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
       await box.write("home/.cursor/mcp.json", '{\n  "mcpServers": { "a": }\n}');
       const prepared = await prepareInstall(cursor, spot, { command: "x" });
       assert.ok(prepared.kind === "refused");
-      assert.equal(prepared.fault.position?.line, 2);
+      assert.equal(prepared.problem.position?.line, 2);
       assert.equal((await prepareUndo(cursor, spot)).kind, "refused");
     }));
 
   for (const text of ['mcp_servers = { a = { command = "x" } }', 'mcp_servers = "nonsense"']) {
     it(`is refused where the servers are written so that nothing can be put beside them: ${text}`, () =>
       withSandbox(async (box) => {
-        const [spot] = listSpots(codex, homeOf(box), undefined);
+        const [spot] = listServerTables(codex, homeOf(box), undefined);
         assert.ok(spot);
         await box.write("home/.codex/config.toml", text);
         const prepared = await prepareInstall(codex, spot, { command: "x" });
@@ -418,7 +418,7 @@ describe("writing into a client's file", () => {
     withSandbox(async (box) => {
       const file = await box.write("home/x.json", "1");
       for (let i = 0; i < 12; i++)
-        await keepBackup(await openOriginal(file), 1000 * Math.floor(i / 2));
+        await writeBackup(await openOriginal(file), 1000 * Math.floor(i / 2));
       const copies = (await listBackups(file)).map((path) => path.slice(file.length));
       assert.deepEqual(copies, [
         ".toolmux-backup-19700101T000005Z-2",
@@ -454,7 +454,11 @@ describe("a change of a client's file", () => {
             format === "toml" ? plainText : plainText.replaceAll(/(?<=[,{}\]])\n/g, `${comment}\n`);
           const text = isWindows ? noted.replaceAll("\n", "\r\n") : noted;
           const put = { toolmux: { command: "/x", args: ["serve"] } };
-          const edited = await editText(text, format, { keys: ["servers"], remove, put });
+          const edited = await editClientFile(text, format, {
+            keys: ["servers"],
+            remove,
+            set: put,
+          });
           assert.ok(edited.ok, text);
           const wanted = Object.entries(servers).filter(([key]) => !remove.includes(key));
           const parsed = await parseText(edited.text, format);
@@ -477,8 +481,8 @@ describe("an entry of ours", () => {
     ['{"s":{"a":{} /* , */, "toolmux":{},}}', '{"s":{"a":{} /* , */, }}'],
   ] as const) {
     it(`goes alone: ${JSON.stringify(before)}`, async () => {
-      const change = { keys: ["s"], remove: ["toolmux"], put: {} };
-      assert.deepEqual(await editText(before, "json", change), { ok: true, text: after });
+      const change = { keys: ["s"], remove: ["toolmux"], set: {} };
+      assert.deepEqual(await editClientFile(before, "json", change), { ok: true, text: after });
     });
   }
 });
@@ -503,11 +507,11 @@ describe("taking over servers", () => {
         taken,
       );
       assert.deepEqual(
-        plan.omissions.map(({ same }) => same),
+        plan.skipped.map(({ identicalServer: same }) => same),
         ["mine"],
       );
       assert.deepEqual(
-        plan.additions.map(({ name }) => name),
+        plan.planned.map(({ name }) => name),
         ["mine-2"],
       );
     }));
@@ -516,9 +520,9 @@ describe("taking over servers", () => {
     withSandbox(async (box) => {
       const entry = (key: string) => ({ command: "x", args: ["--api-key", key] });
       const first = await read(box, { "a b": entry("canary-0123456789") });
-      const [addition] = first.additions;
+      const [addition] = first.planned;
       assert.ok(addition);
-      const moved = hideClear(addition.entry, addition.clear);
+      const moved = replacePlaintextSecrets(addition.entry, addition.plaintextSecrets);
       const file = await box.write(
         "m.json",
         JSON.stringify({ servers: { [addition.name]: moved } }),
@@ -531,11 +535,11 @@ describe("taking over servers", () => {
         taken,
       );
       assert.deepEqual(
-        again.omissions.map(({ same }) => same),
+        again.skipped.map(({ identicalServer: same }) => same),
         ["a-b"],
       );
       assert.deepEqual(
-        again.additions.map(({ name }) => name),
+        again.planned.map(({ name }) => name),
         ["c"],
       );
     }));
@@ -552,11 +556,11 @@ describe("taking over servers", () => {
       const named = own.map((entry, i) => [`s${i}`, entry] as const);
       const installed = { command: "/usr/bin/bun", args: ["/src/main.ts", "serve"] };
       const plan = await read(box, { ...Object.fromEntries(named), toolmux: installed });
-      assert.deepEqual(plan.additions, []);
+      assert.deepEqual(plan.planned, []);
       const other = await read(box, {
         a: { command: "npx", args: ["-y", "toolmux-like", "toolmux"] },
       });
-      assert.equal(other.additions.length, 1);
+      assert.equal(other.planned.length, 1);
     }));
 
   it("says what is wrong with an entry, and takes the others", () =>
@@ -568,11 +572,11 @@ describe("taking over servers", () => {
         d: { command: "d" },
       });
       assert.deepEqual(
-        plan.additions.map(({ name }) => name),
+        plan.planned.map(({ name }) => name),
         ["d"],
       );
       assert.deepEqual(
-        plan.omissions.map(({ reason }) => reason),
+        plan.skipped.map(({ reason }) => reason),
         [
           "its entry is no table",
           "it has neither a command nor a url",
@@ -607,7 +611,9 @@ describe("taking over servers", () => {
           headers: { Authorization: "Bearer canary-ffffff" },
         },
       });
-      const hidden = plan.additions.map(({ entry, clear }) => hideClear(entry, clear));
+      const hidden = plan.planned.map(({ entry, plaintextSecrets: clear }) =>
+        replacePlaintextSecrets(entry, clear),
+      );
       assert.doesNotMatch(JSON.stringify(hidden), /canary/);
       assert.deepEqual(plain(hidden), [
         {
@@ -646,7 +652,7 @@ describe("taking over servers", () => {
         sub: { ...entry, cwd: "${workspaceFolder}/sub" },
         same: { ...entry, args: ["${workspaceFolder}"], cwd: "${workspaceFolder}" },
       });
-      const servers = Object.fromEntries(plan.additions.map(({ name, entry: own }) => [name, own]));
+      const servers = Object.fromEntries(plan.planned.map(({ name, entry: own }) => [name, own]));
       const file = await box.write(
         "home/.config/toolmux/toolmux.json",
         JSON.stringify({ servers }),
@@ -666,20 +672,20 @@ describe("taking over servers", () => {
       // It is known again, also as it was written before there was such a form.
       const taken = { servers: manifest.servers, separator: "__" };
       const again = await planImport(
-        await readClient(cursor, homeOf(box), undefined),
+        await readClientFiles(cursor, homeOf(box), undefined),
         taken,
         homeOf(box),
       );
-      assert.deepEqual(again.additions, []);
+      assert.deepEqual(again.planned, []);
       const old = JSON.stringify({ servers }).replaceAll("${workspaceFolder}", ".");
       const before = await box.loadValid({ files: [await box.write("old.json", old)] });
       const known = { servers: before.manifest.servers, separator: "__" };
       const third = await planImport(
-        await readClient(cursor, homeOf(box), undefined),
+        await readClientFiles(cursor, homeOf(box), undefined),
         known,
         homeOf(box),
       );
-      assert.deepEqual(third.additions, []);
+      assert.deepEqual(third.planned, []);
     }));
 
   it("takes over the variables of a file that an entry names", () =>
@@ -692,18 +698,18 @@ describe("taking over servers", () => {
         a: { command: "a", envFile, env: { A: "own" } },
         b: { command: "b", envFile: "${workspaceFolder}/.env" },
       });
-      assert.deepEqual(plain(plan.additions[0]?.entry), {
+      assert.deepEqual(plain(plan.planned[0]?.entry), {
         command: "a",
         env: { A: "own", B: "two words", C: "$${X}" },
       });
-      assert.match(plan.additions[1]?.notes.join() ?? "", /envFile .* not taken over/);
+      assert.match(plan.planned[1]?.notes.join() ?? "", /envFile .* not taken over/);
       await box.write(
         "work/.cursor/mcp.json",
         JSON.stringify({ mcpServers: { c: { command: "c", envFile } } }),
       );
-      const files = await readClient(cursor, homeOf(box), box.cwd);
+      const files = await readClientFiles(cursor, homeOf(box), box.cwd);
       const strange = await planImport(files, NOTHING, homeOf(box));
-      assert.deepEqual(plain(strange.additions[0]?.entry), { command: "c" });
+      assert.deepEqual(plain(strange.planned[0]?.entry), { command: "c" });
     }));
 });
 
@@ -721,7 +727,7 @@ describe("what stands somewhere as it is", () => {
     ["LOG_LEVEL", "warning", false],
   ] as const) {
     it(`${isSecret ? "looks" : "does not look"} like a secret: ${name}=${value}`, () => {
-      assert.equal(isSuspect(name, value), isSecret);
+      assert.equal(isPlaintextSecret(name, value), isSecret);
     });
   }
 });

@@ -79,7 +79,7 @@ export const DEMANDS: readonly Demand[] = [
         const told = JSON.stringify(options);
         const checked = await loadPlugin(specOf(subject, options));
         if (checked.ok) assert.fail(`it took ${told}`);
-        for (const { path, message } of checked.complaints) {
+        for (const { path, message } of checked.problems) {
           assert.equal(path[2], "options", `${told}: ${message}`);
           assert.doesNotMatch(message, /^cannot be checked/, told);
         }

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import type { Difference } from "../../src/catalog/tool-diff.ts";
+import type { ToolDiff } from "../../src/catalog/tool-diff.ts";
 import { type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
-import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
+import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
 import type { Snapshots, Subject } from "../../src/snapshot/snapshots.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
@@ -53,7 +53,7 @@ const OTHERS: { readonly [Key in keyof Subject]: readonly Subject[Key][] } = {
 };
 
 /** An offer of tools that are spelled like this, and nothing else. */
-export function listing(...tools: readonly string[]): Offer {
+export function listing(...tools: readonly string[]): ServerListing {
   return offerOf({ tools });
 }
 
@@ -61,7 +61,7 @@ export function listing(...tools: readonly string[]): Offer {
 export function offerOf(
   lists: Partial<Record<Kind, readonly string[]>>,
   instructions?: string,
-): Offer {
+): ServerListing {
   const found = Object.entries(lists).map(([key, texts]) => {
     const kind = KINDS.find((one) => one === key) ?? "tools";
     const bytes = utf8(`{"${kind}":[${texts.join(",")}]}`);
@@ -69,7 +69,7 @@ export function offerOf(
     assert.ok(page && page.items.length === texts.length, "every entry can be read");
     return { [kind]: page.items };
   });
-  return Object.assign({}, NO_OFFER, { instructions }, ...found) as Offer;
+  return Object.assign({}, EMPTY_LISTING, { instructions }, ...found) as ServerListing;
 }
 
 export function tool(name: string, description: string): string {
@@ -86,7 +86,7 @@ export const ODD: readonly string[] = [
 ];
 
 /** All that there is to an offer, to be compared. */
-export function look(offer: Offer | undefined): unknown {
+export function look(offer: ServerListing | undefined): unknown {
   if (offer === undefined) return undefined;
   const lists = KINDS.map((kind) =>
     offer[kind].map(({ key, bytes, keys, meta }) => ({
@@ -106,7 +106,7 @@ export function snapshotsContract(
 ): void {
   const test = (sentence: string, run: (bench: Bench) => Promise<void>): void =>
     void it(sentence, () => open(run));
-  const tell = (differences: readonly Difference[]): string[] =>
+  const tell = (differences: readonly ToolDiff[]): string[] =>
     differences.map((found) => `${found.name} ${found.parts.join()}`);
 
   describe(`${name} are snapshots`, () => {
@@ -131,8 +131,8 @@ export function snapshotsContract(
     });
 
     test("a listing without tools is a listing", async ({ snapshots }) => {
-      await snapshots.save(SUBJECT, NO_OFFER);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, NO_OFFER);
+      await snapshots.save(SUBJECT, EMPTY_LISTING);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, EMPTY_LISTING);
     });
 
     test("what a server declares, and the _meta of its lists, is kept with them", async ({
@@ -140,8 +140,8 @@ export function snapshotsContract(
     }) => {
       const settings = { extensions: { "x.test/a": { b: [1.5] } }, experimental: {} };
       const declared = { canSubscribe: true, tasks: "modern", ...settings } as const;
-      const offer = { ...NO_OFFER, declared, metas: { tools: '{"a":1.0}' } };
-      await snapshots.save(SUBJECT, NO_OFFER);
+      const offer = { ...EMPTY_LISTING, declared, metas: { tools: '{"a":1.0}' } };
+      await snapshots.save(SUBJECT, EMPTY_LISTING);
       await snapshots.save(SUBJECT, offer);
       assert.deepEqual((await snapshots.load(SUBJECT))?.offer, offer);
     });
@@ -149,27 +149,27 @@ export function snapshotsContract(
     test("what a server was found to speak is kept with it, for a week", async (bench) => {
       const { snapshots } = bench;
       const verdict = { era: "modern", askedAt: START } as const;
-      await snapshots.save(SUBJECT, NO_OFFER, verdict);
+      await snapshots.save(SUBJECT, EMPTY_LISTING, verdict);
       assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
       bench.time += 7 * DAY;
       assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
       bench.time += 1;
       const late = await snapshots.load(SUBJECT);
       assert.equal(late?.verdict, undefined);
-      assert.deepEqual(late?.offer, NO_OFFER);
+      assert.deepEqual(late?.offer, EMPTY_LISTING);
     });
 
     test("what is only guessed of a server is kept for a day, and anew once it is known", async (bench) => {
       const { snapshots } = bench;
       const guess = { era: "legacy", askedAt: START, isGuess: true } as const;
-      await snapshots.save(SUBJECT, NO_OFFER, guess);
+      await snapshots.save(SUBJECT, EMPTY_LISTING, guess);
       bench.time += DAY;
       assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, guess);
       bench.time += 1;
       assert.equal((await snapshots.load(SUBJECT))?.verdict, undefined);
       bench.time = START;
       const { isGuess: _, ...verdict } = guess;
-      await snapshots.save(SUBJECT, NO_OFFER, verdict);
+      await snapshots.save(SUBJECT, EMPTY_LISTING, verdict);
       assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
     });
 
@@ -178,13 +178,13 @@ export function snapshotsContract(
     }) => {
       const speaks = async (): Promise<string | undefined> =>
         (await snapshots.load(SUBJECT))?.verdict?.era;
-      await snapshots.save(SUBJECT, NO_OFFER);
+      await snapshots.save(SUBJECT, EMPTY_LISTING);
       assert.equal(await speaks(), undefined);
-      await snapshots.save(SUBJECT, NO_OFFER, { era: "legacy", askedAt: START });
+      await snapshots.save(SUBJECT, EMPTY_LISTING, { era: "legacy", askedAt: START });
       assert.equal(await speaks(), "legacy");
-      await snapshots.save(SUBJECT, NO_OFFER, { era: "modern", askedAt: START });
+      await snapshots.save(SUBJECT, EMPTY_LISTING, { era: "modern", askedAt: START });
       assert.equal(await speaks(), "modern");
-      await snapshots.save(SUBJECT, NO_OFFER);
+      await snapshots.save(SUBJECT, EMPTY_LISTING);
       assert.equal(await speaks(), undefined);
     });
 

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import type { EventBus } from "../../src/base/events.ts";
-import { printProblem } from "../../src/manifest/problems.ts";
+import { formatProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/schema.ts";
 import type { Loaders } from "../../src/plugin/builtin.ts";
 import { type Loaded, loadPlugin } from "../../src/plugin/load.ts";
@@ -84,12 +84,12 @@ export async function load(subject: Subject): Promise<Loaded> {
   const result = await loadPlugin(specOf(subject));
   if (result.ok) return result.loaded;
   return assert.fail(
-    result.complaints.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
+    result.problems.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
   );
 }
 
 export function explain(equipped: Equipped): string {
-  return equipped.ok ? "" : equipped.problems.map(printProblem).join("; ");
+  return equipped.ok ? "" : equipped.problems.map(formatProblem).join("; ");
 }
 
 /** Gives `run` a folder, and removes it afterwards. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { compareServers } from "../../src/manifest/diff.ts";
+import { diffServers } from "../../src/manifest/diff.ts";
 import {
   LIMIT_DEFAULTS,
   type PluginServer,
@@ -80,7 +80,7 @@ const PROCESS = {
   name: "b",
   command: "uvx",
   args: ["server", "-y"],
-  package: { name: "npm:server", others: [], skip: 2 },
+  package: { name: "npm:server", alternatives: [], leadingArgCount: 2 },
   env: { ONE: "1", TWO: "3" },
   inheritEnv: [],
   cwd: "/work",
@@ -153,8 +153,8 @@ const PLUGIN_ALL: Record<Exclude<keyof PluginServer, "kind">, unknown> = {
 
 function compareBoth(changes: Partial<StdioServer>, base: StdioServer = SERVER) {
   const other = { ...base, ...changes };
-  const there = compareServers(base, other);
-  assert.equal(compareServers(other, base), there);
+  const there = diffServers(base, other);
+  assert.equal(diffServers(other, base), there);
   return there;
 }
 
@@ -163,7 +163,7 @@ describe("a server that was specified anew", () => {
     const copy = { ...SERVER, ...(JSON.parse(JSON.stringify(SERVER)) as StdioServer) };
     const tools = { ...copy.tools, allow: undefined };
     const prompts = { ...copy.prompts, allow: undefined };
-    assert.equal(compareServers(SERVER, { ...copy, tools, prompts }), "same");
+    assert.equal(diffServers(SERVER, { ...copy, tools, prompts }), "same");
     assert.equal(compareBoth({ env: { TWO: "2", ONE: "1" } }), "same");
     const bare = Object.assign(Object.create(null) as Record<string, string>, SERVER.env);
     assert.equal(compareBoth({ env: bare }), "same");
@@ -230,19 +230,16 @@ describe("a server that was specified anew", () => {
     const expected = key in REMOTE_PROCESS ? "process" : "settings";
     it(`and is reached over HTTP is another ${expected} if its ${key} is another`, () => {
       const other = { ...REMOTE, [key]: value };
-      assert.equal(compareServers(REMOTE, other), expected);
-      assert.equal(compareServers(other, REMOTE), expected);
+      assert.equal(diffServers(REMOTE, other), expected);
+      assert.equal(diffServers(other, REMOTE), expected);
     });
   }
 
   it("and is reached over HTTP is the same if it says the same, in another order", () => {
     const headers = { Two: "2", One: "1" };
-    assert.equal(
-      compareServers(REMOTE, { ...REMOTE, headers, oauth: { ...REMOTE.oauth } }),
-      "same",
-    );
-    assert.equal(compareServers(REMOTE, SERVER), "process");
-    assert.equal(compareServers(SERVER, REMOTE), "process");
+    assert.equal(diffServers(REMOTE, { ...REMOTE, headers, oauth: { ...REMOTE.oauth } }), "same");
+    assert.equal(diffServers(REMOTE, SERVER), "process");
+    assert.equal(diffServers(SERVER, REMOTE), "process");
   });
 
   for (const [what, changes, expected] of [
@@ -256,7 +253,7 @@ describe("a server that was specified anew", () => {
   ] as const) {
     it(`and is reached over HTTP, in another folder, is another ${expected} with ${what}`, () => {
       const before = { ...REMOTE, ...changes };
-      assert.equal(compareServers(before, { ...before, baseDir: "/two" }), expected);
+      assert.equal(diffServers(before, { ...before, baseDir: "/two" }), expected);
     });
   }
 
@@ -264,28 +261,28 @@ describe("a server that was specified anew", () => {
     const expected = key in PLUGIN_PROCESS ? "process" : "settings";
     it(`and that a plugin has is another ${expected} if its ${key} is another`, () => {
       const other = { ...PLUGIN, [key]: value };
-      assert.equal(compareServers(PLUGIN, other), expected);
-      assert.equal(compareServers(other, PLUGIN), expected);
+      assert.equal(diffServers(PLUGIN, other), expected);
+      assert.equal(diffServers(other, PLUGIN), expected);
     });
   }
 
   it("and that a plugin has is the same if it says the same, and never what a process is", () => {
-    assert.equal(compareServers(PLUGIN, { ...PLUGIN, tools: { ...PLUGIN.tools } }), "same");
+    assert.equal(diffServers(PLUGIN, { ...PLUGIN, tools: { ...PLUGIN.tools } }), "same");
     for (const other of [SERVER, UNSUPPORTED]) {
-      assert.equal(compareServers(PLUGIN, other), "process");
-      assert.equal(compareServers(other, PLUGIN), "process");
+      assert.equal(diffServers(PLUGIN, other), "process");
+      assert.equal(diffServers(other, PLUGIN), "process");
     }
   });
 
   it("is another process if it can be run only before or only after", () => {
-    assert.equal(compareServers(SERVER, UNSUPPORTED), "process");
-    assert.equal(compareServers(UNSUPPORTED, SERVER), "process");
+    assert.equal(diffServers(SERVER, UNSUPPORTED), "process");
+    assert.equal(diffServers(UNSUPPORTED, SERVER), "process");
   });
 
   it("that cannot be run is the same, or has other settings", () => {
-    assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED }), "same");
+    assert.equal(diffServers(UNSUPPORTED, { ...UNSUPPORTED }), "same");
     for (const changes of [{ reason: "other" }, { enabled: false }, { prefix: "b" }])
-      assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED, ...changes }), "settings");
-    assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED, name: "b" }), "process");
+      assert.equal(diffServers(UNSUPPORTED, { ...UNSUPPORTED, ...changes }), "settings");
+    assert.equal(diffServers(UNSUPPORTED, { ...UNSUPPORTED, name: "b" }), "process");
   });
 });

@@ -3,31 +3,44 @@ import { chmod, lstat, readdir, readFile, stat, symlink, writeFile } from "node:
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import { applyChange, type Change, type SingleChange } from "../../src/manifest/edit/change.ts";
-import { editText } from "../../src/manifest/edit/edit.ts";
+import {
+  applyChange,
+  type ManifestChange,
+  type ServerChange,
+} from "../../src/manifest/edit/change.ts";
+import { editManifest } from "../../src/manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../../src/manifest/edit/write.ts";
 import { detectFormat, parseText } from "../../src/manifest/parse.ts";
-import { isEqual, isTable, type Table } from "../../src/manifest/table.ts";
+import { isDeepEqual, isTable, type Table } from "../../src/manifest/table.ts";
 import { withSandbox } from "../fixtures/manifest/sandbox.ts";
 
-async function edit(text: string, change: Change, name = "toolmux.toml"): Promise<string> {
+async function edit(text: string, change: ManifestChange, name = "toolmux.toml"): Promise<string> {
   const draft = { file: `/x/${name}`, baseDir: "/x", text, format: detectFormat(name, text) };
-  return (await editText(draft, change)).text;
+  return (await editManifest(draft, change)).text;
 }
 
-const ADD: Change = { kind: "add", name: "new", entry: { command: "x", args: ["-y", "a"] } };
+const ADD: ManifestChange = {
+  kind: "add",
+  name: "new",
+  entry: { command: "x", args: ["-y", "a"] },
+};
 const ADDED = `[servers.new]\ncommand = "x"\nargs = ["-y", "a"]\n`;
-const remove = (name: string): SingleChange => ({ kind: "remove", name });
-const set = (name: string, key: string, value: unknown): SingleChange => ({
+const remove = (name: string): ServerChange => ({ kind: "remove", name });
+const set = (name: string, key: string, value: unknown): ServerChange => ({
   kind: "set",
   name,
   key,
   value,
 });
-const rename = (name: string, to: string): SingleChange => ({ kind: "rename", name, to });
+const rename = (name: string, to: string): ServerChange => ({ kind: "rename", name, to });
 
 /** What the text of a manifest is before and after, by what is changed in it. */
-type Cases = readonly (readonly [what: string, before: string, change: Change, after: string])[];
+type Cases = readonly (readonly [
+  what: string,
+  before: string,
+  change: ManifestChange,
+  after: string,
+])[];
 
 const TOML: Cases = [
   ["nothing", "", ADD, ADDED],
@@ -467,7 +480,7 @@ function makeJson(pick: (below: number) => number): string {
   return `{${gap}${pick(2) === 0 ? `"hub": {"name": "h"},${gap}` : ""}${group}${gap}${note()}}${some(["", "\n"])}`;
 }
 
-function makeChange(pick: (below: number) => number): SingleChange {
+function makeChange(pick: (below: number) => number): ServerChange {
   const name = NAMES[pick(NAMES.length)] as string;
   const entry = { command: "new", args: ["-y", 'q"'], env: { A: "${env:A}" }, prefix: "fresh" };
   switch (pick(4)) {
@@ -520,7 +533,7 @@ describe("editing any manifest", () => {
         counts.done++;
         const now = await parse(after, name);
         assert.ok(
-          isEqual({ servers: {}, ...now }, { servers: {}, ...wanted }),
+          isDeepEqual({ servers: {}, ...now }, { servers: {}, ...wanted }),
           `${before}\n---\n${after}`,
         );
         const isKept = (key: string): boolean =>
@@ -549,7 +562,7 @@ describe("editing any manifest", () => {
         const before = make(pick);
         let wanted: string | undefined = before;
         for (const [key, entry] of servers) {
-          const change: Change = { kind: "add", name: key, entry, isNew: true };
+          const change: ManifestChange = { kind: "add", name: key, entry, isNew: true };
           wanted = wanted && (await edit(wanted, change, name).catch(() => undefined));
         }
         const after = edit(before, { kind: "addAll", servers }, name);
@@ -575,7 +588,7 @@ describe("editing any manifest", () => {
 });
 
 /** What is added leaves all lines there, and what is taken out adds none; blank ones do not count. */
-function checkLines(before: string, after: string, change: SingleChange, isNew: boolean): void {
+function checkLines(before: string, after: string, change: ServerChange, isNew: boolean): void {
   const linesOf = (text: string): string[] =>
     text
       .replace(/^\uFEFF/, "")
@@ -652,7 +665,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("is not said to hold on some line what was to be written into it", async () => {
-    const bad: Change = { kind: "add", name: "x", entry: { command: "c", prefix: "a__b" } };
+    const bad: ManifestChange = { kind: "add", name: "x", entry: { command: "c", prefix: "a__b" } };
     await assert.rejects(edit('[servers.a]\ncommand = "b"\n', bad), {
       code: "manifestInvalid",
       message: /^\/x\/toolmux\.toml: servers\.x\.prefix: /,

@@ -3,10 +3,10 @@ import { writeFileSync } from "node:fs";
 import { rename, rm, symlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { describe, it } from "node:test";
-import { Burst } from "../../src/manifest/burst.ts";
-import type { LoadResult } from "../../src/manifest/load.ts";
+import { Debouncer } from "../../src/manifest/burst.ts";
+import type { LoadedManifest } from "../../src/manifest/load.ts";
 import type { WatchFolder } from "../../src/manifest/lookout.ts";
-import { traceFile } from "../../src/manifest/trail.ts";
+import { resolveWatchedPaths } from "../../src/manifest/trail.ts";
 import { watchManifest } from "../../src/manifest/watch.ts";
 import { WatchedClock } from "../fixtures/manifest/clock.ts";
 import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
@@ -74,12 +74,12 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
   const handle = watchManifest(
     { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
     {
-      edition: (await box.load({ files })).edition,
+      fingerprint: (await box.load({ files })).fingerprint,
       onLoad: (result) => {
         loads.push(describeLoad(result));
-        editions.push(result.edition);
+        editions.push(result.fingerprint);
       },
-      onTrouble: (text) => troubles.push(text),
+      onWarning: (text) => troubles.push(text),
       clock,
       watchFolder: folders.watch,
     },
@@ -93,7 +93,7 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
   return { clock, folders, loads, editions, troubles, handle, look };
 }
 
-function describeLoad(result: LoadResult): string {
+function describeLoad(result: LoadedManifest): string {
   return result.ok ? result.manifest.servers.map(({ name }) => name).join(" ") : "problems";
 }
 
@@ -101,7 +101,7 @@ describe("a burst", () => {
   const setUp = (work: () => Promise<void> = () => Promise.resolve()) => {
     const clock = new WatchedClock();
     const begun: number[] = [];
-    const burst = new Burst(clock, () => {
+    const burst = new Debouncer(clock, () => {
       begun.push(clock.now());
       return work();
     });
@@ -112,7 +112,7 @@ describe("a burst", () => {
     const { clock, begun, burst } = setUp();
     for (const pause of [0, 99, 50, 99]) {
       clock.advance(pause);
-      burst.touch();
+      burst.trigger();
     }
     clock.advance(99);
     assert.deepEqual(begun, []);
@@ -125,7 +125,7 @@ describe("a burst", () => {
   it("that does not end becomes work after each second all the same", async () => {
     const { clock, begun, burst } = setUp();
     for (let time = 0; time < 3500; time += 50) {
-      burst.touch();
+      burst.trigger();
       clock.advance(50);
       // The work is over before the next change.
       await Promise.resolve();
@@ -137,11 +137,11 @@ describe("a burst", () => {
   it("that comes during work becomes work after it, and never beside it", async () => {
     const ends: (() => void)[] = [];
     const { clock, begun, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
-    burst.touch();
+    burst.trigger();
     clock.advance(100);
-    burst.touch();
+    burst.trigger();
     clock.advance(30);
-    burst.touch();
+    burst.trigger();
     clock.advance(5000);
     assert.deepEqual(begun, [100]);
     ends[0]?.();
@@ -152,45 +152,45 @@ describe("a burst", () => {
     await Promise.resolve();
     await Promise.resolve();
     assert.deepEqual(clock.armed, []);
-    burst.touch();
+    burst.trigger();
     assert.deepEqual(clock.armed, [100]);
   });
 
   it("that goes on during work is waited for from its own begin, not from the work's end", async () => {
     const ends: (() => void)[] = [];
     const { clock, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
-    burst.touch();
+    burst.trigger();
     clock.advance(100);
-    burst.touch();
+    burst.trigger();
     clock.advance(960);
-    burst.touch();
+    burst.trigger();
     ends[0]?.();
     await clock.untilArmed(40);
   });
 
   it("becomes nothing once it is closed, before or during the work", async () => {
     const before = setUp();
-    before.burst.touch();
+    before.burst.trigger();
     before.burst.close();
-    before.burst.touch();
+    before.burst.trigger();
     assert.deepEqual(before.clock.armed, []);
     const ends: (() => void)[] = [];
     const { clock, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
-    burst.touch();
+    burst.trigger();
     clock.advance(100);
-    burst.touch();
+    burst.trigger();
     burst.close();
     ends[0]?.();
     await Promise.resolve();
     await Promise.resolve();
-    burst.touch();
+    burst.trigger();
     assert.deepEqual(clock.armed, []);
   });
 });
 
 describe("the trail of a path", () => {
   const trace = async (box: Sandbox, path: string) =>
-    (await traceFile(join(box.root, path))).map(({ folder, name }) =>
+    (await resolveWatchedPaths(join(box.root, path))).map(({ folder, name }) =>
       box.shorten(`${folder}/${name}`),
     );
 
@@ -502,7 +502,7 @@ describe("the watch of a manifest", () => {
       };
       folders.tell(file);
       await look();
-      assert.deepEqual(editions, [(await box.load({ files: [file] })).edition]);
+      assert.deepEqual(editions, [(await box.load({ files: [file] })).fingerprint]);
       assert.deepEqual([...folders.open.keys()], [dirname(file), dirname(code)]);
       await writeFile(file, server("a"));
       folders.tell(file);

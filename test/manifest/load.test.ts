@@ -3,7 +3,7 @@ import { rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
-import { listFiles } from "../../src/manifest/load.ts";
+import { listDependencies } from "../../src/manifest/load.ts";
 import { withSandbox, type LoadChoice, type Sandbox } from "../fixtures/manifest/sandbox.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
@@ -11,9 +11,13 @@ const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 /** Loads before and after `change`: whether the edition is another. */
 async function isOther(box: Sandbox, change: () => Promise<unknown>, choice: LoadChoice = {}) {
   const before = await box.load(choice);
-  assert.equal((await box.load(choice)).edition, before.edition, "the edition is not steady");
+  assert.equal(
+    (await box.load(choice)).fingerprint,
+    before.fingerprint,
+    "the edition is not steady",
+  );
   await change();
-  return (await box.load(choice)).edition !== before.edition;
+  return (await box.load(choice)).fingerprint !== before.fingerprint;
 }
 
 describe("the edition of what was loaded", () => {
@@ -42,17 +46,17 @@ describe("the edition of what was loaded", () => {
       const b = await box.write("b.toml", server("b"));
       const one = await box.load({ files: [a, b] });
       const two = await box.load({ files: [b, a] });
-      assert.notEqual(one.edition, two.edition);
+      assert.notEqual(one.fingerprint, two.fingerprint);
       await writeFile(a, server("b"));
       await writeFile(b, server("a"));
-      assert.notEqual((await box.load({ files: [a, b] })).edition, one.edition);
+      assert.notEqual((await box.load({ files: [a, b] })).fingerprint, one.fingerprint);
     }));
 
   it("is another with other servers in the variable", () =>
     withSandbox(async (box) => {
       const load = (text: string) => box.load({ env: { TOOLMUX_SERVERS: text } });
       const [one, two] = [await load("{}"), await load(`{"a": {"command": "x"}}`)];
-      assert.notEqual(one.edition, two.edition);
+      assert.notEqual(one.fingerprint, two.fingerprint);
     }));
 
   it("is another when a file of the working directory comes, is trusted or loses its trust", () =>
@@ -86,8 +90,8 @@ describe("a file without content", () => {
     withSandbox(async (box) => {
       const a = await box.write("a.toml", server("a"));
       const b = await box.write("b.toml", "");
-      assert.equal((await box.load({ files: [a, b] })).blank, true);
-      assert.equal((await box.load({ files: [a] })).blank, false);
+      assert.equal((await box.load({ files: [a, b] })).hasEmptyFile, true);
+      assert.equal((await box.load({ files: [a] })).hasEmptyFile, false);
     }));
 });
 
@@ -96,7 +100,7 @@ describe("the files that a manifest depends on", () => {
     withSandbox(async (box) => {
       const { cwd, home } = box;
       const options = { env: { HOME: home }, cwd, platform: "linux" };
-      const files = listFiles({ ...options, files: ["a.toml", "~/b.toml", "/c.toml"] });
+      const files = listDependencies({ ...options, files: ["a.toml", "~/b.toml", "/c.toml"] });
       assert.deepEqual(files, [join(cwd, "a.toml"), join(home, "b.toml"), "/c.toml"]);
     }));
 
@@ -104,7 +108,7 @@ describe("the files that a manifest depends on", () => {
     const options = { env: { HOME: "/h" }, cwd: "/w", platform: "darwin", files: [] };
     const library = "/h/Library/Application Support/toolmux";
     assert.deepEqual(
-      listFiles(options).toSorted(),
+      listDependencies(options).toSorted(),
       [
         ...["/h/.config/toolmux", library, "/w"].flatMap((folder) =>
           ["toml", "json", "jsonc"].map((extension) => `${folder}/toolmux.${extension}`),

@@ -3,9 +3,9 @@ import { mkdir, symlink } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { findHome } from "../../src/client-configs/client.ts";
-import { translate } from "../../src/client-configs/entry.ts";
-import { findClient } from "../../src/client-configs/clients.ts";
+import { clientFoldersOf } from "../../src/client-configs/client.ts";
+import { translateEntry } from "../../src/client-configs/entry.ts";
+import { findClientApp } from "../../src/client-configs/clients.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
 import { loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
@@ -18,11 +18,11 @@ interface Entry {
 async function leftOut(entry: Entry, name = "mux"): Promise<readonly [boolean, boolean]> {
   const text = JSON.stringify({ mcpServers: { [name]: entry } });
   const { manifest } = await loadText(text, ".mcp.json");
-  const client = findClient("claude-desktop");
+  const client = findClientApp("claude-desktop");
   assert.ok(client !== undefined);
-  const home = findHome({ HOME: "/home/ada" }, "linux");
+  const home = clientFoldersOf({ HOME: "/home/ada" }, "linux");
   const place = { client, home, file: "/f", server: name, project: undefined, inputs: new Map() };
-  const translated = await translate(entry, place);
+  const translated = await translateEntry(entry, place);
   return [manifest.servers.every(({ kind }) => kind === "unsupported"), !translated.ok];
 }
 

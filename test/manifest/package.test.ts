@@ -6,7 +6,7 @@ import { describeStart } from "../../src/cli/server-description.ts";
 import { suggestRemedies } from "../../src/cli/hints.ts";
 import { settleRunner } from "../../src/cli/runner.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { parsePackage, printPackage } from "../../src/manifest/package.ts";
+import { parsePackage, formatPackage } from "../../src/manifest/package.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
 import { Recorder } from "../contract/link.ts";
@@ -48,7 +48,7 @@ describe("a package", () => {
     it(`is understood, and written as it was: ${text}`, () => {
       const parsed = parsePackage(text);
       assert.deepEqual([parsed?.name, parsed?.version], [name, version]);
-      assert.equal(parsed && printPackage(parsed), text);
+      assert.equal(parsed && formatPackage(parsed), text);
     });
   }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { parseJson } from "../../src/manifest/json.ts";
-import { parsePlain } from "../../src/manifest/plain.ts";
+import { parseStrictJson } from "../../src/manifest/plain.ts";
 
 const PLAIN = [
   `{}`,
@@ -25,13 +25,13 @@ describe("reading plain JSON without a parser of its own", () => {
     it(`yields what the parser does: ${text}`, () => {
       const parsed = parseJson(text);
       assert.ok(parsed.ok);
-      assert.deepEqual(parsed.doubled, []);
-      assert.deepEqual(parsePlain(text)?.root, parsed.root);
+      assert.deepEqual(parsed.duplicates, []);
+      assert.deepEqual(parseStrictJson(text)?.root, parsed.root);
     });
   }
   for (const text of OTHERS) {
     it(`leaves to the parser what is not strict, or says something twice: ${text}`, () => {
-      assert.equal(parsePlain(text), undefined);
+      assert.equal(parseStrictJson(text), undefined);
     });
   }
 });

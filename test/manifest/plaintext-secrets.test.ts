@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findClear } from "../../src/client-configs/clear.ts";
+import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
 import { compare } from "../../src/recording/parameters.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
-import { findSuspects, isSuspect, isTelling } from "../../src/manifest/plaintext-secrets.ts";
+import {
+  findSuspectedSecrets,
+  isPlaintextSecret,
+  isSecretName,
+} from "../../src/manifest/plaintext-secrets.ts";
 
 const JWT =
   "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
@@ -35,7 +39,7 @@ describe("a name tells of a secret by its whole words", () => {
     "AWS_SECRET_ACCESS_KEY",
     "GOOGLE_CREDENTIALS",
   ]) {
-    it(`as ${name} does`, () => assert.equal(isTelling(name), true));
+    it(`as ${name} does`, () => assert.equal(isSecretName(name), true));
   }
 
   for (const name of [
@@ -64,7 +68,7 @@ describe("a name tells of a secret by its whole words", () => {
     "PATH",
     "--pattern",
   ]) {
-    it(`and not as ${name} does not`, () => assert.equal(isTelling(name), false));
+    it(`and not as ${name} does not`, () => assert.equal(isSecretName(name), false));
   }
 });
 
@@ -93,7 +97,7 @@ describe("a value", () => {
     ["ANYTHING", "9f86d081884c7d659a2feaa0c55ad015"],
   ] as const) {
     it(`looks like a secret, or holds one: ${name}=${value}`, () => {
-      assert.equal(isSuspect(name, value), true);
+      assert.equal(isPlaintextSecret(name, value), true);
     });
   }
 
@@ -126,12 +130,13 @@ describe("a value", () => {
     ["API_KEY_FILE", "/run/secrets/api-key"],
     ["AUTH", "disabled"],
   ] as const) {
-    it(`is no secret: ${name}=${value}`, () => assert.deepEqual(findSuspects(name, value), []));
+    it(`is no secret: ${name}=${value}`, () =>
+      assert.deepEqual(findSuspectedSecrets(name, value), []));
   }
 
   it("of which a part is a secret is one in that part only", () => {
     const values = (text: string): readonly string[] =>
-      findSuspects("ANYTHING", text).map(({ value }) => value);
+      findSuspectedSecrets("ANYTHING", text).map(({ value }) => value);
     assert.deepEqual(values("postgres://ada:p@ss:word@db/app"), ["p@ss:word"]);
     assert.deepEqual(values("https://h/?api_key=hunter2&a=1"), ["hunter2"]);
     assert.deepEqual(values('{"Authorization": "Bearer hunter2-x"}'), ["hunter2-x"]);
@@ -147,7 +152,7 @@ describe("that one list is what is used", () => {
 
   it("for what stands in entries in the clear", () => {
     const entry = { command: "x", args: ["--author", "Ada L", JWT], env: { ...open, ...secret } };
-    const found = findClear(entry, "s");
+    const found = findPlaintextSecrets(entry, "s");
     assert.deepEqual(
       found.map(({ label, value }) => [label, value]),
       [

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import * as ours from "valibot";
-import { printPath } from "../../src/manifest/problems.ts";
+import { formatPath } from "../../src/manifest/problems.ts";
 import { delay, globs, limit, size } from "../../src/manifest/schema.ts";
-import { validateOptions, type Checker } from "../../src/manifest/validate.ts";
+import { validateOptions, type StandardSchema } from "../../src/manifest/validate.ts";
 
 const folder = await realpath(await mkdtemp(join(tmpdir(), "toolmux-valibot-")));
 after(() => rm(folder, { recursive: true, force: true }));
@@ -18,11 +18,11 @@ const theirs = (await import(pathToFileURL(copy).href)) as typeof ours;
 const BASE = ["plugins", 0, "options"];
 
 /** What is told, each as `path: message` below the options; the value if nothing is wrong. */
-async function check<T>(schema: Checker<T>, input: unknown): Promise<unknown> {
+async function check<T>(schema: StandardSchema<T>, input: unknown): Promise<unknown> {
   const checked = await validateOptions(schema, input, BASE);
   if (checked.ok) return checked.value;
-  return checked.complaints.map(({ path, message }) =>
-    `${printPath(path).replace(/^plugins\[0\]\.options\.?/, "")}: ${message}`.replace(/^: /, ""),
+  return checked.problems.map(({ path, message }) =>
+    `${formatPath(path).replace(/^plugins\[0\]\.options\.?/, "")}: ${message}`.replace(/^: /, ""),
   );
 }
 
@@ -226,7 +226,7 @@ for (const [whose, v] of [
 describe("options with a schema of another library", () => {
   const say = (
     ...issues: { message: string; path?: readonly (string | number | { key: string })[] }[]
-  ): Checker<never> => ({
+  ): StandardSchema<never> => ({
     "~standard": { validate: () => ({ issues }) },
   });
 
@@ -251,7 +251,7 @@ describe("options with a schema of another library", () => {
   });
 
   it("are taken as its schema makes them", async () => {
-    const schema: Checker<number> = {
+    const schema: StandardSchema<number> = {
       "~standard": { validate: () => Promise.resolve({ value: 5 }) },
     };
     assert.equal(await check(schema, {}), 5);

@@ -3,8 +3,8 @@ import { mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
-import { placeProblems } from "../../src/manifest/load.ts";
-import { printProblem } from "../../src/manifest/problems.ts";
+import { addPositionsLater } from "../../src/manifest/load.ts";
+import { formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
 import { findProblems, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
@@ -224,7 +224,7 @@ describe("a server of a plugin", () => {
       const a = await box.write("a.toml", `[servers.a]\nplugin = "p"`);
       const b = await box.write("b.toml", `[servers.a]\ncommand = "x"`);
       const alone = await box.load({ files: [b, a] });
-      assert.deepEqual(alone.problems.map(printProblem), [
+      assert.deepEqual(alone.problems.map(formatProblem), [
         `${a}:2:10: servers.a.plugin: there is no plugin "p": [[plugins]] names none`,
       ]);
       await box.loadValid({ files: [a, b] });
@@ -256,7 +256,7 @@ describe("a server of a plugin", () => {
           [[name, "plugin"]],
         );
         const bare = await box.load({ env });
-        assert.match(bare.problems.map(printProblem).join(), /: there is no plugin "p"/);
+        assert.match(bare.problems.map(formatProblem).join(), /: there is no plugin "p"/);
       }
     }));
 
@@ -310,12 +310,15 @@ describe("the edition of plugins", () => {
       await box.write("y.ts", "one");
       const file = await box.write("a.toml", before);
       const first = await box.load({ files: [file] });
-      assert.equal((await box.load({ files: [file] })).pluginEdition, first.pluginEdition);
+      assert.equal((await box.load({ files: [file] })).pluginFingerprint, first.pluginFingerprint);
       await writeFile(file, after);
       if (change === "") await rm(join(box.root, "x.ts"));
       else if (change !== undefined) await box.write("x.ts", change);
       const second = await box.load({ files: [file] });
-      return [first.pluginEdition !== second.pluginEdition, first.edition !== second.edition];
+      return [
+        first.pluginFingerprint !== second.pluginFingerprint,
+        first.fingerprint !== second.fingerprint,
+      ];
     });
 
   const full = use("./x.ts", `options = { a = 1, b = { c = "x", d = [1, 2] } }\nservers = ["s"]\n`);
@@ -370,7 +373,7 @@ describe("the edition of plugins", () => {
         if (content !== undefined) await writeFile(path, content);
         const result = await box.load({ files: [file] });
         assert.ok(result.problems.length > 0);
-        assert.deepEqual([result.pluginFiles, result.blank], [[path], blank]);
+        assert.deepEqual([result.pluginFiles, result.hasEmptyFile], [[path], blank]);
       }
     }));
 });
@@ -386,9 +389,9 @@ describe("a complaint that comes up later", () => {
     withSandbox(async (box) => {
       const text = `${use("x", "options = { a = 1 }\n")}${use("y", "[plugins.options]\nb = 2")}`;
       const file = await box.write("a.toml", text);
-      const problems = await placeProblems(file, complaints);
+      const problems = await addPositionsLater(file, complaints);
       assert.deepEqual(
-        problems.map((problem) => box.shorten(printProblem(problem))),
+        problems.map((problem) => box.shorten(formatProblem(problem))),
         [
           "a.toml:3:13: plugins[0].options.a: unknown key",
           "a.toml:6:10: plugins[1].options.gone.deep: is missing",
@@ -401,7 +404,7 @@ describe("a complaint that comes up later", () => {
     withSandbox(async (box) => {
       const broken = await box.write("b.toml", "[");
       for (const file of [broken, join(box.root, "none.toml")]) {
-        const problems = await placeProblems(file, complaints);
+        const problems = await addPositionsLater(file, complaints);
         assert.deepEqual(
           problems.map(({ position, path }) => [position, path]),
           [

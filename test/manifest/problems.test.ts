@@ -758,7 +758,7 @@ describe("a problem within the table of one server", () => {
           env: { HOME: box.home },
           cwd: box.cwd,
           platform: "linux",
-          prefixesInForce: () => inForce,
+          runningPrefixes: () => inForce,
         });
         assert.ok(loaded.ok);
         return loaded.manifest.servers.map(({ kind }) => kind);

@@ -2,7 +2,11 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import type { RemoteServer } from "../../src/manifest/schema.ts";
-import { resolveRemote, type ResolvedRemote, type Schemes } from "../../src/manifest/resolve.ts";
+import {
+  resolveRemote,
+  type ResolvedRemote,
+  type SchemeResolvers,
+} from "../../src/manifest/resolve.ts";
 import {
   findProblems,
   getRemote,
@@ -21,7 +25,7 @@ async function makeRemote(lines: string): Promise<RemoteServer> {
 async function resolveText(
   lines: string,
   env: Record<string, string> = {},
-  schemes?: Schemes,
+  schemes?: SchemeResolvers,
 ): Promise<ResolvedRemote> {
   return resolveRemote({ ...(await makeRemote(lines)), baseDir: "/base" }, env, "/work", schemes);
 }
@@ -185,7 +189,7 @@ describe("a client's server over HTTP", () => {
 
 describe("a server over HTTP, right before it is reached,", () => {
   it("has every form filled in, wherever it stands", async () => {
-    const schemes: Schemes = new Map([
+    const schemes: SchemeResolvers = new Map([
       ["secret", (name) => Promise.resolve(`secret-${name}`)],
       ["cmd", (line) => Promise.resolve(`out-of-${line}`)],
     ]);
@@ -272,15 +276,17 @@ describe("a server over HTTP, right before it is reached,", () => {
       await box.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
       const { manifest } = await box.loadValid({ files: [file] });
       const read = () => resolveRemote(getRemote(manifest, "s"), { WHO: "me" });
-      const { key, ca, secrets } = await read();
+      const { bearerToken: key, ca, secrets } = await read();
       assert.deepEqual([key, ca], ["token-one", "-----BEGIN CERTIFICATE-----"]);
       assert.deepEqual(secrets, ["token-one"]);
       await box.write("conf/keys/me", "token-two");
-      assert.equal((await read()).key, "token-two");
+      assert.equal((await read()).bearerToken, "token-two");
     }));
 
   it("names everything that is missing at once", async () => {
-    const schemes: Schemes = new Map([["secret", () => Promise.reject(new Error("not set"))]]);
+    const schemes: SchemeResolvers = new Map([
+      ["secret", () => Promise.reject(new Error("not set"))],
+    ]);
     await assert.rejects(
       resolveText(
         `url = "https://\${env:NO}"\nkeyFile = "none"\nca = "/none/ca"\nheaders.A = "\${secret:x}"`,

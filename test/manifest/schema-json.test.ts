@@ -4,7 +4,7 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import committed from "../../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../../scripts/schema.ts";
 import { REMOTE_KEYS } from "../../src/manifest/remote.ts";
-import { readOwn } from "../../src/manifest/read.ts";
+import { readManifestFile } from "../../src/manifest/read.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { parseToml } from "../../src/manifest/toml.ts";
 import { parseDuration } from "../../src/manifest/units.ts";
@@ -197,7 +197,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of GOOD) {
     it(`allows what toolmux allows: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.deepEqual(readOwn(root).complaints, []);
+      assert.deepEqual(readManifestFile(root).problems, []);
       assert.ok(isValid(root), JSON.stringify(isValid.errors));
     });
   }
@@ -205,7 +205,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of BAD) {
     it(`refuses what toolmux refuses: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.notDeepEqual(readOwn(root).complaints, []);
+      assert.notDeepEqual(readManifestFile(root).problems, []);
       assert.ok(!isValid(root));
     });
   }

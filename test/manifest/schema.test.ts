@@ -9,7 +9,7 @@ import {
   pluginSchema,
   serverSchema,
 } from "../../src/manifest/schema.ts";
-import { parseDuration, parseSize, printDuration } from "../../src/manifest/units.ts";
+import { parseDuration, parseSize, formatDuration } from "../../src/manifest/units.ts";
 import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const FULL = {
@@ -432,7 +432,7 @@ describe("units", () => {
   }
 
   it("print durations in the shortest exact form", () => {
-    assert.deepEqual([900_000, 1500, 0, 86_400_000].map(printDuration), [
+    assert.deepEqual([900_000, 1500, 0, 86_400_000].map(formatDuration), [
       "15m",
       "1500ms",
       "0ms",

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { compareServers } from "../../src/manifest/diff.ts";
-import { resolveServer, type Schemes } from "../../src/manifest/resolve.ts";
+import { diffServers } from "../../src/manifest/diff.ts";
+import { resolveServer, type SchemeResolvers } from "../../src/manifest/resolve.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { listSecrets } from "../../src/manifest/interpolate.ts";
-import { splitWords } from "../../src/manifest/words.ts";
+import { splitCommand } from "../../src/manifest/words.ts";
 import { findProblems, getServer, loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const SERVER = `[servers.s]\ncommand = "x"\n`;
@@ -68,7 +68,7 @@ describe("the table of secrets", () => {
         const text = `${SERVER}args = ["${arg}"]\n[secrets]\nsources = ["${source}"]`;
         return { ...getServer((await loadText(text)).manifest, "s"), baseDir: "/" };
       };
-      assert.equal(compareServers(await load("file"), await load("keychain")), result);
+      assert.equal(diffServers(await load("file"), await load("keychain")), result);
     }
   });
 });
@@ -106,7 +106,7 @@ describe("${cmd:…}", () => {
   it("is no form of clients' files, whatever they hold", async () => {
     const text = `{"mcpServers": {"s": {"command": "x", "args": ["\${cmd:id}", "\${secret:a}"]}}, "secrets": {"commands": true}}`;
     const { manifest } = await loadText(text, "a.json");
-    const schemes: Schemes = new Map([["cmd", () => assert.fail("it was asked")]]);
+    const schemes: SchemeResolvers = new Map([["cmd", () => assert.fail("it was asked")]]);
     await assert.rejects(resolveServer(getServer(manifest, "s"), {}, "/", schemes), {
       code: "notSupported",
     });
@@ -133,7 +133,7 @@ describe("${cmd:…}", () => {
     ["'' a", undefined],
   ] as const) {
     it(`splits ${JSON.stringify(text)} into words without a shell`, () => {
-      assert.deepEqual(splitWords(text), words);
+      assert.deepEqual(splitCommand(text), words);
     });
   }
 });
@@ -157,7 +157,7 @@ describe("${secret:NAME}", () => {
 
   it("makes an error that names all that are missing, in words and as data", async () => {
     const { manifest } = await loadText(`${SERVER}args = ["\${secret:a}"]\nenv.A = "\${secret:b}"`);
-    const schemes: Schemes = new Map([
+    const schemes: SchemeResolvers = new Map([
       [
         "secret",
         (name) =>
@@ -175,7 +175,7 @@ describe("${secret:NAME}", () => {
 
   it("is tried again when its store is only busy", async () => {
     const { manifest } = await loadText(`${SERVER}args = ["\${secret:a}"]`);
-    const schemes: Schemes = new Map([
+    const schemes: SchemeResolvers = new Map([
       ["secret", () => Promise.reject(new HubError("storeBusy", "later"))],
     ]);
     await assert.rejects(resolveServer(getServer(manifest, "s"), {}, "/", schemes), {
@@ -185,7 +185,7 @@ describe("${secret:NAME}", () => {
 
   it("hides a value as short as a PIN, and no shorter one", async () => {
     const { manifest } = await loadText(`${SERVER}args = ["\${secret:1234}", "\${secret:123}"]`);
-    const schemes: Schemes = new Map([["secret", (name) => Promise.resolve(name)]]);
+    const schemes: SchemeResolvers = new Map([["secret", (name) => Promise.resolve(name)]]);
     const { secrets } = await resolveServer(getServer(manifest, "s"), {}, "/", schemes);
     assert.deepEqual(secrets, ["1234"]);
   });

@@ -282,7 +282,7 @@ describe("without a named file", () => {
 
 describe("what was passed over for lack of trust", () => {
   const passed = async (box: Sandbox, files: readonly string[] = []) =>
-    (await box.load({ files })).distrusted.map((file) => box.shorten(file));
+    (await box.load({ files })).untrusted.map((file) => box.shorten(file));
 
   it("is named by path, whether or not anything else was found", () =>
     withSandbox(async (box) => {
@@ -305,7 +305,7 @@ describe("what was passed over for lack of trust", () => {
       await box.trust(file, state(box));
       const { sources } = (await box.loadValid()).manifest;
       await writeFile(file, server("local", "evil"));
-      assert.deepEqual((await box.load()).distrusted, sources);
+      assert.deepEqual((await box.load()).untrusted, sources);
     }));
 
   it("holds what can no longer be read, and nothing that is gone", () =>
@@ -326,7 +326,7 @@ describe("what was passed over for lack of trust", () => {
       await mkdir(join(box.home, ".config/toolmux"), { recursive: true });
       const there = join(box.home, ".config/toolmux");
       await box.write("home/.config/toolmux/.mcp.json", "{}");
-      assert.deepEqual((await box.load({ cwd: there })).distrusted, []);
+      assert.deepEqual((await box.load({ cwd: there })).untrusted, []);
     }));
 });
 

@@ -76,7 +76,7 @@ describe("what plugins make of a listing", () => {
     assert.deepEqual(await listNames(client), ["s__a", "s__added", "s__exact"]);
     assert.ok(text.includes('"inputSchema":{"type":"object"},"description":"new"'));
     assert.ok(text.includes(EXACT.replace('"exact"', '"s__exact"')));
-    const hidden = hub.catalog.remarks.filter(({ kind }) => kind === "hidden");
+    const hidden = hub.catalog.notes.filter(({ kind }) => kind === "hidden");
     assert.deepEqual(
       hidden.map(({ server, remoteName }) => `${server} ${remoteName}`),
       ["s b"],

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { systemClock } from "../../src/base/clock.ts";
 import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
-import { printProblem } from "../../src/manifest/problems.ts";
+import { formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
@@ -56,7 +56,7 @@ function problemsOf(equipped: Equipped): readonly string[] {
   const problems = equipped.ok
     ? equipped.manifest.servers.flatMap((spec) => (spec.kind === "invalid" ? spec.problems : []))
     : equipped.problems;
-  return problems.map((problem) => printProblem(problem).replace(/^\S*\//, ""));
+  return problems.map((problem) => formatProblem(problem).replace(/^\S*\//, ""));
 }
 
 function setOf(equipped: Equipped): PluginSet {

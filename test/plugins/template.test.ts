@@ -14,7 +14,7 @@ import { delimiter, join } from "node:path";
 import process from "node:process";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { printProblem } from "../../src/manifest/problems.ts";
+import { formatProblem } from "../../src/manifest/problems.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { callTool, type Json, listNames } from "../fixtures/memory.ts";
 import { pluginContract, type Subject } from "../contract/plugin.ts";
@@ -183,7 +183,7 @@ describe("the page about plugins", () => {
       writeFileSync(file, text);
       const env = { HOME: folder };
       const loaded = await loadManifest({ files: [file], env, cwd: folder, platform: "linux" });
-      assert.ok(loaded.ok, loaded.ok ? "" : loaded.problems.map(printProblem).join("\n"));
+      assert.ok(loaded.ok, loaded.ok ? "" : loaded.problems.map(formatProblem).join("\n"));
     }
   });
 

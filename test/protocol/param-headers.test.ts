@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { type Item, readItem } from "../../src/catalog/listing.ts";
+import { type ListedItem, readItem } from "../../src/catalog/listing.ts";
 import { decode, encode, faultOf, mirror } from "../../src/protocol/param-headers.ts";
 
-function toolOf(inputSchema: object): Item {
+function toolOf(inputSchema: object): ListedItem {
   const item = readItem(Buffer.from(JSON.stringify({ name: "x", inputSchema })), "tools");
   assert.ok(item);
   return item;

@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Choice, openDirectory, parseChoice } from "../../src/registry/choice.ts";
-import type { Directory, Listing } from "../../src/registry/registry.ts";
-import { keyOf, makeRecipe } from "../../src/registry/manifest-entry.ts";
-import { findIn, searchAll } from "../../src/registry/search.ts";
+import {
+  type RegistryChoice,
+  openRegistry,
+  parseRegistryChoice,
+} from "../../src/registry/choice.ts";
+import type { Registry, RegistryEntry } from "../../src/registry/registry.ts";
+import { serverKeyOf, makeManifestEntry } from "../../src/registry/manifest-entry.ts";
+import { findServer, searchRegistries } from "../../src/registry/search.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { dialer } from "../../src/transport/http-client/fetch.ts";
 import { type Answer, official, sendJson, smithery, withDirectory } from "../fixtures/directory.ts";
@@ -19,8 +23,8 @@ import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 const NEVER = new AbortController().signal;
 const dial = dialer({ ca: undefined, env: {} });
 
-function open(text: string, key?: string): Directory {
-  return openDirectory(parseChoice(text), (url, init) => dial(url, init), key);
+function open(text: string, key?: string): Registry {
+  return openRegistry(parseRegistryChoice(text), (url, init) => dial(url, init), key);
 }
 
 /** What is found in a directory that answers so. */
@@ -28,11 +32,11 @@ function searchIn(
   answer: Answer,
   words: readonly string[],
   limit = 20,
-): Promise<readonly Listing[]> {
+): Promise<readonly RegistryEntry[]> {
   return withDirectory(answer, ({ base }) => open(base).search(words, limit, NEVER));
 }
 
-function findOne(server: object): Promise<Listing | undefined> {
+function findOne(server: object): Promise<RegistryEntry | undefined> {
   return withDirectory(official([server]), ({ base }) => open(base).find("a.b/x", NEVER));
 }
 
@@ -58,15 +62,19 @@ describe("the choice of directories", () => {
     ["smithery=https://a.example", "smithery", "smithery", "https://a.example"],
   ] as const) {
     it(`understands ${text}`, () => {
-      assert.deepEqual(parseChoice(text), { name, kind, base } satisfies Choice);
+      assert.deepEqual(parseRegistryChoice(text), {
+        name,
+        kind,
+        baseUrl: base,
+      } satisfies RegistryChoice);
     });
   }
 
   it("knows two by name, over TLS", () => {
     for (const name of ["official", "smithery"]) {
-      const choice = parseChoice(name);
+      const choice = parseRegistryChoice(name);
       assert.deepEqual([choice.name, choice.kind], [name, name]);
-      assert.match(choice.base, /^https:\/\/[\w.]+\.(?:io|ai)$/);
+      assert.match(choice.baseUrl, /^https:\/\/[\w.]+\.(?:io|ai)$/);
     }
   });
 
@@ -80,7 +88,7 @@ describe("the choice of directories", () => {
     "https://x#a",
   ]) {
     it(`refuses ${JSON.stringify(text)}`, () => {
-      assert.throws(() => parseChoice(text), {
+      assert.throws(() => parseRegistryChoice(text), {
         code: "usage",
         message: /is no directory of servers/,
       });
@@ -171,7 +179,7 @@ describe("the official API", () => {
       found.map(({ name }) => name),
       ["a.b/one", "a.b/one-odd"],
     );
-    assert.deepEqual(found[1]?.offers, []);
+    assert.deepEqual(found[1]?.options, []);
   });
 
   for (const body of [null, [], "x", 5, {}, { servers: 5 }, { servers: {} }]) {
@@ -229,11 +237,11 @@ describe("Smithery's API", () => {
       const directory = open(`smithery=${base}`, "the-key");
       const found = await directory.find("@owner/x1", NEVER);
       assert.deepEqual(
-        found?.offers.map((offer) => offer.kind === "remote" && offer.url),
+        found?.options.map((offer) => offer.kind === "remote" && offer.url),
         ["https://x.example/mcp"],
       );
       // One that is not reached over TLS is none that a stranger may name.
-      assert.deepEqual((await directory.find("@owner/x2", NEVER))?.offers, []);
+      assert.deepEqual((await directory.find("@owner/x2", NEVER))?.options, []);
       assert.equal(await directory.find("@owner/none", NEVER), undefined);
     }));
 
@@ -280,7 +288,12 @@ describe("several directories", () => {
       withDirectory(answer, (bad) =>
         withDirectory(official(FIVE), async (good) => {
           const directories = [open(bad.base), open(good.base)];
-          const { listings, failures } = await searchAll(directories, ["file"], 20, NEVER);
+          const { entries: listings, failures } = await searchRegistries(
+            directories,
+            ["file"],
+            20,
+            NEVER,
+          );
           assert.equal(listings.length, 3);
           assert.deepEqual(
             failures.map(({ cause }) => cause.code),
@@ -295,7 +308,7 @@ describe("several directories", () => {
     const endless: Answer = (_url, _request, response) => void response.write('{"servers": [');
     await withDirectory(silent, (one) =>
       withDirectory(endless, async (two) => {
-        const { failures } = await searchAll(
+        const { failures } = await searchRegistries(
           [open(one.base), open(two.base)],
           ["x"],
           20,
@@ -321,14 +334,14 @@ describe("several directories", () => {
       () => undefined,
       async ({ base }) => {
         const ending = new AbortController();
-        const searching = searchAll([open(base)], ["x"], 20, ending.signal);
+        const searching = searchRegistries([open(base)], ["x"], 20, ending.signal);
         ending.abort(new HubError("cancelled", "told to end"));
         await assert.rejects(searching, { code: "cancelled" });
       },
     ));
 
   it("list by turns, and what both have once", () => {
-    const listing = (directory: string, name: string, repository?: string): Listing => ({
+    const listing = (directory: string, name: string, repository?: string): RegistryEntry => ({
       directory,
       name,
       title: undefined,
@@ -336,10 +349,10 @@ describe("several directories", () => {
       version: undefined,
       repository,
       homepage: undefined,
-      offers: [],
+      options: [],
       omissions: [],
     });
-    const make = (name: string, listings: readonly Listing[]): Directory => ({
+    const make = (name: string, listings: readonly RegistryEntry[]): Registry => ({
       name,
       search: () => Promise.resolve(listings),
       find: (wanted) => Promise.resolve(listings.find((one) => one.name === wanted)),
@@ -355,12 +368,12 @@ describe("several directories", () => {
       listing("two", "other", "http://www.github.com/O/mono/"),
       listing("two", "y"),
     ]);
-    return searchAll([one, two], ["x"], 20, NEVER).then(async ({ listings }) => {
+    return searchRegistries([one, two], ["x"], 20, NEVER).then(async ({ entries: listings }) => {
       assert.deepEqual(
         listings.map(({ directory, name }) => `${directory} ${name}`),
         ["one a", "two z", "one b", "one c", "two y"],
       );
-      const { listing: found } = await findIn([two, one], "c", NEVER);
+      const { entry: found } = await findServer([two, one], "c", NEVER);
       assert.equal(found?.directory, "one");
     });
   });
@@ -369,8 +382,8 @@ describe("several directories", () => {
 /** The manifest's entry for a server, as TOML; what is to be set. */
 async function cook(server: object) {
   const listing = await findOne({ name: "a.b/x", description: "d", version: "1", ...server });
-  const [offer] = listing?.offers ?? [];
-  const recipe = offer && makeRecipe(offer, "x");
+  const [offer] = listing?.options ?? [];
+  const recipe = offer && makeManifestEntry(offer, "x");
   return {
     listing,
     entry: recipe && plain(recipe.entry),
@@ -593,7 +606,7 @@ describe("what is written for a server of a directory", () => {
 
   it("has a key that can be a prefix", async () => {
     for (const name of ["io.github.o/x", "a.b/my__server", "a.b/_x_", "a.b/...", "@o/ü", "plain"]) {
-      const key = keyOf(name, "__");
+      const key = serverKeyOf(name, "__");
       const problems = await findProblems(
         `[servers.${JSON.stringify(key)}]\ncommand = "x"\nnonsense = 1`,
       );

@@ -3,9 +3,9 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { createHash } from "node:crypto";
 import { utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type Source } from "../../src/catalog/catalog.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
 import { KINDS, readPage } from "../../src/catalog/listing.ts";
-import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
 import { Links } from "../../src/router/links.ts";
 import { locate, type Place } from "../../src/router/resource-lookup.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
@@ -54,13 +54,13 @@ describe("a URI that no server lists", () => {
   const list = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
   const bytes = utf8(JSON.stringify(list));
   const page = readPage(bytes, { start: 0, end: bytes.length }, "resourceTemplates");
-  const source: Source = {
+  const source: CatalogSource = {
     server: "s",
-    offer: { ...NO_OFFER, resourceTemplates: page?.items ?? [] },
+    listing: { ...EMPTY_LISTING, resourceTemplates: page?.items ?? [] },
     rules: { tools: RULES, prompts: RULES },
     limits: () => ({ timeout: 1, maxTimeout: 2 }),
   };
-  const names = { separator: "__", limit: 50 };
+  const names = { separator: "__", maxLength: 50 };
 
   /** Looks for it, and notes which sections of the catalog are looked at for that. */
   function look(uri: string, linked?: string): { place: Place | undefined; seen: Set<string> } {

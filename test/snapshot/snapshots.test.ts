@@ -24,7 +24,7 @@ import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import { readPage } from "../../src/catalog/listing.ts";
-import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
 import { type Past, review } from "../../src/snapshot/tool-marks.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { memorySnapshots, type Snapshots, type Subject } from "../../src/snapshot/snapshots.ts";
@@ -51,7 +51,7 @@ snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf))
 it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
   const snapshots = memorySnapshots({ now: () => START });
   const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
-  for (const subject of subjects) await snapshots.save(subject, NO_OFFER);
+  for (const subject of subjects) await snapshots.save(subject, EMPTY_LISTING);
   const loads = await Promise.all(subjects.map((subject) => snapshots.load(subject)));
   assert.equal(
     loads.findIndex((found) => found !== undefined),
@@ -292,7 +292,7 @@ describe("a snapshot's file that is not what was written", () => {
 
   it("is ignored under the name of another subject, and under its own after another key was made", () =>
     withShelf(async (shelf) => {
-      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, NO_OFFER)];
+      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, EMPTY_LISTING)];
       await rename(file, other);
       assert.equal(await shelf.load(OTHER), undefined);
       await rename(other, file);
@@ -307,7 +307,7 @@ describe("a snapshot's file that is not what was written", () => {
       const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
       bytes[bytes.indexOf(0x3f)] = 0xff;
       const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
-      await shelf.open().save(SUBJECT, { ...NO_OFFER, tools: items });
+      await shelf.open().save(SUBJECT, { ...EMPTY_LISTING, tools: items });
       assert.equal((await readdir(shelf.place)).length, 1);
       assert.equal(await shelf.load(), undefined);
     }));
@@ -447,12 +447,12 @@ describe("hubs that share a folder", () => {
   it("see all of one listing, never a part, while two write it", () =>
     withShelf(async (shelf) => {
       const versions = ["a", "b"].map((text) => listing(tool(text, text.repeat(300_000))));
-      await shelf.snapshots.save(SUBJECT, versions[0] ?? NO_OFFER);
+      await shelf.snapshots.save(SUBJECT, versions[0] ?? EMPTY_LISTING);
       let isWriting = true;
       const write = async (first: number): Promise<void> => {
         const hub = shelf.open();
         for (let i = first; i < first + 20; i++)
-          await hub.save(SUBJECT, versions[i % 2] ?? NO_OFFER);
+          await hub.save(SUBJECT, versions[i % 2] ?? EMPTY_LISTING);
       };
       const writers = Promise.all([write(0), write(1)]).then(() => (isWriting = false));
       const whole = versions.map((items) => JSON.stringify(look(items)));

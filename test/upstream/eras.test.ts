@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
 import { memorySnapshots, type Snapshots, type Verdict } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
@@ -318,7 +318,7 @@ describe("what is remembered of what a server speaks", () => {
       const verdict: Verdict = { era, askedAt: Date.now() - 6 * DAY };
       const kept: (Verdict | undefined)[] = [];
       const snapshots: Snapshots = {
-        load: () => Promise.resolve({ offer: NO_OFFER, verdict, savedAt: Date.now() }),
+        load: () => Promise.resolve({ offer: EMPTY_LISTING, verdict, savedAt: Date.now() }),
         save: (_, __, found) => {
           kept.push(found);
           return Promise.resolve([]);

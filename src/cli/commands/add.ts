@@ -1,7 +1,12 @@
-import { findClear } from "../../client-configs/clear.ts";
-import type { Listing } from "../../registry/registry.ts";
-import { keyOf, makeRecipe, type Need, type Recipe } from "../../registry/manifest-entry.ts";
-import { findIn } from "../../registry/search.ts";
+import { findPlaintextSecrets } from "../../client-configs/clear.ts";
+import type { RegistryEntry } from "../../registry/registry.ts";
+import {
+  serverKeyOf,
+  makeManifestEntry,
+  type RequiredValue,
+  type ManifestEntry,
+} from "../../registry/manifest-entry.ts";
+import { findServer } from "../../registry/search.ts";
 import { HubError } from "../../base/errors.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
 import { runnersOf, parsePackage } from "../../manifest/package.ts";
@@ -26,7 +31,7 @@ interface Wanted {
   readonly key: string;
   readonly entry: Table;
   /** What is to be set before it can start. */
-  readonly needs: readonly Need[];
+  readonly needs: readonly RequiredValue[];
   readonly optional: readonly string[];
 }
 
@@ -109,7 +114,7 @@ async function readWanted(
     return { key: as ?? name, entry: said.entry, needs: [], optional: [] };
   }
   const directories = await openDirectories(invocation, world);
-  const { listing, failures } = await findIn(directories, name, world.signal);
+  const { entry: listing, failures } = await findServer(directories, name, world.signal);
   tellFailures(failures, log);
   if (listing === undefined) {
     if (failures.length === directories.length && failures[0] !== undefined)
@@ -117,22 +122,22 @@ async function readWanted(
     const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
     throw usage(`No directory has "${name}"; ${hint}`);
   }
-  const key = as ?? keyOf(listing.name, separators[0]);
+  const key = as ?? serverKeyOf(listing.name, separators[0]);
   const recipe = await choose(listing, key, world);
   for (const omission of listing.omissions) log("info", omission);
   return { key, ...recipe };
 }
 
 /** What can be started here comes first, then what is elsewhere. @throws {HubError} notSupported */
-async function choose(listing: Listing, key: string, world: World): Promise<Recipe> {
+async function choose(listing: RegistryEntry, key: string, world: World): Promise<ManifestEntry> {
   const ranked = await Promise.all(
-    listing.offers.map(async (offer) => {
+    listing.options.map(async (offer) => {
       if (offer.kind === "remote") return { offer, rank: 1 };
       return { offer, rank: (await canRun(offer.name, world)) ? 0 : 2 };
     }),
   );
   for (const { offer } of ranked.toSorted((a, b) => a.rank - b.rank)) {
-    const recipe = makeRecipe(offer, key);
+    const recipe = makeManifestEntry(offer, key);
     if (recipe !== undefined) return recipe;
   }
   const why = listing.omissions.join(" ") || "Its directory does not say how it is started.";
@@ -163,14 +168,14 @@ function tellFailure({ cause, remedies }: Trial & { readonly kind: "failed" }, l
   for (const remedy of remedies) log("error", remedy);
 }
 
-function describeNeed({ kind, name, description }: Need): string {
+function describeNeed({ kind, name, description }: RequiredValue): string {
   const about = description === undefined ? "" : `   # ${description}`;
   const what = kind === "secret" ? `toolmux secret set ${name}` : `export ${name}=…`;
   return `to be set before it can start: ${what}${about}`;
 }
 
 function warnClear(entry: Table, key: string, log: Log): void {
-  for (const { label, secret } of findClear(entry, key)) {
+  for (const { label, secretName: secret } of findPlaintextSecrets(entry, key)) {
     const form = `\${secret:${secret}}`;
     log(
       "warn",

@@ -7,8 +7,8 @@ import { HubError } from "../../base/errors.ts";
 import { LocalClient } from "../../frontend/in-process-client.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
-import { type Manifest, type OuterServer, isRunnable } from "../../manifest/schema.ts";
-import { searchFiles } from "../../manifest/discover.ts";
+import { type Manifest, type ExternalServer, isRunnable } from "../../manifest/schema.ts";
+import { discoverManifests } from "../../manifest/discover.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
@@ -73,7 +73,7 @@ interface Site {
 
 async function hasManifest({ config }: Invocation, world: World): Promise<boolean> {
   if (config.length > 0 || world.env[VARIABLE]?.trim()) return true;
-  const { found, problems } = await searchFiles(world);
+  const { files: found, problems } = await discoverManifests(world);
   return found.length + problems.length > 0;
 }
 
@@ -138,7 +138,7 @@ async function findServer(
   manifest: Manifest,
   world: World,
   log: Log,
-): Promise<{ readonly spec: OuterServer; readonly remoteName: string }> {
+): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
   const { hub, manifest: whole, close } = await openHub(manifest, world, log, { kinds: [] });
   try {
     await LocalClient.connect(hub, world.signal);
@@ -192,7 +192,7 @@ function hubSubject(
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /** A server as a hub would start it, or reach it, but without one. Nobody is asked to log in. */
-function directSubject(spec: OuterServer, world: World, taps: Taps | undefined): Subject {
+function directSubject(spec: ExternalServer, world: World, taps: Taps | undefined): Subject {
   const { makeLink } = openOutside(world, async () => {
     const { openOwnAuthorizer } = await import("../authorizer.ts");
     return openOwnAuthorizer(world, () => Promise.resolve());

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../../base/bytes.ts";
-import type { Item } from "../../catalog/listing.ts";
+import type { ListedItem } from "../../catalog/listing.ts";
 import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
@@ -140,7 +140,7 @@ function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
 /** Why there is no such tool: its server is not there, or has none of that name. */
 function explainAbsence(
   name: string,
-  items: readonly Item[],
+  items: readonly ListedItem[],
   standings: readonly Standing[],
 ): HubError {
   const failed = standings.find((standing) => standing.at === "failed");

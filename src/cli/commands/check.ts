@@ -2,12 +2,12 @@ import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
-import { loadManifest, type LoadResult } from "../../manifest/load.ts";
-import { type Problem, printProblem } from "../../manifest/problems.ts";
-import type { Manifest, PluginSpec, OuterServer, ServerSpec } from "../../manifest/schema.ts";
-import { resolveRemote, resolveServer, type Schemes } from "../../manifest/resolve.ts";
+import { loadManifest, type LoadedManifest } from "../../manifest/load.ts";
+import { type Problem, formatProblem } from "../../manifest/problems.ts";
+import type { Manifest, PluginSpec, ExternalServer, ServerSpec } from "../../manifest/schema.ts";
+import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
-import { MAX_MANIFEST } from "../../manifest/trust.ts";
+import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
 import { type Fault, findStrays, placeFaults } from "../../plugin/servers.ts";
 import type { Invocation, World } from "../command.ts";
@@ -88,7 +88,7 @@ interface Findings {
   readonly plugins: readonly PluginSpec[];
 }
 
-async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
+async function inspect(loaded: LoadedManifest, world: World): Promise<Findings> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
     return { ...nothing, problems: loaded.problems, starts: loaded.ok };
@@ -161,7 +161,7 @@ function tellPlugins(plugins: readonly PluginSpec[]): void {
 }
 
 async function tellProblem(problem: Problem, { env }: World): Promise<void> {
-  console.warn(sanitizeLine(printProblem(problem)));
+  console.warn(sanitizeLine(formatProblem(problem)));
   const source = await readSource(problem.file, env);
   const picture = source && drawProblem(problem, source, terminalStyleOf(env, "stderr"));
   if (picture) console.warn(picture);
@@ -171,7 +171,7 @@ async function tellProblem(problem: Problem, { env }: World): Promise<void> {
 async function readSource(file: string, env: Env): Promise<string | undefined> {
   const variable = isAbsolute(file) ? undefined : env[file];
   if (variable !== undefined) return variable.trim();
-  const read = await readFileLimited(file, MAX_MANIFEST);
+  const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
   return read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
 }
 
@@ -210,7 +210,7 @@ async function examineServer(
 }
 
 /** What plugins fill in is known only when they are loaded, and what commands do when they are run: here it counts as there. */
-function assumeSchemes(spec: OuterServer): Schemes {
+function assumeSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];
   return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));
 }

@@ -1,10 +1,14 @@
-import { type Client, findHome } from "../../client-configs/client.ts";
-import { hideClear } from "../../client-configs/clear.ts";
-import type { OwnEntry } from "../../client-configs/entry.ts";
+import { type ClientApp, clientFoldersOf } from "../../client-configs/client.ts";
+import { replacePlaintextSecrets } from "../../client-configs/clear.ts";
+import type { ServerEntry } from "../../client-configs/entry.ts";
 import { CLIENT_NAMES } from "../../client-configs/client-names.ts";
-import { type Addition, type Omission, planImport } from "../../client-configs/import-plan.ts";
-import { type ClientFile, readClient } from "../../client-configs/read.ts";
-import { CLIENTS, findClient } from "../../client-configs/clients.ts";
+import {
+  type PlannedServer,
+  type SkippedServer,
+  planImport,
+} from "../../client-configs/import-plan.ts";
+import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
+import { CLIENTS, findClientApp } from "../../client-configs/clients.ts";
 import type { SecretStore } from "../../secrets/store.ts";
 import type { Invocation, World } from "../command.ts";
 import { suggest, usage } from "../args.ts";
@@ -14,17 +18,17 @@ import { addServers, readTaken } from "./manifest.ts";
 /** What the files of clients come to. */
 export interface Gathered {
   readonly files: readonly ClientFile[];
-  readonly additions: readonly Addition[];
-  readonly omissions: readonly Omission[];
+  readonly planned: readonly PlannedServer[];
+  readonly skipped: readonly SkippedServer[];
   /** The manifest that they would be added to. */
   readonly manifest: string;
 }
 
 /** The clients that are named; all if none is. @throws {HubError} usage */
-export function pickClients(names: readonly string[]): readonly Client[] {
+export function pickClients(names: readonly string[]): readonly ClientApp[] {
   if (names.length === 0) return CLIENTS;
   return names.map((name) => {
-    const client = findClient(name);
+    const client = findClientApp(name);
     if (client !== undefined) return client;
     const near = suggest(name, CLIENT_NAMES) || ` There are ${CLIENT_NAMES.join(", ")}.`;
     throw usage(`There is no client "${name}".${near}`);
@@ -33,14 +37,14 @@ export function pickClients(names: readonly string[]): readonly Client[] {
 
 /** Reads the files of those clients, and says what would become of their servers. @throws {HubError} manifestInvalid */
 export async function gather(
-  clients: readonly Client[],
+  clients: readonly ClientApp[],
   invocation: Invocation,
   world: World,
 ): Promise<Gathered> {
   const { env, cwd, platform } = world;
-  const home = findHome(env, platform);
+  const home = clientFoldersOf(env, platform);
   const project = invocation.switches.has("project") ? cwd : undefined;
-  const read = await Promise.all(clients.map((client) => readClient(client, home, project)));
+  const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
   const plan = await planImport(files, await readTaken(invocation, world), home);
   return { files, ...plan, manifest: await findFile(invocation, world) };
@@ -51,19 +55,21 @@ export async function gather(
  * @param store where values that look like secrets go; undefined: they stay where they are
  */
 export async function carryOut(
-  { additions, manifest }: Pick<Gathered, "additions" | "manifest">,
+  { planned: additions, manifest }: Pick<Gathered, "planned" | "manifest">,
   store: SecretStore | undefined,
   world: World,
 ): Promise<void> {
   if (additions.length === 0) return;
   const servers = new Map(
-    additions.map(({ name, entry, clear }): [string, OwnEntry] => [
+    additions.map(({ name, entry, plaintextSecrets: clear }): [string, ServerEntry] => [
       name,
-      store === undefined ? entry : hideClear(entry, clear),
+      store === undefined ? entry : replacePlaintextSecrets(entry, clear),
     ]),
   );
   const keep = async (): Promise<void> => {
-    for (const { secret, value } of additions.flatMap(({ clear }) => clear)) {
+    for (const { secretName: secret, value } of additions.flatMap(
+      ({ plaintextSecrets: clear }) => clear,
+    )) {
       await store?.set(secret, value);
     }
   };

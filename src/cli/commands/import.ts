@@ -1,6 +1,6 @@
-import type { Addition, Omission } from "../../client-configs/import-plan.ts";
+import type { PlannedServer, SkippedServer } from "../../client-configs/import-plan.ts";
 import type { ClientFile } from "../../client-configs/read.ts";
-import { hideClear } from "../../client-configs/clear.ts";
+import { replacePlaintextSecrets } from "../../client-configs/clear.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
@@ -21,7 +21,7 @@ import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
 export async function importServers(invocation: Invocation, world: World): Promise<number> {
   const { switches, words, json } = invocation;
   const gathered = await gather(pickClients(words), invocation, world);
-  const { additions, manifest } = gathered;
+  const { planned: additions, manifest } = gathered;
   const isForPeople = json === false;
   const moves = switches.has("secrets");
   if (isForPeople) ownConsole.log(describe(gathered, moves, terminalStyleOf(world.env)));
@@ -31,7 +31,7 @@ export async function importServers(invocation: Invocation, world: World): Promi
   if (consent === true) {
     const store = moves ? openStore(world) : undefined;
     await carryOut(gathered, store, world);
-    for (const name of new Set(additions.flatMap(({ wanted }) => wanted))) {
+    for (const name of new Set(additions.flatMap(({ requiredSecrets: wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
     if (isForPeople)
@@ -48,19 +48,26 @@ export async function importServers(invocation: Invocation, world: World): Promi
   return 2;
 }
 
-function ask({ additions, manifest }: Gathered, { signal }: World): Promise<boolean | undefined> {
+function ask(
+  { planned: additions, manifest }: Gathered,
+  { signal }: World,
+): Promise<boolean | undefined> {
   return askConsent(`Add ${countNoun(additions.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: what was found, what would be added, what would not, and which secrets stand there in the clear. */
 export function describe(
-  { files, additions, omissions, manifest }: Gathered,
+  { files, planned: additions, skipped: omissions, manifest }: Gathered,
   moves: boolean,
   paper: TerminalStyle,
 ): string {
   const parts = [describeFiles(files, paper)];
   if (additions.length > 0) {
-    const rows = additions.map(({ name, origin, entry }) => [origin.client, name, show(entry)]);
+    const rows = additions.map(({ name, source: origin, entry }) => [
+      origin.client,
+      name,
+      show(entry),
+    ]);
     parts.push(
       sanitizeLine(`would be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, paper),
@@ -69,7 +76,11 @@ export function describe(
   const notes = additions.flatMap((addition) => noteAddition(addition, moves));
   if (notes.length > 0) parts.push(notes.join("\n"));
   if (omissions.length > 0) {
-    const rows = omissions.map(({ origin, reason }) => [origin.client, origin.name, reason]);
+    const rows = omissions.map(({ source: origin, reason }) => [
+      origin.client,
+      origin.name,
+      reason,
+    ]);
     parts.push("left out:", alignTable(["CLIENT", "SERVER", "WHY"], rows, paper));
   }
   return parts.join("\n");
@@ -85,7 +96,10 @@ function describeFiles(files: readonly ClientFile[], paper: TerminalStyle): stri
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, paper);
 }
 
-function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean): readonly string[] {
+function noteAddition(
+  { name, notes, requiredSecrets: wanted, plaintextSecrets: clear }: PlannedServer,
+  moves: boolean,
+): readonly string[] {
   const labels = clear.map(({ label }) => label).join(", ");
   const fate = moves
     ? "moved into the secret store"
@@ -100,7 +114,7 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
 }
 
 /** What an entry starts, without what looks like a secret. */
-function show(entry: Addition["entry"]): string {
+function show(entry: PlannedServer["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
   return describeCommand({
@@ -112,7 +126,7 @@ function show(entry: Addition["entry"]): string {
 
 /** For programs. Values that look like secrets are not in it: what stands there is the form that would take their place. */
 function toJson(
-  { files, additions, omissions, manifest }: Gathered,
+  { files, planned: additions, skipped: omissions, manifest }: Gathered,
   isDone: boolean,
   moves: boolean,
 ): object {
@@ -125,18 +139,33 @@ function toJson(
       servers: servers.length,
       ...(problem && { problem: problem.message, line: problem.position?.line ?? null }),
     })),
-    additions: additions.map(({ name, entry, origin, notes, wanted, clear }) => ({
-      name,
-      origin,
-      entry: hideClear(entry, clear),
-      notes,
-      wanted,
-      secrets: clear.map(({ label, secret }) => ({
-        at: label,
-        name: secret,
-        moved: moves && isDone,
-      })),
-    })),
-    omissions: omissions.map(({ origin, reason, same }: Omission) => ({ origin, reason, same })),
+    additions: additions.map(
+      ({
+        name,
+        entry,
+        source: origin,
+        notes,
+        requiredSecrets: wanted,
+        plaintextSecrets: clear,
+      }) => ({
+        name,
+        origin,
+        entry: replacePlaintextSecrets(entry, clear),
+        notes,
+        wanted,
+        secrets: clear.map(({ label, secretName: secret }) => ({
+          at: label,
+          name: secret,
+          moved: moves && isDone,
+        })),
+      }),
+    ),
+    omissions: omissions.map(
+      ({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
+        origin,
+        reason,
+        same,
+      }),
+    ),
   };
 }

@@ -1,14 +1,14 @@
 import { resolve } from "node:path";
-import { type Client, findHome, type Spot } from "../../client-configs/client.ts";
-import { findTable, prepareInstall, prepareUndo } from "../../client-configs/install.ts";
-import { listSpots, readContent } from "../../client-configs/read.ts";
-import { OWN_NAME } from "../../manifest/own-entry.ts";
-import type { Addition } from "../../client-configs/import-plan.ts";
+import { type ClientApp, clientFoldersOf, type ServerTable } from "../../client-configs/client.ts";
+import { tableAt, prepareInstall, prepareUndo } from "../../client-configs/install.ts";
+import { listServerTables, readClientFileText } from "../../client-configs/read.ts";
+import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
+import type { PlannedServer } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import type { Fault } from "../../client-configs/read.ts";
+import type { ClientFileProblem } from "../../client-configs/read.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { usage } from "../args.ts";
@@ -38,7 +38,7 @@ export async function install(invocation: Invocation, world: World): Promise<num
     ? await undo(client, spot, invocation, world, tell)
     : await write(client, spot, invocation, world, tell);
   const written = outcome.action !== "none" && !switches.has("dry-run");
-  if (written) tell(`${client.title}: ${client.advice}`);
+  if (written) tell(`${client.title}: ${client.restartHint}`);
   if (written && outcome.action === "install") {
     tell(`To take it out again: toolmux install ${client.name} --undo`);
   }
@@ -49,8 +49,8 @@ export async function install(invocation: Invocation, world: World): Promise<num
 }
 
 async function write(
-  client: Client,
-  spot: Spot,
+  client: ClientApp,
+  spot: ServerTable,
   invocation: Invocation,
   world: World,
   tell: (text: string) => void,
@@ -65,7 +65,7 @@ async function write(
   const prepared = await prepareInstall(client, spot, entry, removed);
   switch (prepared.kind) {
     case "refused":
-      throw refuse(spot.file, prepared.fault);
+      throw refuse(spot.file, prepared.problem);
     case "same":
       tell(`${spot.file} has it already`);
       return { action: "none", backup: undefined };
@@ -85,8 +85,8 @@ async function write(
 }
 
 async function undo(
-  client: Client,
-  spot: Spot,
+  client: ClientApp,
+  spot: ServerTable,
   { switches }: Invocation,
   { env }: World,
   tell: (text: string) => void,
@@ -95,7 +95,7 @@ async function undo(
   const undoing = await prepareUndo(client, spot);
   switch (undoing.kind) {
     case "refused":
-      throw refuse(file, undoing.fault);
+      throw refuse(file, undoing.problem);
     case "absent":
       tell(`${file} does not have it`);
       return { action: "none", backup: undefined };
@@ -114,14 +114,14 @@ async function undo(
 }
 
 /** The client's file that is there; or else the first that could be. @throws {HubError} usage */
-async function findSpot(client: Client, isProject: boolean, world: World): Promise<Spot> {
+async function findSpot(client: ClientApp, isProject: boolean, world: World): Promise<ServerTable> {
   const { env, cwd, platform } = world;
-  const all = listSpots(client, findHome(env, platform), isProject ? cwd : undefined);
+  const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [main] = all;
   // A file in which the servers have another place is of old, or not for this.
   const spots = all.filter(({ keys }) => keys.join() === main?.keys.join());
   for (const spot of spots) {
-    const content = await readContent(spot.file, client.format);
+    const content = await readClientFileText(spot.file, client.format);
     if (content.kind !== "absent") return spot;
   }
   if (main !== undefined) return main;
@@ -129,7 +129,7 @@ async function findSpot(client: Client, isProject: boolean, world: World): Promi
 }
 
 /** @throws {HubError} usage if the client cannot go to a URL, or not with a token */
-function makeEntry(client: Client, invocation: Invocation, { env, cwd }: World): Table {
+function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: World): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
     const [command, ...before] = ownCommand();
@@ -151,25 +151,25 @@ function makeEntry(client: Client, invocation: Invocation, { env, cwd }: World):
 
 /** What of the client's servers there is to be added to the manifest, and which of them it has then, by their names in the file. */
 async function gatherFrom(
-  client: Client,
-  spot: Spot,
+  client: ClientApp,
+  spot: ServerTable,
   invocation: Invocation,
   world: World,
 ): Promise<Gathered & { readonly names: readonly string[] }> {
   const all = await gather([client], invocation, world);
-  const content = await readContent(spot.file, client.format);
+  const content = await readClientFileText(spot.file, client.format);
   // Those of single projects stay: they stand in other tables.
-  const table = content.kind === "read" ? findTable(content.root, spot.keys) : undefined;
-  const isHere = ({ origin }: Pick<Addition, "origin">): boolean =>
+  const table = content.kind === "read" ? tableAt(content.root, spot.keys) : undefined;
+  const isHere = ({ source: origin }: Pick<PlannedServer, "source">): boolean =>
     origin.file === spot.file && origin.name in (table ?? {});
-  const additions = all.additions.filter(isHere);
-  const omissions = all.omissions.filter(isHere);
-  const there = omissions.filter(({ same }) => same !== undefined);
-  const names = [...additions, ...there].map(({ origin }) => origin.name);
-  return { ...all, additions, omissions, names };
+  const additions = all.planned.filter(isHere);
+  const omissions = all.skipped.filter(isHere);
+  const there = omissions.filter(({ identicalServer: same }) => same !== undefined);
+  const names = [...additions, ...there].map(({ source: origin }) => origin.name);
+  return { ...all, planned: additions, skipped: omissions, names };
 }
 
-function refuse(file: string, { message, position }: Fault): HubError {
+function refuse(file: string, { message, position }: ClientFileProblem): HubError {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}:`;
   return new HubError("usage", `${place} ${message}. Nothing was written.`);
 }
@@ -189,7 +189,7 @@ function showDifference(
   while (end < most - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
   // Where others go, what lies between may be theirs.
-  const fresh = removed.length > 0 ? `"${OWN_NAME}"` : after.slice(start, after.length - end);
+  const fresh = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
   // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
   const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [

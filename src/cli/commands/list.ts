@@ -1,6 +1,6 @@
 import { textOf } from "../../base/bytes.ts";
-import { type Item, type Kind, readItem } from "../../catalog/listing.ts";
-import type { Remark } from "../../catalog/shape.ts";
+import { type ListedItem, type Kind, readItem } from "../../catalog/listing.ts";
+import type { ExposureNote } from "../../catalog/shape.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
@@ -117,21 +117,23 @@ async function printEntries(
 }
 
 /** The skills that clients of the modern era are shown. */
-function skillsOf({ catalog }: Hub): readonly Item[] {
+function skillsOf({ catalog }: Hub): readonly ListedItem[] {
   return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
 }
 
-function remarksOf(what: Entries, hub: Hub): readonly Remark[] {
-  return hub.catalog.remarks.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
+function remarksOf(what: Entries, hub: Hub): readonly ExposureNote[] {
+  return hub.catalog.notes.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
 }
 
 /** `{server, tool, kind, text}`, or `prompt` or `resource` in the place of `tool`; by the name that its server gives it. */
-function remarkToJson(noun: string, { server, remoteName, kind, text }: Remark): object {
+function remarkToJson(noun: string, { server, remoteName, kind, text }: ExposureNote): object {
   return { server, [noun]: remoteName, kind, text };
 }
 
 /** How `list --all` calls what happened to an entry. */
-const STATES: Readonly<Record<Remark["kind"], "renamed" | "hidden" | "changed" | "not used">> = {
+const STATES: Readonly<
+  Record<ExposureNote["kind"], "renamed" | "hidden" | "changed" | "not used">
+> = {
   filtered: "hidden",
   hidden: "hidden",
   duplicate: "hidden",

@@ -1,8 +1,8 @@
 import { access } from "node:fs/promises";
 import { basename } from "node:path";
-import type { OwnEntry } from "../../client-configs/entry.ts";
-import type { Taken } from "../../client-configs/import-plan.ts";
-import { readContent } from "../../client-configs/read.ts";
+import type { ServerEntry } from "../../client-configs/entry.ts";
+import type { TakenNames } from "../../client-configs/import-plan.ts";
+import { readClientFileText } from "../../client-configs/read.ts";
 import { HubError } from "../../base/errors.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
 import { loadManifest } from "../../manifest/load.ts";
@@ -14,7 +14,7 @@ import { loadOptions } from "../load-manifest.ts";
 import { changeFile, findFile } from "../manifest-file.ts";
 
 /** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
-export async function readTaken(invocation: Invocation, world: World): Promise<Taken> {
+export async function readTaken(invocation: Invocation, world: World): Promise<TakenNames> {
   const none = { servers: [], separator: HUB_DEFAULTS.separator };
   const file = await findFile(invocation, world);
   const loaded = await loadManifest(loadOptions(invocation, world));
@@ -31,7 +31,7 @@ export async function readTaken(invocation: Invocation, world: World): Promise<T
  */
 export async function addServers(
   file: string,
-  servers: ReadonlyMap<string, OwnEntry>,
+  servers: ReadonlyMap<string, ServerEntry>,
   before: () => Promise<void>,
   world: World,
 ): Promise<void> {
@@ -44,7 +44,7 @@ export async function addServers(
 
 /** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */
 async function refuseForeign(file: string): Promise<void> {
-  const content = await readContent(file, detectFormat(file, ""));
+  const content = await readClientFileText(file, detectFormat(file, ""));
   const isForeign =
     content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
   if (!isForeign && !/^\.?mcp\.json$/.test(basename(file))) return;

@@ -1,6 +1,6 @@
 import { parsePackage } from "../../manifest/package.ts";
 import { createTable, isTable, type Table } from "../../manifest/table.ts";
-import { splitWords } from "../../manifest/words.ts";
+import { splitCommand } from "../../manifest/words.ts";
 import type { Invocation } from "../command.ts";
 import { usage } from "../args.ts";
 
@@ -39,7 +39,7 @@ export function readSaid({ words, values }: Invocation): Said {
     return { kind: "entry", entry: compose({ package: named, runner, args: rest, env }) };
   }
   const line = values.get("command")?.at(-1);
-  const [command, ...args] = line === undefined ? rest : (splitWords(line) ?? []);
+  const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
   if (command !== undefined) return { kind: "entry", entry: compose({ command, args, env }) };
   if (line !== undefined) throw usage("--command has a quote that does not end, or no word in it.");
   return { kind: "name" };

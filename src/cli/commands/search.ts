@@ -1,5 +1,5 @@
-import type { Listing, Offer } from "../../registry/registry.ts";
-import { searchAll } from "../../registry/search.ts";
+import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
+import { searchRegistries } from "../../registry/search.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
@@ -23,7 +23,12 @@ export async function search(invocation: Invocation, world: World): Promise<numb
   const limit = readLimit(values.get("limit")?.at(-1));
   const log = openLog(invocation);
   const directories = await openDirectories(invocation, world);
-  const { listings, failures } = await searchAll(directories, words, limit, world.signal);
+  const { entries: listings, failures } = await searchRegistries(
+    directories,
+    words,
+    limit,
+    world.signal,
+  );
   tellFailures(failures, log);
   const isAsked = failures.length < directories.length;
   if (json !== false) {
@@ -45,7 +50,7 @@ function readLimit(text: string | undefined): number {
   throw usage(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
 }
 
-function describe(listings: readonly Listing[], { colors, width }: TerminalStyle): string {
+function describe(listings: readonly RegistryEntry[], { colors, width }: TerminalStyle): string {
   const blocks = listings.map((listing) => {
     const { name, version, directory, description, title, repository, homepage } = listing;
     const head = [name, version, `(${directory})`].filter((part) => part !== undefined);
@@ -63,22 +68,22 @@ function describe(listings: readonly Listing[], { colors, width }: TerminalStyle
         ),
     ].join("\n");
   });
-  const first = listings.find(({ offers }) => offers.length > 0);
+  const first = listings.find(({ options: offers }) => offers.length > 0);
   const hint = first === undefined ? "" : `; to have one: toolmux add ${sanitizeLine(first.name)}`;
   return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
 }
 
 /** How it can be had, or why not by its name alone. */
-function describeWays({ offers, omissions }: Listing): string {
+function describeWays({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOffer).join(", ") : omissions.join(" ");
 }
 
 /** What it is, in a word or two. */
-export function describeOffer(offer: Offer): string {
+export function describeOffer(offer: ServerOption): string {
   return offer.kind === "package" ? offer.name : offer.url;
 }
 
-function toJson({ offers, ...listing }: Listing): object {
+function toJson({ options: offers, ...listing }: RegistryEntry): object {
   return {
     ...listing,
     offers: offers.map((offer) =>

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
-import type { OuterServer } from "../../manifest/schema.ts";
+import type { ExternalServer } from "../../manifest/schema.ts";
 import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
 import { readEnvironment, variableOf } from "../../secrets/environment.ts";
 import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
@@ -194,7 +194,7 @@ async function findUses(
     }
     return undefined;
   }
-  const outer = (spec: { kind: string }): spec is OuterServer =>
+  const outer = (spec: { kind: string }): spec is ExternalServer =>
     spec.kind === "stdio" || spec.kind === "remote";
   for (const spec of loaded.manifest.servers.filter(outer)) {
     for (const name of listSecrets(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);

@@ -2,7 +2,7 @@ import process from "node:process";
 import { HubError } from "../../base/errors.ts";
 import { Welcome, type Wording } from "../../frontend/early-initialize.ts";
 import { stateFolder } from "../../base/paths.ts";
-import { listFiles } from "../../manifest/load.ts";
+import { listDependencies } from "../../manifest/load.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { installationKeyPath } from "../../base/place.ts";
 import { VERSION } from "../../base/version.ts";
@@ -46,7 +46,7 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
   const wanted = readAddress(invocation, world);
   // Whether something can be recorded, and how much of it, shows only when the hub is put together.
   const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
-  if (isUsual) world.greetings?.note(listFiles(loadOptions(invocation, world)));
+  if (isUsual) world.greetings?.note(listDependencies(loadOptions(invocation, world)));
   const basis = await openBasis(invocation, world, voices.log);
   await refuseToLoop(basis.manifest, wanted === undefined || invocation.stdio, world);
   const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);

@@ -4,7 +4,7 @@ import { expandHome, stateFolder } from "../../base/paths.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import type { Manifest, ServerSpec } from "../../manifest/schema.ts";
-import { partsOf } from "../../manifest/interpolate.ts";
+import { templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../server-description.ts";
@@ -56,7 +56,7 @@ export function trustContent(
   return takeTurn(world, async () => {
     const loaded = await loadManifest({ files: [path], env, cwd, platform });
     if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
-    const [found] = loaded.found;
+    const [found] = loaded.files;
     if (found === undefined) throw new HubError("internal", `${path} was not read.`);
     const real = await trust(path, found.bytes, stateFolder(env, platform));
     return { real, manifest: loaded.manifest };
@@ -66,7 +66,7 @@ export function trustContent(
 /** What `${cmd:…}` of a server runs, as written: who trusts it is to see it whole. */
 function listCommands(spec: ServerSpec): readonly string[] {
   if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
-  return partsOf(spec).flatMap((part) =>
+  return templatePartsOf(spec).flatMap((part) =>
     part.kind === "scheme" && part.scheme === "cmd" ? [part.path] : [],
   );
 }

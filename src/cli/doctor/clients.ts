@@ -1,9 +1,9 @@
 import { access, lstat, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { findHome } from "../../client-configs/client.ts";
-import { findSelf } from "../../client-configs/entry.ts";
+import { clientFoldersOf } from "../../client-configs/client.ts";
+import { findOwnExecutable } from "../../client-configs/entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
-import { type ClientFile, readClient } from "../../client-configs/read.ts";
+import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import { CLIENTS } from "../../client-configs/clients.ts";
 import type { Finding } from "./findings.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
@@ -16,8 +16,10 @@ export async function examineClients(
   { env, platform }: World,
   now: number,
 ): Promise<readonly Finding[]> {
-  const home = findHome(env, platform);
-  const files = (await Promise.all(CLIENTS.map((it) => readClient(it, home, undefined)))).flat();
+  const home = clientFoldersOf(env, platform);
+  const files = (
+    await Promise.all(CLIENTS.map((it) => readClientFiles(it, home, undefined)))
+  ).flat();
   const left = await Promise.all(files.map(({ file }) => findDrafts(file, now)));
   const stale = await Promise.all(files.map(findStale));
   const findings = [...files.flatMap(describeFault), ...stale.flat(), ...left.flat()];
@@ -25,7 +27,7 @@ export async function examineClients(
   const { servers, hub } = manifest;
   for (const file of files) {
     const plan = await planImport([file], { servers, separator: hub.separator }, home);
-    const names = plan.omissions.flatMap(({ origin, same }) =>
+    const names = plan.skipped.flatMap(({ source: origin, identicalServer: same }) =>
       servers.some(({ name, enabled }) => enabled && name === same) ? [`"${origin.name}"`] : [],
     );
     if (names.length === 0) continue;
@@ -46,7 +48,7 @@ function describeFault({ client, file, problem }: ClientFile): readonly Finding[
 async function findStale({ client, file, servers }: ClientFile): Promise<readonly Finding[]> {
   const found = await Promise.all(
     servers.map(async ({ entry }): Promise<readonly Finding[]> => {
-      const path = findSelf(entry);
+      const path = findOwnExecutable(entry);
       if (path === undefined) return [];
       const isThere = await access(path).then(
         () => true,

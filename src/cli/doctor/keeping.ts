@@ -1,7 +1,7 @@
 import { HubError } from "../../base/errors.ts";
 import type { Finding } from "./findings.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { parseTemplate, partsOf } from "../../manifest/interpolate.ts";
+import { parseTemplate, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import { sentence } from "./servers.ts";
 
@@ -39,7 +39,10 @@ export async function examineSecrets(
 
 function usedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
   const outer = servers.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
-  const parts = [...outer.flatMap(partsOf), ...parseTemplate(httpToken?.text ?? "", "toolmux")];
+  const parts = [
+    ...outer.flatMap(templatePartsOf),
+    ...parseTemplate(httpToken?.text ?? "", "toolmux"),
+  ];
   return new Set(
     parts.flatMap((part) =>
       part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],

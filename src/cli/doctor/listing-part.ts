@@ -1,5 +1,5 @@
 import type { Catalog } from "../../catalog/catalog.ts";
-import type { Remark } from "../../catalog/shape.ts";
+import type { ExposureNote } from "../../catalog/shape.ts";
 import { textOf } from "../../base/bytes.ts";
 import { isTable } from "../../manifest/table.ts";
 import { CODES, type Code, type Finding } from "./findings.ts";
@@ -20,13 +20,13 @@ const MOST_NAMES = 5;
 /** Looks at what clients would see. @param isRepaired whether the manifest has the plugin that repairs schemas */
 export function examineListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
   return [
-    ...examineNames(catalog.remarks),
+    ...examineNames(catalog.notes),
     ...(isRepaired ? [] : examineSchemas(catalog)),
     ...examineCount(catalog.tools.routes.length),
   ];
 }
 
-const REMARKS: Readonly<Partial<Record<Remark["kind"], Code>>> = {
+const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], Code>>> = {
   shortened: "TM901",
   clash: "TM902",
   duplicate: "TM903",
@@ -48,9 +48,9 @@ const REMEDIES: Readonly<Partial<Record<Code, string>>> = {
 };
 
 /** Of every list, and not only of those in which there are names. */
-const OF_ALL: ReadonlySet<Remark["kind"]> = new Set(["conformed", "unreadable"]);
+const OF_ALL: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
 
-function examineNames(remarks: readonly Remark[]): readonly Finding[] {
+function examineNames(remarks: readonly ExposureNote[]): readonly Finding[] {
   const named = remarks.filter(
     ({ list, kind }) => list === "tools" || list === "prompts" || OF_ALL.has(kind),
   );
@@ -67,7 +67,7 @@ const REPAIR = 'The plugin schema-repair puts it right: [[plugins]] use = "schem
 
 function examineSchemas({ tools }: Catalog): readonly Finding[] {
   const found = tools.routes.flatMap(({ server, remoteName, item }) => {
-    const tool = parse(item.raw ?? item.bytes);
+    const tool = parse(item.original ?? item.bytes);
     const flaws = isTable(tool) ? [...lintTool(tool)] : [];
     return flaws.map((code) => ({ server, code, tool: remoteName }));
   });

@@ -1,5 +1,5 @@
 import process from "node:process";
-import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../../catalog/catalog.ts";
 import type { Finding, Fix } from "./findings.ts";
 import { LocalClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
@@ -7,7 +7,7 @@ import { namesOf } from "../../hub/options.ts";
 import { stateFolder } from "../../base/paths.ts";
 import {
   type Manifest,
-  type OuterServer,
+  type ExternalServer,
   type ServerSpec,
   isRunnable,
 } from "../../manifest/schema.ts";
@@ -46,7 +46,7 @@ export async function recallListing(
   const survey = await surveySnapshots(stateFolder(world.env, world.platform), now);
   const findings = [...examineFiles(survey)];
   if (manifest === undefined) return { catalog: undefined, findings };
-  const sources: Source[] = [];
+  const sources: CatalogSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
@@ -97,10 +97,10 @@ function examineFiles({ files }: Survey): readonly Finding[] {
 }
 
 async function recall(
-  spec: OuterServer,
+  spec: ExternalServer,
   survey: Survey,
   world: World,
-): Promise<Source | undefined> {
+): Promise<CatalogSource | undefined> {
   const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
   const identity = await identify(spec, new Map());
   const kept = identity && (await survey.find(listSubjects(identity)));
@@ -108,7 +108,7 @@ async function recall(
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
     server,
-    offer: kept.offer,
+    listing: kept.offer,
     rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
     skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),

@@ -1,20 +1,20 @@
-import { findClear } from "../../client-configs/clear.ts";
+import { findPlaintextSecrets } from "../../client-configs/clear.ts";
 import { identifySpec } from "../../client-configs/import-plan.ts";
-import type { LoadResult } from "../../manifest/load.ts";
+import type { LoadedManifest } from "../../manifest/load.ts";
 import type { Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
 import type { Finding } from "./findings.ts";
 
 /** Looks at the manifest as it was loaded. */
-export function examineManifest(loaded: LoadResult, isThere: boolean): readonly Finding[] {
-  const passed = loaded.distrusted.map((file): Finding => ({
+export function examineManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
+  const passed = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
     text: "The file was passed over: it is not trusted as it is now.",
     advice: `If you want its commands run: toolmux trust ${file}`,
   }));
   const notes = loaded.notes
-    .filter((note) => !loaded.distrusted.some((file) => note.startsWith(`${file} was passed over`)))
+    .filter((note) => !loaded.untrusted.some((file) => note.startsWith(`${file} was passed over`)))
     .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
   const problems = loaded.problems.map((it) => describeProblem(it, isThere));
   if (!loaded.ok) return [...passed, ...notes, ...problems];
@@ -87,16 +87,16 @@ export function findSecrets(spec: ServerSpec): readonly Finding[] {
   if (first === undefined) return [];
   const labels = clear.map(({ label }) => label);
   const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
-  const advice = `Keep it elsewhere: toolmux secret set ${first.secret}, and \${secret:${first.secret}} in its place.`;
+  const advice = `Keep it elsewhere: toolmux secret set ${first.secretName}, and \${secret:${first.secretName}} in its place.`;
   return [{ code: "TM107", subject: spec.name, text, advice }];
 }
 
-export function clearOf(spec: ServerSpec): ReturnType<typeof findClear> {
+export function clearOf(spec: ServerSpec): ReturnType<typeof findPlaintextSecrets> {
   if (spec.kind === "stdio") {
     const { command, args, env, cwd, name } = spec;
-    return findClear({ command, args, env, cwd }, name);
+    return findPlaintextSecrets({ command, args, env, cwd }, name);
   }
   if (spec.kind !== "remote") return [];
   const { url, headers, oauth, name } = spec;
-  return findClear({ url, headers, oauth }, name);
+  return findPlaintextSecrets({ url, headers, oauth }, name);
 }

@@ -3,9 +3,9 @@ import { stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import type { Code, Finding } from "./findings.ts";
-import type { OuterServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
-import { resolveRemote, resolveServer, type Schemes } from "../../manifest/resolve.ts";
-import { listSchemes, partsOf } from "../../manifest/interpolate.ts";
+import type { ExternalServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
+import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
+import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import { loginShellPath } from "../../process/path-lookup.ts";
 import { childEnvironment } from "../../process/environment.ts";
@@ -15,7 +15,7 @@ import type { World } from "../command.ts";
 import { suggestRemedies } from "../hints.ts";
 
 /** What a server's texts are filled in with. No command is run, and no plugin asked: what these know counts as there. */
-export function schemesFor(spec: OuterServer, secrets: Secrets): Schemes {
+export function schemesFor(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);
   return new Map<string, (path: string) => Promise<string>>([
     ...assumed,
@@ -25,8 +25,8 @@ export function schemesFor(spec: OuterServer, secrets: Secrets): Schemes {
 }
 
 /** Whether all that the server is started with is known without running anything. */
-export function isCertain(spec: OuterServer): boolean {
-  return partsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
+export function isCertain(spec: ExternalServer): boolean {
+  return templatePartsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
 }
 
 /**

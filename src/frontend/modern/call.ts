@@ -1,5 +1,5 @@
 import type { Piece } from "../../base/bytes.ts";
-import { NO_CACHE } from "../../catalog/offer.ts";
+import { NO_CACHING } from "../../catalog/offer.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { SkillMethod } from "../../catalog/skills.ts";
 import type { Clock } from "../../base/clock.ts";
@@ -274,11 +274,11 @@ export class Visit implements Caller, Parked {
 
   #dress(response: Response, from: Era): EncodedMessage {
     const { request } = this.#letter;
-    const cache = CACHEABLE.has(request.method) ? NO_CACHE : undefined;
+    const cache = CACHEABLE.has(request.method) ? NO_CACHING : undefined;
     // Results of the base protocol have cache hints by their schema; those of an extension may not.
     const edits =
       from === "modern" && request.method === SkillMethod.get
-        ? addHint(response, NO_CACHE)
+        ? addHint(response, NO_CACHING)
         : modernize(response, from, this.#host.serverInfo, cache);
     return withResponseId(response, this.#id, edits);
   }

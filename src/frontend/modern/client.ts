@@ -6,13 +6,13 @@
 import { IdTable } from "../../base/id-table.ts";
 import { utf8 } from "../../base/bytes.ts";
 import type { Kind } from "../../catalog/listing.ts";
-import { NO_CACHE } from "../../catalog/offer.ts";
+import { NO_CACHING } from "../../catalog/offer.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { PluginSet } from "../../plugin/plugin-set.ts";
 import { readAllSettings, type Settings } from "../../protocol/capabilities.ts";
 import type { Implementation } from "../../protocol/legacy.ts";
-import { readAfter } from "../../catalog/cursor.ts";
+import { readCursorParam } from "../../catalog/cursor.ts";
 import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
 import { lowestOf, type Severity } from "../../protocol/log-level.ts";
 import type { Call, Place } from "../../router/call.ts";
@@ -268,7 +268,7 @@ export class Party implements Attendee, VisitHost {
   }
 
   #list(kind: Kind, { request }: Letter, way: WayBack): void {
-    const after = readAfter(kind, request);
+    const after = readCursorParam(kind, request);
     const { editions } = this.#parts;
     this.#wait(way, (callback) =>
       this.#view.whenListed((catalog) => {
@@ -288,9 +288,9 @@ export class Party implements Attendee, VisitHost {
 
   #discover({ request }: Letter, way: WayBack): void {
     this.#wait(way, (callback) =>
-      this.#view.whenRecalled(({ instructions, offered }) => {
+      this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
-        callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHE)));
+        callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHING)));
       }),
     );
   }

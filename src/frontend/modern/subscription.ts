@@ -88,7 +88,7 @@ export class Listening {
   compare(catalog: Catalog): void {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
-      if (section.isSame(catalog[kind])) continue;
+      if (section.equals(catalog[kind])) continue;
       this.#known.set(kind, catalog[kind]);
       methods.add(LIST_CHANGED[kind]);
     }

@@ -1,13 +1,13 @@
 import { createTable, isTable, type Table } from "../table.ts";
 
 /** A change of the servers of a manifest. */
-export type Change =
-  | SingleChange
+export type ManifestChange =
+  | ServerChange
   /** All of them must be new; they are appended. */
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
 /** A change of one server. */
-export type SingleChange =
+export type ServerChange =
   /** Appends the server, or replaces the one of that name unless `isNew`. */
   | {
       readonly kind: "add";
@@ -20,24 +20,24 @@ export type SingleChange =
   | { readonly kind: "rename"; readonly name: string; readonly to: string };
 
 /** A range of a text and its replacement; offsets in UTF-16 units. */
-export interface Splice {
+export interface TextEdit {
   readonly from: number;
   readonly to: number;
   readonly text: string;
 }
 
 /** Why a text cannot be edited: text that follows the file's name, with what to do. */
-export interface Refusal {
-  readonly refusal: string;
+export interface EditRefusal {
+  readonly reason: string;
 }
 
 /** Applies edits, which must not overlap. */
-export function applySplices(text: string, splices: readonly Splice[]): string {
+export function applyTextEdits(text: string, edits: readonly TextEdit[]): string {
   let result = "";
   let from = 0;
-  for (const splice of splices.toSorted((a, b) => a.from - b.from)) {
-    result += text.slice(from, splice.from) + splice.text;
-    from = splice.to;
+  for (const edit of edits.toSorted((a, b) => a.from - b.from)) {
+    result += text.slice(from, edit.from) + edit.text;
+    from = edit.to;
   }
   return result + text.slice(from);
 }
@@ -46,45 +46,51 @@ export function applySplices(text: string, splices: readonly Splice[]): string {
  * The content of a file after a change of the servers under the key `serversKey`; undefined if the change does not
  * apply.
  */
-export function applyChange(root: unknown, group: string, change: Change): Table | undefined {
+export function applyChange(
+  root: unknown,
+  serversKey: string,
+  change: ManifestChange,
+): Table | undefined {
   if (!isTable(root)) return undefined;
-  const servers = root[group] ?? createTable<unknown>();
+  const servers = root[serversKey] ?? createTable<unknown>();
   if (!isTable(servers)) return undefined;
   if (change.kind === "addAll") {
     const added = [...change.servers];
     if (added.some(([name]) => servers[name] !== undefined)) return undefined;
-    return copy(root, [[group, copy(servers, added)]]);
+    return withChanges(root, [[serversKey, withChanges(servers, added)]]);
   }
-  const own = servers[change.name];
-  if (change.kind === "add" ? own !== undefined && change.isNew === true : own === undefined) {
+  const server = servers[change.name];
+  if (
+    change.kind === "add" ? server !== undefined && change.isNew === true : server === undefined
+  ) {
     return undefined;
   }
-  return copy(root, [[group, changeServers(servers, change)]]);
+  return withChanges(root, [[serversKey, changeServers(servers, change)]]);
 }
 
-function changeServers(servers: Table, change: SingleChange): Table {
+function changeServers(servers: Table, change: ServerChange): Table {
   const { name } = change;
   switch (change.kind) {
     case "add":
-      return copy(servers, [[name, change.entry]]);
+      return withChanges(servers, [[name, change.entry]]);
     case "remove":
-      return copy(servers, [[name, undefined]]);
+      return withChanges(servers, [[name, undefined]]);
     case "rename":
-      return copy(servers, [
+      return withChanges(servers, [
         [name, undefined],
         [change.to, servers[name]],
       ]);
     case "set": {
       const server = servers[name];
       const before = isTable(server) ? server : {};
-      return copy(servers, [[name, copy(before, [[change.key, change.value]])]]);
+      return withChanges(servers, [[name, withChanges(before, [[change.key, change.value]])]]);
     }
   }
 }
 
-function copy(table: Table, changes: readonly (readonly [string, unknown])[]): Table {
-  const made = createTable<unknown>();
+function withChanges(table: Table, changes: readonly (readonly [string, unknown])[]): Table {
+  const result = createTable<unknown>();
   const all = new Map([...Object.entries(table), ...changes]);
-  for (const [key, value] of all) if (value !== undefined) made[key] = value;
-  return made;
+  for (const [key, value] of all) if (value !== undefined) result[key] = value;
+  return result;
 }

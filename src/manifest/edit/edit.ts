@@ -5,29 +5,35 @@
  */
 
 import { HubError } from "../../base/errors.ts";
-import { interpretFile } from "../interpret.ts";
+import { readConfigFile } from "../interpret.ts";
 import { mergeSources } from "../merge.ts";
-import { type Format, parseText } from "../parse.ts";
-import { place } from "../place.ts";
-import { type Complaint, manifestError, type Problem, printKey } from "../problems.ts";
+import { type FileFormat, parseText } from "../parse.ts";
+import { addPositions } from "../place.ts";
+import { type UnplacedProblem, manifestError, type Problem, printPathKey } from "../problems.ts";
 import type { ServerSpec } from "../schema.ts";
-import { isEqual, isTable, type Table } from "../table.ts";
-import { applyChange, applySplices, type Change, type Refusal, type Splice } from "./change.ts";
-import { printPair, printValue } from "./value.ts";
+import { isDeepEqual, isTable, type Table } from "../table.ts";
+import {
+  applyChange,
+  applyTextEdits,
+  type ManifestChange,
+  type EditRefusal,
+  type TextEdit,
+} from "./change.ts";
+import { formatTomlPair, formatTomlValue } from "./value.ts";
 
-export type { Change } from "./change.ts";
+export type { ManifestChange } from "./change.ts";
 
 /** The text of a manifest and its file. */
-export interface Draft {
+export interface ManifestText {
   /** Absolute. */
   readonly file: string;
   readonly baseDir: string;
   readonly text: string;
-  readonly format: Format;
+  readonly format: FileFormat;
 }
 
 /** The result of an edit. */
-export interface Edited {
+export interface EditedText {
   readonly text: string;
   /**
    * The server that the change is about: after the change, or before it if it was removed; undefined if there are
@@ -43,42 +49,51 @@ export interface Edited {
  * @throws {HubError} manifestInvalid if the manifest is invalid before or after the change; usage if its formatting
  * does not allow the edit, with what to write by hand
  */
-export async function editText(draft: Draft, change: Change): Promise<Edited> {
-  const [mark, body] = splitMark(draft.text);
-  const text = body.trim() === "" && draft.format === "json" ? `{}${body || "\n"}` : body;
-  const before = await read({ ...draft, text });
-  const group = groupOf(before.root);
-  const expected = applyChange(before.root, group, change);
-  if (expected === undefined) throw explainNothing(draft, before.root, group, change);
-  const made = await make(text, draft.format, group, change);
-  if ("refusal" in made) throw refuse(draft, group, change, made.refusal);
-  const edited = keepEnd(applySplices(text, made), text);
-  const parsed = await parseText(edited, draft.format);
-  const isMeant = parsed.ok && isEqual(withServers(parsed.root, group), expected);
-  if (!isMeant)
-    throw refuse(draft, group, change, "is written in a way that toolmux cannot change");
-  const after = await read({ ...draft, text: edited }, false);
-  const isThere = ({ name }: ServerSpec): boolean => "name" in change && name === change.name;
+export async function editManifest(
+  manifest: ManifestText,
+  change: ManifestChange,
+): Promise<EditedText> {
+  const [byteOrderMark, body] = splitByteOrderMark(manifest.text);
+  const text = body.trim() === "" && manifest.format === "json" ? `{}${body || "\n"}` : body;
+  const before = await readManifestText({ ...manifest, text });
+  const serversKey = serversKeyOf(before.root);
+  const expected = applyChange(before.root, serversKey, change);
+  if (expected === undefined) throw inapplicableError(manifest, before.root, serversKey, change);
+  const edits = await computeEdits(text, manifest.format, serversKey, change);
+  if ("reason" in edits) throw refusedError(manifest, serversKey, change, edits.reason);
+  const edited = keepFinalLineEnd(applyTextEdits(text, edits), text);
+  const parsed = await parseText(edited, manifest.format);
+  const isAsIntended =
+    parsed.ok && isDeepEqual(withServersTable(parsed.root, serversKey), expected);
+  if (!isAsIntended)
+    throw refusedError(
+      manifest,
+      serversKey,
+      change,
+      "is written in a way that toolmux cannot change",
+    );
+  const after = await readManifestText({ ...manifest, text: edited }, false);
+  const isSubject = ({ name }: ServerSpec): boolean => "name" in change && name === change.name;
   return {
-    text: mark + edited,
-    server: (change.kind === "remove" ? before : after).servers.find(isThere),
-    others: after.servers.filter((server) => !isThere(server)),
+    text: byteOrderMark + edited,
+    server: (change.kind === "remove" ? before : after).servers.find(isSubject),
+    others: after.servers.filter((server) => !isSubject(server)),
   };
 }
 
-async function make(
+async function computeEdits(
   text: string,
-  format: Format,
-  group: string,
-  change: Change,
-): Promise<readonly Splice[] | Refusal> {
+  format: FileFormat,
+  serversKey: string,
+  change: ManifestChange,
+): Promise<readonly TextEdit[] | EditRefusal> {
   // Both parsers know positions, and are slow to load.
   return format === "toml"
     ? (await import("./toml.ts")).editToml(text, change)
-    : (await import("./json.ts")).editJson(text, group, change);
+    : (await import("./json.ts")).editJson(text, serversKey, change);
 }
 
-interface Content {
+interface ParsedManifestText {
   readonly root: Table;
   readonly servers: readonly ServerSpec[];
 }
@@ -87,73 +102,93 @@ interface Content {
  * Reads and validates a text. @param isWritten whether the file has this text; if not, problems get no line numbers
  * @throws {HubError} manifestInvalid
  */
-async function read({ file, baseDir, text, format }: Draft, isWritten = true): Promise<Content> {
+async function readManifestText(
+  { file, baseDir, text, format }: ManifestText,
+  isWritten = true,
+): Promise<ParsedManifestText> {
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
     const { message, position } = parsed;
     throw manifestError([{ file, path: "", message, position }]);
   }
-  const reading = interpretFile(parsed.root, file, parsed.doubled);
-  const source = { file, baseDir, reading };
+  const fileConfig = readConfigFile(parsed.root, file, parsed.duplicates);
+  const source = { file, baseDir, fileConfig };
   const { servers, ...merged } = mergeSources([source]);
-  const faults: readonly Complaint[] = merged.faults;
-  const placed = await place(file, parsed.locate, [...reading.complaints, ...faults]);
-  const problems: readonly Problem[] = placed.map(({ problem }) => problem);
+  const problemsOfMerge: readonly UnplacedProblem[] = merged.problems;
+  const positioned = await addPositions(file, parsed.preparePositions, [
+    ...fileConfig.problems,
+    ...problemsOfMerge,
+  ]);
+  const problems: readonly Problem[] = positioned.map(({ problem }) => problem);
   if (problems.length > 0) {
-    const told = problems.map((problem) => ({ ...problem, position: undefined }));
-    throw manifestError(isWritten ? problems : told);
+    const unplaced = problems.map((problem) => ({ ...problem, position: undefined }));
+    throw manifestError(isWritten ? problems : unplaced);
   }
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
 /** The key of the servers' table: `mcpServers` in clients' files. */
-function groupOf(root: Table): string {
+function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
 /** The table may be missing once it is empty. */
-function withServers(root: unknown, group: string): unknown {
-  return isTable(root) && !(group in root) ? { ...root, [group]: {} } : root;
+function withServersTable(root: unknown, serversKey: string): unknown {
+  return isTable(root) && !(serversKey in root) ? { ...root, [serversKey]: {} } : root;
 }
 
-function splitMark(text: string): readonly [mark: string, body: string] {
+function splitByteOrderMark(text: string): readonly [mark: string, body: string] {
   return text.startsWith("\uFEFF") ? ["\uFEFF", text.slice(1)] : ["", text];
 }
 
 /** Keeps a text without a final line end that way. */
-function keepEnd(edited: string, text: string): string {
-  const isOpen = text.trim() !== "" && !text.endsWith("\n");
-  return isOpen ? edited.replace(/\r?\n$/, "") : edited;
+function keepFinalLineEnd(edited: string, text: string): string {
+  const hasNoLineEnd = text.trim() !== "" && !text.endsWith("\n");
+  return hasNoLineEnd ? edited.replace(/\r?\n$/, "") : edited;
 }
 
-function explainNothing({ file }: Draft, root: Table, group: string, change: Change): HubError {
-  const servers = root[group];
+function inapplicableError(
+  { file }: ManifestText,
+  root: Table,
+  serversKey: string,
+  change: ManifestChange,
+): HubError {
+  const servers = root[serversKey];
   if (change.kind === "addAll") {
     const taken = isTable(servers) ? servers : {};
     const names = [...change.servers.keys()].filter((name) => taken[name] !== undefined);
-    const text = `${file} has these servers already: ${names.map(printKey).join(", ")}. Nothing was changed; try again.`;
+    const text = `${file} has these servers already: ${names.map(printPathKey).join(", ")}. Nothing was changed; try again.`;
     return new HubError("usage", text);
   }
   const { name } = change;
   if (change.kind === "add") {
     return new HubError(
       "usage",
-      `There is a server ${printKey(name)} in ${file} already; take another name, or replace it (--replace).`,
+      `There is a server ${printPathKey(name)} in ${file} already; take another name, or replace it (--replace).`,
     );
   }
   const known = isTable(servers) ? Object.keys(servers) : [];
-  const there =
-    known.length === 0 ? "it holds none" : `there are ${known.map(printKey).join(", ")}`;
-  return new HubError("usage", `There is no server ${printKey(name)} in ${file}; ${there}.`);
+  const available =
+    known.length === 0 ? "it holds none" : `there are ${known.map(printPathKey).join(", ")}`;
+  return new HubError(
+    "usage",
+    `There is no server ${printPathKey(name)} in ${file}; ${available}.`,
+  );
 }
 
-function refuse({ file, format }: Draft, group: string, change: Change, why: string): HubError {
-  const hand = format === "toml" ? spellToml(change) : spellJson(group, change);
-  return new HubError("usage", `${file} ${why}. Nothing was changed; by hand: ${hand}`);
+function refusedError(
+  { file, format }: ManifestText,
+  serversKey: string,
+  change: ManifestChange,
+  reason: string,
+): HubError {
+  const byHand =
+    format === "toml" ? describeTomlChange(change) : describeJsonChange(serversKey, change);
+  return new HubError("usage", `${file} ${reason}. Nothing was changed; by hand: ${byHand}`);
 }
 
 /** Hides values that may be secrets, but shows placeholders. */
-function mask(key: string, value: unknown): unknown {
+function maskSecrets(key: string, value: unknown): unknown {
   const isPrivate = ["env", "headers", "oauth"].includes(key);
   if (!(isPrivate && isTable(value))) return value;
   const masked = Object.entries(value).map(([name, text]) => {
@@ -163,48 +198,50 @@ function mask(key: string, value: unknown): unknown {
   return Object.fromEntries(masked);
 }
 
-function spellToml(change: Change): string {
+function describeTomlChange(change: ManifestChange): string {
   if (change.kind === "addAll") {
-    const all = [...change.servers].map(([name, entry]) => spellTable(name, entry));
+    const all = [...change.servers].map(([name, entry]) => formatMaskedTable(name, entry));
     return ["add", ...all].join("\n");
   }
-  const header = `[servers.${printKey(change.name)}]`;
+  const header = `[servers.${printPathKey(change.name)}]`;
   switch (change.kind) {
     case "add":
-      return `add\n${spellTable(change.name, change.entry)}`;
+      return `add\n${formatMaskedTable(change.name, change.entry)}`;
     case "remove":
       return `take out ${header} with all that belongs to it`;
     case "set":
-      return `write ${printKey(change.key)} = ${printValue(mask(change.key, change.value))} in ${header}`;
+      return `write ${printPathKey(change.key)} = ${formatTomlValue(maskSecrets(change.key, change.value))} in ${header}`;
     case "rename":
-      return `write ${printKey(change.to)} for ${printKey(change.name)} in ${header} and all that belongs to it`;
+      return `write ${printPathKey(change.to)} for ${printPathKey(change.name)} in ${header} and all that belongs to it`;
   }
 }
 
-function spellTable(name: string, entry: Table): string {
-  const pairs = Object.entries(entry).map(([key, value]) => printPair([key, mask(key, value)]));
-  return [`[servers.${printKey(name)}]`, ...pairs].join("\n");
+function formatMaskedTable(name: string, entry: Table): string {
+  const pairs = Object.entries(entry).map(([key, value]) =>
+    formatTomlPair([key, maskSecrets(key, value)]),
+  );
+  return [`[servers.${printPathKey(name)}]`, ...pairs].join("\n");
 }
 
-function spellJson(group: string, change: Change): string {
+function describeJsonChange(serversKey: string, change: ManifestChange): string {
   if (change.kind === "addAll") {
-    const all = [...change.servers].map(([name, entry]) => spellMember(name, entry));
-    return `add under ${JSON.stringify(group)}\n${all.join(",\n")}`;
+    const all = [...change.servers].map(([name, entry]) => formatMaskedMember(name, entry));
+    return `add under ${JSON.stringify(serversKey)}\n${all.join(",\n")}`;
   }
   const key = JSON.stringify(change.name);
   switch (change.kind) {
     case "add":
-      return `add under ${JSON.stringify(group)}\n${spellMember(change.name, change.entry)}`;
+      return `add under ${JSON.stringify(serversKey)}\n${formatMaskedMember(change.name, change.entry)}`;
     case "remove":
-      return `take out ${key} under ${JSON.stringify(group)}`;
+      return `take out ${key} under ${JSON.stringify(serversKey)}`;
     case "set":
-      return `write ${JSON.stringify(change.key)}: ${JSON.stringify(mask(change.key, change.value))} in ${key}`;
+      return `write ${JSON.stringify(change.key)}: ${JSON.stringify(maskSecrets(change.key, change.value))} in ${key}`;
     case "rename":
       return `write ${JSON.stringify(change.to)} for ${key}`;
   }
 }
 
-function spellMember(name: string, entry: Table): string {
-  const masked = Object.entries(entry).map(([key, value]) => [key, mask(key, value)]);
+function formatMaskedMember(name: string, entry: Table): string {
+  const masked = Object.entries(entry).map(([key, value]) => [key, maskSecrets(key, value)]);
   return `${JSON.stringify(name)}: ${JSON.stringify(Object.fromEntries(masked), null, 2)}`;
 }

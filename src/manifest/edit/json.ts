@@ -1,118 +1,135 @@
 import { createScanner, findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
-import type { Change, Refusal, Splice } from "./change.ts";
-import { Lines } from "./lines.ts";
+import type { ManifestChange, EditRefusal, TextEdit } from "./change.ts";
+import { TextLines } from "./lines.ts";
 
 /** Computes the text edits for a change in valid JSON, with or without comments and trailing commas. */
-export function editJson(text: string, group: string, change: Change): readonly Splice[] | Refusal {
+export function editJson(
+  text: string,
+  serversKey: string,
+  change: ManifestChange,
+): readonly TextEdit[] | EditRefusal {
   const root = parseTree(text, [], { allowTrailingComma: true });
-  if (root === undefined) return { refusal: "is empty" };
-  const page: Page = {
+  if (root === undefined) return { reason: "is empty" };
+  const source: JsonText = {
     text,
-    lines: new Lines(text, /^\s*(?:\/\/|\/\*.*\*\/\s*$)/),
+    lines: new TextLines(text, /^\s*(?:\/\/|\/\*.*\*\/\s*$)/),
     ...styleOf(text),
   };
-  const servers = findNodeAtLocation(root, [group]);
+  const servers = findNodeAtLocation(root, [serversKey]);
   if (change.kind === "addAll") {
     return servers === undefined
-      ? addMembers(page, root, [[group, Object.fromEntries(change.servers)]])
-      : addMembers(page, servers, [...change.servers]);
+      ? addMembers(source, root, [[serversKey, Object.fromEntries(change.servers)]])
+      : addMembers(source, servers, [...change.servers]);
   }
   const { name } = change;
-  const server = findNodeAtLocation(root, [group, name]);
+  const server = findNodeAtLocation(root, [serversKey, name]);
   const property = server?.parent;
   switch (change.kind) {
     case "add":
       if (server !== undefined && property !== undefined) {
         const indent = indentAt(text, property.offset);
-        return [replace(server, printValue(page, change.entry, indent, isSpread(page, server)))];
+        return [
+          replaceNode(
+            server,
+            formatValue(source, change.entry, indent, isMultiline(source, server)),
+          ),
+        ];
       }
       return servers === undefined
-        ? addMembers(page, root, [[group, { [name]: change.entry }]])
-        : addMembers(page, servers, [[name, change.entry]]);
+        ? addMembers(source, root, [[serversKey, { [name]: change.entry }]])
+        : addMembers(source, servers, [[name, change.entry]]);
     case "remove":
-      return property === undefined ? [] : removeMember(page, property);
+      return property === undefined ? [] : removeMember(source, property);
     case "rename": {
       const key = property?.children?.[0];
-      return key === undefined ? [] : [replace(key, JSON.stringify(change.to))];
+      return key === undefined ? [] : [replaceNode(key, JSON.stringify(change.to))];
     }
     case "set": {
-      const value = findNodeAtLocation(root, [group, name, change.key]);
+      const value = findNodeAtLocation(root, [serversKey, name, change.key]);
       if (value?.parent !== undefined) {
         const indent = indentAt(text, value.parent.offset);
-        return [replace(value, printValue(page, change.value, indent, isSpread(page, value)))];
+        return [
+          replaceNode(value, formatValue(source, change.value, indent, isMultiline(source, value))),
+        ];
       }
-      return server === undefined ? [] : addMembers(page, server, [[change.key, change.value]]);
+      return server === undefined ? [] : addMembers(source, server, [[change.key, change.value]]);
     }
   }
 }
 
 /** A text and its formatting. */
-interface Page {
+interface JsonText {
   readonly text: string;
-  readonly lines: Lines;
+  readonly lines: TextLines;
   /** The indentation of one level. */
-  readonly step: string;
+  readonly indentUnit: string;
 }
 
-function styleOf(text: string): Pick<Page, "step"> {
-  const [, step = "  "] = /^\s*\{\s*?\n([ \t]+)\S/.exec(text) ?? [];
-  return { step };
+function styleOf(text: string): Pick<JsonText, "indentUnit"> {
+  const [, indentUnit = "  "] = /^\s*\{\s*?\n([ \t]+)\S/.exec(text) ?? [];
+  return { indentUnit };
 }
 
-function replace({ offset, length }: Node, text: string): Splice {
+function replaceNode({ offset, length }: Node, text: string): TextEdit {
   return { from: offset, to: offset + length, text };
 }
 
 /** Appends members to an object. */
 function addMembers(
-  page: Page,
+  source: JsonText,
   object: Node,
   members: readonly (readonly [key: string, value: unknown])[],
-): readonly Splice[] | Refusal {
-  const { text, step, lines } = page;
+): readonly TextEdit[] | EditRefusal {
+  const { text, indentUnit, lines } = source;
   if (object.type !== "object")
-    return { refusal: "holds something else where its servers would be" };
+    return { reason: "holds something else where its servers would be" };
   const open = object.offset + 1;
   const close = object.offset + object.length - 1;
   const outer = indentAt(text, object.parent?.offset ?? object.offset);
-  const inner = outer + step;
+  const inner = outer + indentUnit;
   /** Formats each member after the text `front`. */
-  const print = (front: string, indent: string, spread: boolean): string =>
+  const formatMembers = (front: string, indent: string, multiline: boolean): string =>
     members
       .map(
         ([key, value]) =>
-          `${front}${JSON.stringify(key)}: ${printValue(page, value, indent, spread)}`,
+          `${front}${JSON.stringify(key)}: ${formatValue(source, value, indent, multiline)}`,
       )
       .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
     // The object is empty or holds only comments, the last of which may reach to the end of its line.
-    const filled = open + text.slice(open, close).trimEnd().length;
-    const filling = print(lines.end + inner, inner, true) + lines.end + outer;
-    return [{ from: filled, to: close, text: filling }];
+    const contentEnd = open + text.slice(open, close).trimEnd().length;
+    const newText = formatMembers(lines.lineEnd + inner, inner, true) + lines.lineEnd + outer;
+    return [{ from: contentEnd, to: close, text: newText }];
   }
   const end = last.offset + last.length;
   const comma = findComma(text, end, close);
-  const behind = comma === undefined ? end : comma + 1;
-  const commas: Splice[] = comma === undefined ? [{ from: end, to: end, text: "," }] : [];
+  const afterComma = comma === undefined ? end : comma + 1;
+  const commas: TextEdit[] = comma === undefined ? [{ from: end, to: end, text: "," }] : [];
   const tail = comma === undefined ? "" : ",";
   const first = object.children?.[0] ?? last;
   if (!text.slice(open, first.offset).includes("\n")) {
-    return [...commas, { from: behind, to: behind, text: print(" ", "", false) + tail }];
+    return [
+      ...commas,
+      { from: afterComma, to: afterComma, text: formatMembers(" ", "", false) + tail },
+    ];
   }
   const indent = indentAt(text, first.offset);
-  const line = lines.all[lines.find(behind - 1)];
+  const line = lines.all[lines.indexAt(afterComma - 1)];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
   // A comment behind the last member stays on its line.
   const at =
-    lineEnd > behind && lineEnd <= close && isTrivia(text.slice(behind, lineEnd))
+    lineEnd > afterComma && lineEnd <= close && isTrivia(text.slice(afterComma, lineEnd))
       ? lineEnd
-      : behind;
-  return [...commas, { from: at, to: at, text: print(lines.end + indent, indent, true) + tail }];
+      : afterComma;
+  return [
+    ...commas,
+    { from: at, to: at, text: formatMembers(lines.lineEnd + indent, indent, true) + tail },
+  ];
 }
 
 /** Removes a member with the comments directly above it and the comma that is left over. */
-function removeMember({ text, lines }: Page, property: Node): readonly Splice[] {
+function removeMember({ text, lines }: JsonText, property: Node): readonly TextEdit[] {
   const object = property.parent;
   const siblings = object?.children ?? [];
   const at = siblings.indexOf(property);
@@ -121,27 +138,33 @@ function removeMember({ text, lines }: Page, property: Node): readonly Splice[] 
   const previous = siblings[at - 1];
   const next = siblings[at + 1];
   const comma = findComma(text, end, next?.offset ?? close);
-  const behind = comma === undefined ? end : comma + 1;
-  const first = lines.find(property.offset);
-  const last = lines.find(behind - 1);
+  const afterComma = comma === undefined ? end : comma + 1;
+  const first = lines.indexAt(property.offset);
+  const last = lines.indexAt(afterComma - 1);
   const line = lines.all[last];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
-  const isAlone =
+  const isOnOwnLines =
     text.slice(lines.all[first]?.from, property.offset).trim() === "" &&
-    isTrivia(text.slice(behind, lineEnd)) &&
+    isTrivia(text.slice(afterComma, lineEnd)) &&
     lineEnd <= (next?.offset ?? close);
   const before = previous === undefined ? undefined : previous.offset + previous.length;
-  const surplus =
+  const superfluousComma =
     before !== undefined && next === undefined && comma === undefined
       ? findComma(text, before, property.offset)
       : undefined;
-  const commas: Splice[] =
-    surplus === undefined ? [] : [{ from: surplus, to: surplus + 1, text: "" }];
-  if (isAlone) return [...commas, lines.remove(lines.above(first), last)];
+  const commas: TextEdit[] =
+    superfluousComma === undefined
+      ? []
+      : [{ from: superfluousComma, to: superfluousComma + 1, text: "" }];
+  if (isOnOwnLines) return [...commas, lines.remove(lines.firstCommentAbove(first), last)];
   if (next !== undefined) return [{ from: property.offset, to: next.offset, text: "" }];
   return [
     ...commas,
-    { from: surplus === undefined ? property.offset : surplus + 1, to: behind, text: "" },
+    {
+      from: superfluousComma === undefined ? property.offset : superfluousComma + 1,
+      to: afterComma,
+      text: "",
+    },
   ];
 }
 
@@ -161,7 +184,7 @@ function isTrivia(text: string): boolean {
   return scanner.getTokenOffset() >= text.length;
 }
 
-function isSpread({ text }: Page, { offset, length }: Node): boolean {
+function isMultiline({ text }: JsonText, { offset, length }: Node): boolean {
   const before = text.slice(0, offset);
   return before.includes("\n") || text.slice(offset, offset + length).includes("\n");
 }
@@ -172,24 +195,24 @@ function indentAt(text: string, offset: number): string {
   return /^[ \t]*/.exec(text.slice(start, offset))?.[0] ?? "";
 }
 
-function printValue(
-  { lines, step }: Page,
+function formatValue(
+  { lines, indentUnit }: JsonText,
   value: unknown,
   indent: string,
-  spread: boolean,
+  multiline: boolean,
 ): string {
-  if (!spread) return JSON.stringify(value, null, 1).replaceAll(/\n\s*/g, " ");
-  return printSpread(value, indent, step).replaceAll("\n", lines.end);
+  if (!multiline) return JSON.stringify(value, null, 1).replaceAll(/\n\s*/g, " ");
+  return formatMultiline(value, indent, indentUnit).replaceAll("\n", lines.lineEnd);
 }
 
 /** Objects with one member per line; arrays in one line, as commands are usually written. */
-function printSpread(value: unknown, indent: string, step: string): string {
+function formatMultiline(value: unknown, indent: string, indentUnit: string): string {
   if (Array.isArray(value))
-    return `[${value.map((item) => printSpread(item, indent, step)).join(", ")}]`;
+    return `[${value.map((item) => formatMultiline(item, indent, indentUnit)).join(", ")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   const members = Object.entries(value).map(
     ([key, inner]) =>
-      `${indent}${step}${JSON.stringify(key)}: ${printSpread(inner, indent + step, step)}`,
+      `${indent}${indentUnit}${JSON.stringify(key)}: ${formatMultiline(inner, indent + indentUnit, indentUnit)}`,
   );
   return members.length === 0 ? "{}" : `{\n${members.join(",\n")}\n${indent}}`;
 }

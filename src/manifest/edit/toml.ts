@@ -1,19 +1,19 @@
 import { type AST, parseTOML } from "toml-eslint-parser";
 import type { Table } from "../table.ts";
 import {
-  applySplices,
-  type Change,
-  type Refusal,
-  type SingleChange,
-  type Splice,
+  applyTextEdits,
+  type ManifestChange,
+  type EditRefusal,
+  type ServerChange,
+  type TextEdit,
 } from "./change.ts";
-import { Lines } from "./lines.ts";
-import { printKey, printPair, printValue } from "./value.ts";
+import { TextLines } from "./lines.ts";
+import { formatTomlKey, formatTomlPair, formatTomlValue } from "./value.ts";
 
-const GROUP = "servers";
+const SERVERS_KEY = "servers";
 
 /** A key-value pair and its place in the file. */
-interface Pair {
+interface PlacedPair {
   readonly node: AST.TOMLKeyValue;
   /** The whole path of keys from the root. */
   readonly path: readonly (string | number)[];
@@ -22,52 +22,54 @@ interface Pair {
 }
 
 /** The parsed structure of a file. */
-interface Layout {
+interface TomlLayout {
   readonly text: string;
-  readonly lines: Lines;
+  readonly lines: TextLines;
   readonly tables: readonly AST.TOMLTable[];
   /** At the root and in tables, but not inside inline tables. */
-  readonly pairs: readonly Pair[];
+  readonly pairs: readonly PlacedPair[];
 }
 
 /** Computes the text edits for a change in valid TOML. */
-export function editToml(text: string, change: Change): readonly Splice[] | Refusal {
+export function editToml(text: string, change: ManifestChange): readonly TextEdit[] | EditRefusal {
   const layout = readLayout(text);
-  const whole = layout.pairs.find(({ path }) => path.length === 1 && path[0] === GROUP);
-  if (whole !== undefined) {
-    return { refusal: `has its servers within braces (line ${whole.node.loc.start.line})` };
+  const inlineServers = layout.pairs.find(
+    ({ path }) => path.length === 1 && path[0] === SERVERS_KEY,
+  );
+  if (inlineServers !== undefined) {
+    return { reason: `has its servers within braces (line ${inlineServers.node.loc.start.line})` };
   }
   if (change.kind === "addAll") {
-    const blocks = [...change.servers].map(([name, entry]) => ["", ...blockOf(name, entry)]);
-    return [append(layout, blocks.flat().slice(1))];
+    const blocks = [...change.servers].map(([name, entry]) => ["", ...linesOfServer(name, entry)]);
+    return [appendLines(layout, blocks.flat().slice(1))];
   }
   const { name } = change;
   switch (change.kind) {
     case "add":
-      return add(layout, change);
+      return addServer(layout, change);
     case "remove":
-      return remove(layout, name);
+      return removeServer(layout, name);
     case "set":
-      return set(layout, name, change.key, printValue(change.value));
+      return setKey(layout, name, change.key, formatTomlValue(change.value));
     case "rename":
-      return rename(layout, name, printKey(change.to));
+      return renameServer(layout, name, formatTomlKey(change.to));
   }
 }
 
-function readLayout(text: string): Layout {
+function readLayout(text: string): TomlLayout {
   const program = parseTOML(text, { tomlVersion: "1.1" });
   const nodes = program.body[0].body;
   const tables = nodes.filter((node) => node.type === "TOMLTable");
   const pairs = nodes.flatMap((node) =>
     node.type === "TOMLTable"
-      ? node.body.map((pair) => place(pair, node.resolvedKey))
-      : [place(node, [])],
+      ? node.body.map((pair) => placePair(pair, node.resolvedKey))
+      : [placePair(node, [])],
   );
   // Lines such as `#:schema` are directives for editors, not comments on what follows.
-  return { text, lines: new Lines(text, /^\s*#(?!:)/), tables, pairs };
+  return { text, lines: new TextLines(text, /^\s*#(?!:)/), tables, pairs };
 }
 
-function place(node: AST.TOMLKeyValue, base: readonly (string | number)[]): Pair {
+function placePair(node: AST.TOMLKeyValue, base: readonly (string | number)[]): PlacedPair {
   return { node, path: [...base, ...node.key.keys.map(nameOf)], depth: base.length };
 }
 
@@ -75,149 +77,157 @@ function nameOf(key: AST.TOMLBare | AST.TOMLQuoted): string {
   return key.type === "TOMLBare" ? key.name : key.value;
 }
 
-function tablesOf({ tables }: Layout, name: string): readonly AST.TOMLTable[] {
-  return tables.filter(({ resolvedKey: [top, key] }) => top === GROUP && key === name);
+function tablesOf({ tables }: TomlLayout, name: string): readonly AST.TOMLTable[] {
+  return tables.filter(({ resolvedKey: [top, key] }) => top === SERVERS_KEY && key === name);
 }
 
 /** The pairs of a server outside of its own tables (dotted keys, inline tables). */
-function straysOf({ pairs }: Layout, name: string): readonly Pair[] {
-  return pairs.filter(({ path: [top, key], depth }) => depth < 2 && top === GROUP && key === name);
+function pairsOutsideTablesOf({ pairs }: TomlLayout, name: string): readonly PlacedPair[] {
+  return pairs.filter(
+    ({ path: [top, key], depth }) => depth < 2 && top === SERVERS_KEY && key === name,
+  );
 }
 
 /** The last line of a table with its comments. */
-function lastLine({ lines }: Layout, { range: [from], key, body }: AST.TOMLTable): number {
+function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLTable): number {
   const end = Math.max(from, key.range[1], ...body.map((pair) => pair.range[1]));
-  return lines.below(lines.find(end - 1));
+  return lines.lastCommentBelow(lines.indexAt(end - 1));
 }
 
 /** The line ranges (first, last) of a server's tables and other pairs with their comments; in file order. */
-function regionsOf(layout: Layout, name: string): readonly (readonly [number, number])[] {
+function lineRangesOf(layout: TomlLayout, name: string): readonly (readonly [number, number])[] {
   const { lines } = layout;
   const tables = tablesOf(layout, name).map(
-    (table) => [lines.above(lines.find(table.range[0])), lastLine(layout, table)] as const,
+    (table) =>
+      [lines.firstCommentAbove(lines.indexAt(table.range[0])), lastLine(layout, table)] as const,
   );
-  const strays = straysOf(layout, name).map(({ node }) => {
+  const outsidePairs = pairsOutsideTablesOf(layout, name).map(({ node }) => {
     const [from, to] = node.range;
-    return [lines.above(lines.find(from)), lines.find(to - 1)] as const;
+    return [lines.firstCommentAbove(lines.indexAt(from)), lines.indexAt(to - 1)] as const;
   });
-  return [...tables, ...strays].toSorted(([a], [b]) => a - b);
+  return [...tables, ...outsidePairs].toSorted(([a], [b]) => a - b);
 }
 
-function add(layout: Layout, change: SingleChange & { readonly kind: "add" }): readonly Splice[] {
+function addServer(
+  layout: TomlLayout,
+  change: ServerChange & { readonly kind: "add" },
+): readonly TextEdit[] {
   const { name, entry } = change;
   const { lines, text } = layout;
-  const block = blockOf(name, entry);
-  if (straysOf(layout, name).length > 0) {
+  const block = linesOfServer(name, entry);
+  if (pairsOutsideTablesOf(layout, name).length > 0) {
     // A table header cannot take their place, because other keys follow; so they are removed, and the server is
     // appended.
-    const bare = applySplices(text, remove(layout, name));
-    const whole = applySplices(bare, add(readLayout(bare), change));
-    return [{ from: 0, to: text.length, text: whole }];
+    const withoutServer = applyTextEdits(text, removeServer(layout, name));
+    const result = applyTextEdits(withoutServer, addServer(readLayout(withoutServer), change));
+    return [{ from: 0, to: text.length, text: result }];
   }
-  const [old, ...others] = regionsOf(layout, name);
+  const [old, ...others] = lineRangesOf(layout, name);
   if (old !== undefined) return [lines.replace(block, ...old), ...removeAll(lines, others)];
-  return [append(layout, block)];
+  return [appendLines(layout, block)];
 }
 
 /** The lines of a server's table. */
-function blockOf(name: string, entry: Table): readonly string[] {
-  return [`[${GROUP}.${printKey(name)}]`, ...Object.entries(entry).map(printPair)];
+function linesOfServer(name: string, entry: Table): readonly string[] {
+  return [`[${SERVERS_KEY}.${formatTomlKey(name)}]`, ...Object.entries(entry).map(formatTomlPair)];
 }
 
 /** Inserts lines behind the last server. */
-function append(layout: Layout, block: readonly string[]): Splice {
+function appendLines(layout: TomlLayout, block: readonly string[]): TextEdit {
   const { lines, tables } = layout;
-  const before = tables.findLast(({ resolvedKey: [top] }) => top === GROUP);
-  const behind = before === undefined ? lines.all.length - 1 : lastLine(layout, before);
-  return lines.insert(block, lastFilled(lines, behind));
+  const before = tables.findLast(({ resolvedKey: [top] }) => top === SERVERS_KEY);
+  const afterLine = before === undefined ? lines.all.length - 1 : lastLine(layout, before);
+  return lines.insert(block, lastNonBlankLine(lines, afterLine));
 }
 
 /** The last line up to `afterLine` that is not blank; `afterLine` if there is none. */
-function lastFilled(lines: Lines, behind: number): number {
-  let line = behind;
+function lastNonBlankLine(lines: TextLines, afterLine: number): number {
+  let line = afterLine;
   while (line > 0 && lines.isBlank(line)) line--;
-  return lines.isBlank(line) ? behind : line;
+  return lines.isBlank(line) ? afterLine : line;
 }
 
-function remove(layout: Layout, name: string): readonly Splice[] {
-  return removeAll(layout.lines, regionsOf(layout, name));
+function removeServer(layout: TomlLayout, name: string): readonly TextEdit[] {
+  return removeAll(layout.lines, lineRangesOf(layout, name));
 }
 
 function removeAll(
-  lines: Lines,
-  regions: readonly (readonly [number, number])[],
-): readonly Splice[] {
-  return join(regions.map(([first, last]) => lines.remove(first, last)));
+  lines: TextLines,
+  ranges: readonly (readonly [number, number])[],
+): readonly TextEdit[] {
+  return mergeTouching(ranges.map(([first, last]) => lines.remove(first, last)));
 }
 
 /** Merges edits that touch each other. */
-function join(splices: readonly Splice[]): readonly Splice[] {
-  const joined: Splice[] = [];
-  for (const splice of splices.toSorted((a, b) => a.from - b.from)) {
-    const last = joined.at(-1);
-    if (last === undefined || splice.from > last.to) joined.push(splice);
-    else joined[joined.length - 1] = { ...last, to: Math.max(last.to, splice.to) };
+function mergeTouching(edits: readonly TextEdit[]): readonly TextEdit[] {
+  const merged: TextEdit[] = [];
+  for (const edit of edits.toSorted((a, b) => a.from - b.from)) {
+    const last = merged.at(-1);
+    if (last === undefined || edit.from > last.to) merged.push(edit);
+    else merged[merged.length - 1] = { ...last, to: Math.max(last.to, edit.to) };
   }
-  return joined;
+  return merged;
 }
 
-function set(
-  layout: Layout,
+function setKey(
+  layout: TomlLayout,
   name: string,
   key: string,
   value: string,
-): readonly Splice[] | Refusal {
-  const wanted = [GROUP, name, key];
-  const same = layout.pairs.find(
-    ({ path }) => path.length === 3 && wanted.every((step, i) => step === path[i]),
+): readonly TextEdit[] | EditRefusal {
+  const targetPath = [SERVERS_KEY, name, key];
+  const existing = layout.pairs.find(
+    ({ path }) => path.length === 3 && targetPath.every((step, i) => step === path[i]),
   );
-  if (same !== undefined) return [replace(same.node.value, value)];
-  const pair = `${printKey(key)} = ${value}`;
+  if (existing !== undefined) return [replaceNode(existing.node.value, value)];
+  const pair = `${formatTomlKey(key)} = ${value}`;
   const { lines, text } = layout;
   const table = tablesOf(layout, name).find(({ resolvedKey }) => resolvedKey.length === 2);
   if (table !== undefined) {
     const last = table.body.at(-1);
     const [from, to] = (last ?? table.key).range;
-    const line = lines.find(to - 1);
+    const line = lines.indexAt(to - 1);
     const indent = last === undefined ? "" : indentAt(text, from);
-    return [putBelow(layout, line, indent + pair)];
+    return [insertLineAfter(layout, line, indent + pair)];
   }
-  const strays = straysOf(layout, name);
-  const inline = strays.find(({ path }) => path.length === 2)?.node.value;
+  const outsidePairs = pairsOutsideTablesOf(layout, name);
+  const inline = outsidePairs.find(({ path }) => path.length === 2)?.node.value;
   if (inline?.type === "TOMLInlineTable") {
     const own = inline.body.find(
       ({ key: { keys } }) => keys.length === 1 && keys[0] && nameOf(keys[0]) === key,
     );
-    if (own !== undefined) return [replace(own.value, value)];
+    if (own !== undefined) return [replaceNode(own.value, value)];
     const last = inline.body.at(-1);
-    if (last === undefined) return [replace(inline, `{ ${pair} }`)];
+    if (last === undefined) return [replaceNode(inline, `{ ${pair} }`)];
     const [, at] = last.range;
     return [{ from: at, to: at, text: `, ${pair}` }];
   }
-  const last = strays.at(-1);
+  const last = outsidePairs.at(-1);
   const owner = last?.node.key.keys[1 - last.depth];
-  if (last === undefined || owner === undefined) return { refusal: "has it in no place for more" };
+  if (last === undefined || owner === undefined) return { reason: "has it in no place for more" };
   const [start] = last.node.range;
   const front = indentAt(text, start) + text.slice(start, owner.range[1]);
-  return [putBelow(layout, lines.find(last.node.range[1] - 1), `${front}.${pair}`)];
+  return [insertLineAfter(layout, lines.indexAt(last.node.range[1] - 1), `${front}.${pair}`)];
 }
 
-function putBelow({ lines, text }: Layout, line: number, added: string): Splice {
+function insertLineAfter({ lines, text }: TomlLayout, line: number, added: string): TextEdit {
   const at = lines.all[line]?.to ?? text.length;
   const isOpen = !text.slice(0, at).endsWith("\n");
-  return { from: at, to: at, text: isOpen ? lines.end + added : added + lines.end };
+  return { from: at, to: at, text: isOpen ? lines.lineEnd + added : added + lines.lineEnd };
 }
 
 function indentAt(text: string, offset: number): string {
   return /[ \t]*$/.exec(text.slice(0, offset))?.[0] ?? "";
 }
 
-function rename(layout: Layout, name: string, to: string): readonly Splice[] {
+function renameServer(layout: TomlLayout, name: string, to: string): readonly TextEdit[] {
   const headers = tablesOf(layout, name).flatMap(({ key }) => key.keys[1] ?? []);
-  const keys = straysOf(layout, name).flatMap(({ node, depth }) => node.key.keys[1 - depth] ?? []);
-  return [...headers, ...keys].map((key) => replace(key, to));
+  const keys = pairsOutsideTablesOf(layout, name).flatMap(
+    ({ node, depth }) => node.key.keys[1 - depth] ?? [],
+  );
+  return [...headers, ...keys].map((key) => replaceNode(key, to));
 }
 
-function replace({ range: [from, to] }: { readonly range: AST.Range }, text: string): Splice {
+function replaceNode({ range: [from, to] }: { readonly range: AST.Range }, text: string): TextEdit {
   return { from, to, text };
 }

@@ -7,11 +7,11 @@ import { writePrivate } from "../../base/private-files.ts";
 import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
 import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
 import { detectFormat } from "../parse.ts";
-import { MAX_MANIFEST } from "../trust.ts";
-import { type Change, type Edited, editText } from "./edit.ts";
+import { MAX_MANIFEST_SIZE } from "../trust.ts";
+import { type ManifestChange, type EditedText, editManifest } from "./edit.ts";
 
 /** A change that is ready to be written to its file. */
-export interface Edit extends Edited {
+export interface PreparedEdit extends EditedText {
   /** As the user named it, absolute. */
   readonly file: string;
   /** The current content; undefined if the file does not exist. */
@@ -29,7 +29,7 @@ export async function findUserFile({ env, platform }: SystemEnvironment): Promis
   const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
   const files = folders.flatMap((folder) => names.map((name) => join(folder, name)));
   for (const file of files) {
-    const read = await readFileLimited(file, MAX_MANIFEST);
+    const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
     if (read.kind !== "absent") return file;
   }
   return files[0] ?? "toolmux.toml";
@@ -39,11 +39,11 @@ export async function findUserFile({ env, platform }: SystemEnvironment): Promis
  * Applies a change to a file's text. @param file absolute @throws {HubError} as editManifest, and usage if the file
  * cannot be read
  */
-export async function prepareEdit(file: string, change: Change): Promise<Edit> {
+export async function prepareEdit(file: string, change: ManifestChange): Promise<PreparedEdit> {
   const before = await readBytes(file);
-  const text = before === undefined ? "" : decodeWhole(before, file);
+  const text = before === undefined ? "" : decodeWithByteOrderMark(before, file);
   const format = detectFormat(file, text);
-  const edited = await editText({ file, baseDir: dirname(file), text, format }, change);
+  const edited = await editManifest({ file, baseDir: dirname(file), text, format }, change);
   return {
     file,
     before,
@@ -54,13 +54,13 @@ export async function prepareEdit(file: string, change: Change): Promise<Edit> {
 
 /** @returns undefined if there is no such file @throws {HubError} usage */
 async function readBytes(file: string): Promise<FileBytes | undefined> {
-  const read = await readFileLimited(file, MAX_MANIFEST);
+  const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
   if (read.kind === "refused") throw new HubError("usage", `${file} ${read.reason}.`);
   return read.kind === "absent" ? undefined : read.bytes;
 }
 
 /** Keeps the byte order mark. @throws {HubError} usage */
-function decodeWhole(bytes: FileBytes, file: string): string {
+function decodeWithByteOrderMark(bytes: FileBytes, file: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
@@ -78,11 +78,11 @@ export async function replaceFile(
   before: FileBytes | undefined,
   bytes: Uint8Array,
 ): Promise<void> {
-  if (before === undefined) await create(file, bytes);
-  else await replace(file, before, bytes);
+  if (before === undefined) await createFile(file, bytes);
+  else await replaceExisting(file, before, bytes);
 }
 
-async function create(file: string, bytes: Uint8Array): Promise<void> {
+async function createFile(file: string, bytes: Uint8Array): Promise<void> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   try {
     await writePrivate(file, bytes);
@@ -90,30 +90,31 @@ async function create(file: string, bytes: Uint8Array): Promise<void> {
     if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
     const isLink = await lstat(file).then((stats) => stats.isSymbolicLink());
     if (isLink) throw new HubError("usage", `${file} is a link that leads nowhere.`);
-    throw changed(file);
+    throw changedMeanwhileError(file);
   }
 }
 
-async function replace(file: string, before: FileBytes, bytes: Uint8Array): Promise<void> {
+async function replaceExisting(file: string, before: FileBytes, bytes: Uint8Array): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
   // A rename would work, but must not override a read-only mode.
   if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
-  const draft = `${target}.${crypto.randomUUID()}.draft`;
-  await writePrivate(draft, bytes);
+  const tempFile = `${target}.${crypto.randomUUID()}.draft`;
+  await writePrivate(tempFile, bytes);
   try {
-    await chmod(draft, mode & 0o7777);
+    await chmod(tempFile, mode & 0o7777);
     // Under sudo, the file keeps its owner.
-    await chown(draft, uid, gid).catch(() => undefined);
-    const now = await readFileLimited(target, before.length);
-    if (now.kind !== "read" || !Buffer.from(before).equals(now.bytes)) throw changed(file);
-    await rename(draft, target);
+    await chown(tempFile, uid, gid).catch(() => undefined);
+    const current = await readFileLimited(target, before.length);
+    if (current.kind !== "read" || !Buffer.from(before).equals(current.bytes))
+      throw changedMeanwhileError(file);
+    await rename(tempFile, target);
   } catch (error) {
-    await rm(draft, { force: true });
+    await rm(tempFile, { force: true });
     throw error;
   }
 }
 
-function changed(file: string): HubError {
+function changedMeanwhileError(file: string): HubError {
   return new HubError("usage", `${file} was changed meanwhile; nothing was written, try again.`);
 }

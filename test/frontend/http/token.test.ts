@@ -6,7 +6,7 @@ import { type Address, closeAddress } from "../../../src/cli/http-address.ts";
 import { drawProblem } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpToken } from "../../../src/manifest/schema.ts";
-import { resolveToken } from "../../../src/manifest/resolve.ts";
+import { resolveHttpToken } from "../../../src/manifest/resolve.ts";
 import { withSandbox } from "../../fixtures/manifest/sandbox.ts";
 
 const SECRET = "s3cr3t-Value";
@@ -31,7 +31,7 @@ describe("the token in a manifest", () => {
     ["$${env:TOKEN}", "${env:TOKEN}"],
   ] as const)
     it(`is filled in when serving begins: ${text}`, async () => {
-      assert.equal(await resolveToken(saying(text), ENV), token);
+      assert.equal(await resolveHttpToken(saying(text), ENV), token);
     });
 
   it("may stand in a file beside the manifest", () =>
@@ -40,13 +40,13 @@ describe("the token in a manifest", () => {
       const file = await box.write("etc/t.toml", '[hub]\nhttpToken = "${file:token}"');
       const { manifest } = await box.loadValid({ files: [file] });
       assert.ok(manifest.httpToken);
-      assert.equal(await resolveToken(manifest.httpToken, ENV), SECRET);
+      assert.equal(await resolveHttpToken(manifest.httpToken, ENV), SECRET);
     }));
 
   it("is missing with its variable or its file, and nothing is served without it", async () => {
-    const env = resolveToken(saying("${env:NONE}"), ENV);
+    const env = resolveHttpToken(saying("${env:NONE}"), ENV);
     await assert.rejects(env, misuse(/hub\.httpToken needs the environment variable NONE/));
-    const file = resolveToken(saying("${file:/none}"), ENV);
+    const file = resolveHttpToken(saying("${file:/none}"), ENV);
     await assert.rejects(file, misuse(/hub\.httpToken needs the file \/none/));
   });
 
