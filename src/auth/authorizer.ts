@@ -7,7 +7,7 @@ export interface Proceeding {
   /** Gives it up. */
   readonly signal: AbortSignal;
   /** How far it has come. */
-  readonly progressed: (progress: Authorization) => void;
+  readonly onProgress: (progress: Authorization) => void;
 }
 
 /** Gets the hub into servers that want an authorization, and keeps it in. */

@@ -116,7 +116,7 @@ export class Pass {
       // Somebody may have logged in elsewhere since it was looked for.
       if ((await this.look()) !== undefined) return true;
       if (terms.settings.grant !== "clientCredentials") return false;
-      await this.authorize(challenge, terms, { signal, progressed: () => {} });
+      await this.authorize(challenge, terms, { signal, onProgress: () => {} });
       return true;
     }
     // A refresh token is for as much as it was given for, and no more.

@@ -116,7 +116,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
         if (fixed !== undefined) return undefined;
         throw refuseUntilLogin(name, "nobody has logged in yet");
       }
-      await it.authorize(UNSAID, terms, { signal, progressed: () => {} });
+      await it.authorize(UNSAID, terms, { signal, onProgress: () => {} });
       return it.token(terms, signal);
     };
     return {

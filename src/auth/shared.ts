@@ -20,7 +20,7 @@ export class Shared {
     own.signal.throwIfAborted();
     const running = (this.#running ??= this.#begin(work));
     running.there.add(own);
-    if (running.progress !== undefined) own.progressed(running.progress);
+    if (running.progress !== undefined) own.onProgress(running.progress);
     try {
       await untilAborted(running.done, own.signal);
     } finally {
@@ -36,7 +36,7 @@ export class Shared {
     const done = Promise.resolve().then(() =>
       work(abort.signal, (progress) => {
         running.progress = progress;
-        for (const each of there) each.progressed(progress);
+        for (const each of there) each.onProgress(progress);
       }),
     );
     const running: Running = { done, abort, there, progress: undefined };

@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Pending } from "../upstream/pending.ts";
+import type { PendingRequest } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { ContactEvents } from "./target.ts";
@@ -220,7 +220,7 @@ export class Load {
 }
 
 /** Who makes one call at a time: the record of the call that it waits for. */
-class Caller implements Pending {
+class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
   readonly mirrored: Readonly<Record<string, string>> | undefined;

@@ -3,8 +3,8 @@ import { systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Implementation } from "../protocol/legacy.ts";
-import { NOBODY } from "../upstream/audience.ts";
-import type { Approach } from "../upstream/negotiate.ts";
+import { NO_CLIENTS } from "../upstream/audience.ts";
+import type { NegotiationPlan } from "../upstream/negotiate.ts";
 import { Session, type SessionEvents } from "../upstream/session.ts";
 import { VERSION } from "../base/version.ts";
 import { sleep } from "../base/grace.ts";
@@ -141,7 +141,7 @@ export class Contact {
     const session = new HeardSession({
       server: this.subject.name,
       link,
-      audience: NOBODY,
+      audience: NO_CLIENTS,
       clock: systemClock,
       events: {
         listChanged: () => {},
@@ -150,7 +150,12 @@ export class Contact {
         closed: (cause) => this.#lose(session, cause),
       } satisfies SessionEvents,
     });
-    const approach: Approach = { era: "auto", client: this.#era, known, patience: PATIENCE };
+    const approach: NegotiationPlan = {
+      era: "auto",
+      clientEra: this.#era,
+      knownEra: known,
+      probeTimeout: PATIENCE,
+    };
     try {
       const departure = await inTime(this.subject, this.#signal, (until) =>
         session.open(CLIENT, approach, until, () => {}),

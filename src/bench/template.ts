@@ -6,7 +6,7 @@ import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
 import { mirror } from "../protocol/param-headers.ts";
 import { LATEST_MODERN, writeEnvelope } from "../protocol/modern.ts";
-import type { Rewrite } from "../upstream/pending.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Request } from "../jsonrpc/message.ts";
 import { CLIENT } from "./target.ts";
@@ -21,7 +21,7 @@ export interface Template {
   /** The headers that repeat its arguments. */
   readonly mirrored: Readonly<Record<string, string>> | undefined;
   /** What to replace in a copy beside its id. */
-  rewrite(mark: number): Rewrite;
+  rewrite(mark: number): RequestRewrite;
 }
 
 /**

@@ -2,7 +2,7 @@ import process from "node:process";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
 import { Hub } from "../hub/hub.ts";
-import type { Tap } from "../hub/options.ts";
+import type { TransportWrapper } from "../hub/options.ts";
 import { stateFolder } from "../base/paths.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
@@ -28,7 +28,7 @@ export interface HubOptions {
   /** Whether servers may be authorized, with a person's help if need be; true by default. */
   readonly authorizes?: boolean;
   /** Makes what is put into every server's link. @param redact takes out of a text what must not be shown */
-  readonly openTap?: ((redact: (text: string) => string) => Tap) | undefined;
+  readonly openTap?: ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** What is not shown beside what the servers were given. */
   readonly secrets?: readonly string[];
   /** What gives the hub its servers; by default what the manifest says. */

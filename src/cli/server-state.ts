@@ -2,7 +2,7 @@ import { invalidError } from "../manifest/problems.ts";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
-import { absenceOf, type ConnectionStatus } from "../upstream/status.ts";
+import { unavailableReasonOf, type ConnectionStatus } from "../upstream/status.ts";
 
 /** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
 export type Standing =
@@ -43,7 +43,7 @@ export function standingOf(spec: ServerSpec, hub: Witness): Standing {
   const [elapsed] = connections.flatMap(({ late }) => late ?? []);
   if (elapsed !== undefined) return { at: "starting", server, elapsed };
   if (connections.some(isResting)) return { at: "idle", server, tools };
-  return { at: "failed", server, cause: absenceOf(server, connections) };
+  return { at: "failed", server, cause: unavailableReasonOf(server, connections) };
 }
 
 /** Who rests may have failed before; that is over if the server has been seen at work. */

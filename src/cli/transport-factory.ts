@@ -1,5 +1,5 @@
 import type { Authorizer } from "../auth/authorizer.ts";
-import type { HubParts } from "../hub/options.ts";
+import type { HubOptions } from "../hub/options.ts";
 import {
   resolveRemote,
   type ResolvedRemote,
@@ -21,7 +21,7 @@ import { putTapBefore } from "./tap.ts";
 const FRESH = 10_000;
 
 /** What gives a hub the servers that are not in this process. */
-export interface Outside extends Pick<HubParts, "identify" | "authorize" | "makeLink"> {
+export interface Outside extends Pick<HubOptions, "identify" | "authorize" | "makeLink"> {
   /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
   readonly redact: (text: string) => string;
   /** Waits a little for what must not be broken off. */
@@ -95,7 +95,7 @@ export function openOutside(
   async function identify(
     spec: ExternalServer,
     schemes: SchemeResolvers,
-  ): Promise<Awaited<ReturnType<HubParts["identify"]>>> {
+  ): Promise<Awaited<ReturnType<HubOptions["identify"]>>> {
     if (spec.kind === "stdio") {
       const resolved = await fill.server(spec, schemes, "look");
       return { ...resolved, url: undefined, principal: undefined };

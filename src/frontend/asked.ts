@@ -2,9 +2,9 @@ import type { Edit } from "../base/bytes.ts";
 import type { Era } from "../protocol/era.ts";
 import type { IdTable } from "../base/id-table.ts";
 import type { Call, Caller, Running } from "../router/call.ts";
-import type { Question } from "../upstream/ask.ts";
+import type { ServerRequest } from "../upstream/ask.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import {
   type RequestId,
   type EncodedMessage,
@@ -15,9 +15,9 @@ import type { Responder } from "../transport/transport.ts";
 
 /** The client that a request comes from. */
 export interface Asker {
-  readonly sender: Sender;
+  readonly sender: ClientDeclaration;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
-  ask(question: Question, way: Responder): (why: Withdrawal) => void;
+  sendServerRequest(question: ServerRequest, way: Responder): (why: Withdrawal) => void;
 }
 
 /** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
@@ -41,7 +41,7 @@ export class Asked implements Caller {
     return this.running?.call;
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.#asker.sender;
   }
 
@@ -49,8 +49,8 @@ export class Asked implements Caller {
     return withResponseId(response, this.id, edits);
   }
 
-  ask(question: Question): (why: Withdrawal) => void {
-    return this.#asker.ask(question, this.#inbound);
+  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
+    return this.#asker.sendServerRequest(question, this.#inbound);
   }
 
   respond(message: EncodedMessage | undefined): void {

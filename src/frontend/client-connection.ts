@@ -4,7 +4,7 @@ import type { CancelledBy } from "../base/events.ts";
 import { Method } from "../protocol/legacy.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Scope } from "../upstream/scope.ts";
+import type { ServerSubset } from "../upstream/scope.ts";
 import type { Message, EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
 import { Letters, mayBeLetter } from "./modern/request.ts";
@@ -21,7 +21,7 @@ export class Door implements TransportEvents {
   readonly #legacy: TransportEvents;
   readonly #parties: Parties;
   readonly #letters = new Letters();
-  readonly #scope: Scope | undefined;
+  readonly #scope: ServerSubset | undefined;
   /** Responder for transports that have one channel for everything. */
   readonly #whole: Responder;
   /** Responders of the modern requests in flight, by the keys of the client's ids. */
@@ -32,7 +32,7 @@ export class Door implements TransportEvents {
     link: Transport,
     legacy: TransportEvents,
     parties: Parties,
-    scope: Scope | undefined,
+    scope: ServerSubset | undefined,
   ) {
     this.#legacy = legacy;
     this.#parties = parties;

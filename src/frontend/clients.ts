@@ -13,8 +13,8 @@ import type { Deadlines } from "../router/deadlines.ts";
 import type { Ledger } from "../router/ledger.ts";
 import { toHubError } from "../base/errors.ts";
 import { Router } from "../router/router.ts";
-import type { Scope } from "../upstream/scope.ts";
-import type { View } from "../upstream/view.ts";
+import type { ServerSubset } from "../upstream/scope.ts";
+import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
 import { Client, type Host } from "./legacy-client.ts";
@@ -33,7 +33,7 @@ export interface ClientsParts {
    * @param clientId undefined: clients that cannot be told apart
    * @param subset undefined: all servers
    */
-  view(client: string | undefined, scope: Scope | undefined): View;
+  view(client: string | undefined, scope: ServerSubset | undefined): ClientView;
   /** The active plugins; undefined: none. */
   plugins(): PluginSet | undefined;
   /** Writes a warning to the log. */
@@ -47,13 +47,13 @@ interface Standing {
   /** The plugin whose client this is. */
   readonly plugin?: Member;
   /** The servers that the client sees; undefined: all. */
-  readonly scope?: Scope | undefined;
+  readonly scope?: ServerSubset | undefined;
 }
 
 /** All connected clients of both eras, and the limits that they share. */
 export class Clients implements Host {
   readonly #parts: ClientsParts;
-  readonly #clients = new Map<Client, { link: Transport; view: View; left: () => void }>();
+  readonly #clients = new Map<Client, { link: Transport; view: ClientView; left: () => void }>();
   #count = 0;
   #isClosed = false;
   /** Clients that do not read at present. */

@@ -4,8 +4,8 @@ import type { ListedItem, Kind } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { lastMember, scanObject, parseRange } from "../base/json.ts";
-import { NOBODY } from "../upstream/audience.ts";
-import { AS_LEGACY } from "../upstream/negotiate.ts";
+import { NO_CLIENTS } from "../upstream/audience.ts";
+import { LEGACY_PLAN } from "../upstream/negotiate.ts";
 import { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Notification, Request, Response } from "../jsonrpc/message.ts";
@@ -45,13 +45,13 @@ export class LocalClient {
     const session = new Session({
       server: "toolmux",
       link: ours,
-      audience: NOBODY,
+      audience: NO_CLIENTS,
       clock: systemClock,
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);
-    await session.open(hub.serverInfo, AS_LEGACY, signal, () => {});
+    await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
     return new LocalClient(session, signal);
   }
 

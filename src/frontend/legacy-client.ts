@@ -17,12 +17,12 @@ import { IdTable } from "../base/id-table.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
 import { type AnyManner, CALL, MANNERS } from "../router/params.ts";
-import type { Question } from "../upstream/ask.ts";
-import type { Attendee } from "../upstream/audience.ts";
+import type { ServerRequest } from "../upstream/ask.ts";
+import type { ClientChannel } from "../upstream/audience.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import { UNKNOWN_SENDER } from "../upstream/sender.ts";
-import type { View } from "../upstream/view.ts";
+import { NO_DECLARATION } from "../upstream/sender.ts";
+import type { ClientView } from "../upstream/view.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
   type Batch,
@@ -59,22 +59,22 @@ const LISTED = new Map(
 );
 
 /** One client of the legacy era on any transport: answers what is the hub's, routes what is for a server. */
-export class Client implements TransportEvents, Attendee, Asker {
+export class Client implements TransportEvents, ClientChannel, Asker {
   readonly era = "legacy";
   readonly #link: Transport;
   readonly #host: Host;
-  readonly #view: View;
+  readonly #view: ClientView;
   readonly #router: Router;
   readonly #isGuest: boolean;
   /** Responder for transports that have one channel for everything. */
   readonly #whole: Responder;
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdTable<Asked>();
-  readonly #questions = new Questions((server, message) => this.tell(server, message));
+  readonly #questions = new Questions((server, message) => this.notify(server, message));
   #version: LegacyVersion | undefined;
   settings: Settings | undefined;
   /** What the client has declared so far; replaced, never changed, when it declares more. */
-  sender = UNKNOWN_SENDER;
+  sender = NO_DECLARATION;
   /** `initialize` was answered: before that no log message is sent. */
   #isGreeted = false;
   /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
@@ -82,7 +82,7 @@ export class Client implements TransportEvents, Attendee, Asker {
   readonly #lists = new Lists();
 
   /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
-  constructor(link: Transport, host: Host, view: View, router: Router, isGuest: boolean) {
+  constructor(link: Transport, host: Host, view: ClientView, router: Router, isGuest: boolean) {
     this.#isGuest = isGuest;
     this.#link = link;
     this.#whole = {
@@ -146,19 +146,19 @@ export class Client implements TransportEvents, Attendee, Asker {
     this.#host.pressure(this, full);
   }
 
-  ask(question: Question, way?: Responder): (why: Withdrawal) => void {
-    return this.#questions.ask(question, way);
+  sendServerRequest(question: ServerRequest, way?: Responder): (why: Withdrawal) => void {
+    return this.#questions.sendServerRequest(question, way);
   }
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
-  tell(server: string, message: EncodedMessage): void {
+  notify(server: string, message: EncodedMessage): void {
     const asked = this.#running.findLast(({ call }) => call?.server === server);
     (asked ?? this.#whole).notify(message);
   }
 
-  tellLog(server: string, severity: Severity, message: EncodedMessage): void {
+  sendLogMessage(server: string, severity: Severity, message: EncodedMessage): void {
     if (!this.#isGreeted) return;
-    if (this.level === undefined || isAtLeast(severity, this.level)) this.tell(server, message);
+    if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
   }
 
   /** The client has disconnected: cancels its requests at the servers. */

@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import { skipValue } from "../base/json.ts";
 import { Aliases } from "../protocol/alias.ts";
-import type { Ask, Question } from "../upstream/ask.ts";
+import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
 import type { Errand } from "../protocol/errand.ts";
 import { readProgress } from "../protocol/notifications.ts";
 import { buildWithdrawal } from "../protocol/withdrawal.ts";
@@ -23,12 +23,12 @@ import {
 const EDGE = 4096;
 
 interface Open {
-  readonly question: Question;
+  readonly question: ServerRequest;
   readonly way: Pick<Responder, "notify"> | undefined;
 }
 
 /** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
-export class Questions implements Ask {
+export class Questions implements ServerRequestTarget {
   readonly #send: (server: string, message: EncodedMessage) => void;
   readonly #open = new Map<number, Open>();
   /** Tasks that the client has created instead of answering, and the same by the number of the request. */
@@ -53,7 +53,10 @@ export class Questions implements Ask {
   }
 
   /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
-  ask(question: Question, way?: Pick<Responder, "notify">): (why: Withdrawal) => void {
+  sendServerRequest(
+    question: ServerRequest,
+    way?: Pick<Responder, "notify">,
+  ): (why: Withdrawal) => void {
     if (this.#isClosed) {
       question.fail(gone());
       return () => {};
@@ -98,8 +101,8 @@ export class Questions implements Ask {
   }
 
   progress(raw: Notification): void {
-    const errand = this.#errands.isEmpty ? undefined : this.#errands.of(raw);
-    const notification = errand === undefined ? raw : errand.translate(raw);
+    const errand = this.#errands.isEmpty ? undefined : this.#errands.taskOfMessage(raw);
+    const notification = errand === undefined ? raw : errand.withOwnId(raw);
     const progress = readProgress(notification);
     if (progress === undefined) return;
     const { id, tokens } = progress;
@@ -109,8 +112,8 @@ export class Questions implements Ask {
 
   /** The client sent `notifications/tasks/status` for one of its tasks. */
   status(notification: Notification): void {
-    const errand = this.#errands.of(notification);
-    errand?.tell(errand.translate(notification));
+    const errand = this.#errands.taskOfMessage(notification);
+    errand?.onStatus(errand.withOwnId(notification));
   }
 
   /** The client has disconnected: all requests fail. */
@@ -138,7 +141,7 @@ export class Questions implements Ask {
   #begin(number: number, errand: Errand): void {
     this.#errands.add(errand);
     this.#begun.set(number, errand);
-    errand.dropped.push(() => {
+    errand.onDropped.push(() => {
       this.#errands.delete(errand);
       this.#begun.delete(number);
     });

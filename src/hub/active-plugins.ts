@@ -12,11 +12,11 @@ import type { Member } from "../plugin/instance.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { toTool } from "../plugin/listing-rewriter.ts";
-import type { Identify } from "../upstream/saved-listings.ts";
+import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { Transport } from "../transport/transport.ts";
-import type { HubParts } from "./options.ts";
+import type { HubOptions } from "./options.ts";
 
-export interface EquipmentParts {
+export interface ActivePluginsOptions {
   readonly clock: Clock;
   /** Lists may be others. */
   changed(): void;
@@ -26,7 +26,7 @@ export interface EquipmentParts {
   /** Serves a plugin as a client. */
   accept(link: Transport, signal: AbortSignal, plugin: Member): Promise<void>;
   /** What is not in this process. */
-  readonly outside: Pick<HubParts, "identify" | "makeLink" | "tap">;
+  readonly outside: Pick<HubOptions, "identify" | "makeLink" | "tap">;
 }
 
 /** How long the calls of plugins that make place for others may take to finish, in ms. */
@@ -36,8 +36,8 @@ const END_LIMIT = 250;
 const NO_SCHEMES: SchemeResolvers = new Map();
 
 /** The plugins in force: what they do for the hub, and what the hub does for them. */
-export class Equipment {
-  readonly #parts: EquipmentParts;
+export class ActivePlugins {
+  readonly #parts: ActivePluginsOptions;
   #set: PluginSet | undefined;
   /** Those that were in force and still have calls. */
   readonly #departing = new Set<PluginSet>();
@@ -46,7 +46,7 @@ export class Equipment {
   #again: (() => void) | undefined;
   readonly #clients = new Map<Member, PluginClient>();
 
-  constructor(parts: EquipmentParts) {
+  constructor(parts: ActivePluginsOptions) {
     this.#parts = parts;
   }
 
@@ -88,7 +88,7 @@ export class Equipment {
     return revised;
   }
 
-  identify(spec: RunnableServer): ReturnType<Identify> {
+  identify(spec: RunnableServer): ReturnType<ResolveIdentity> {
     // What a plugin's server lists is known as soon as it is there.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
     return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);

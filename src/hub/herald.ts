@@ -4,7 +4,7 @@ import type { Clock } from "../base/clock.ts";
 const PAUSE = 50;
 
 /** Announces that the catalog is another, until it is told to end. */
-export class Herald {
+export class ChangeDebounce {
   readonly #clock: Clock;
   readonly #announce: () => void;
   /** There is something to announce: the undo of the wait for more. */

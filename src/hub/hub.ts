@@ -2,9 +2,9 @@ import { Alerts } from "../base/alerts.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
 import type { EventKind, EventListener } from "../base/events.ts";
-import { Equipment } from "./active-plugins.ts";
-import { Herald } from "./herald.ts";
-import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./options.ts";
+import { ActivePlugins } from "./active-plugins.ts";
+import { ChangeDebounce } from "./herald.ts";
+import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 import { Clients } from "../frontend/clients.ts";
 import type { Parties } from "../frontend/modern/clients.ts";
 import { type LogEntry, Logbook } from "../base/logbook.ts";
@@ -21,14 +21,19 @@ import type { Implementation } from "../protocol/legacy.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import { Ledger } from "../router/ledger.ts";
 import { sessionOf } from "../upstream/account.ts";
-import { Gate } from "../upstream/start-limiter.ts";
-import { Pool } from "../upstream/pool.ts";
-import { ANYBODY, profileOf } from "../upstream/profile.ts";
-import type { Scope } from "../upstream/scope.ts";
-import { Recollection } from "../upstream/saved-listings.ts";
-import { Showcase } from "../upstream/catalogs.ts";
-import { invalidStatus, type ServerStatus, type Settled, settledOf } from "../upstream/status.ts";
-import { View } from "../upstream/view.ts";
+import { StartLimiter } from "../upstream/start-limiter.ts";
+import { ServerPool } from "../upstream/pool.ts";
+import { SHARED_PROFILE, profileOf } from "../upstream/profile.ts";
+import type { ServerSubset } from "../upstream/scope.ts";
+import { SavedListings } from "../upstream/saved-listings.ts";
+import { CatalogCache } from "../upstream/catalogs.ts";
+import {
+  invalidStatus,
+  type ServerStatus,
+  type SettledServers,
+  settledServersOf,
+} from "../upstream/status.ts";
+import { ClientView } from "../upstream/view.ts";
 import { VERSION } from "../base/version.ts";
 import { settlesWithin } from "../base/grace.ts";
 import type { Transport, ProcessStats } from "../transport/transport.ts";
@@ -37,12 +42,12 @@ import type { Transport, ProcessStats } from "../transport/transport.ts";
 const FLUSH_LIMIT = 1000;
 
 /** Instructions for models when every server's table is invalid, so that they can tell the person. */
-function noticeOf(invalid: readonly InvalidServer[]): string {
+function invalidServersNotice(invalid: readonly InvalidServer[]): string {
   const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
 }
 
-function addVitals(sum: ProcessStats | undefined, more: ProcessStats): ProcessStats {
+function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): ProcessStats {
   if (sum === undefined) return more;
   return {
     pid: sum.pid,
@@ -60,19 +65,19 @@ function addVitals(sum: ProcessStats | undefined, more: ProcessStats): ProcessSt
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
 export class Hub {
-  readonly #options: HubParts;
+  readonly #options: HubOptions;
   readonly #clock: Clock;
   #settings: HubSettings;
   readonly #alerts: Alerts;
   readonly #logbook: Logbook;
-  readonly #startLimiter: Gate;
-  readonly #pool: Pool;
-  readonly #catalogCache: Showcase;
+  readonly #startLimiter: StartLimiter;
+  readonly #pool: ServerPool;
+  readonly #catalogCache: CatalogCache;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
-  readonly #savedListings: Recollection;
-  readonly activePlugins: Equipment;
-  readonly #changeDebounce: Herald;
+  readonly #savedListings: SavedListings;
+  readonly activePlugins: ActivePlugins;
+  readonly #changeDebounce: ChangeDebounce;
   /** Callers of `settled`; `waitsForLate`: they also wait for late servers. */
   #settledWaiters: readonly { readonly waitsForLate: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
@@ -80,7 +85,7 @@ export class Hub {
   #invalid: readonly InvalidServer[] = [];
   #names: readonly string[] = [];
 
-  constructor(options: HubParts) {
+  constructor(options: HubOptions) {
     const { manifest, bus, digest, clock = systemClock, random = Math.random } = options;
     const { authorize } = options;
     this.#options = options;
@@ -88,8 +93,8 @@ export class Hub {
     this.#settings = manifest.hub;
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
-    this.#startLimiter = new Gate(manifest.hub.parallelStarts, clock);
-    this.activePlugins = new Equipment({
+    this.#startLimiter = new StartLimiter(manifest.hub.parallelStarts, clock);
+    this.activePlugins = new ActivePlugins({
       clock,
       changed: () => this.#changed(),
       catalog: () => this.catalog,
@@ -98,18 +103,18 @@ export class Hub {
       outside: options,
     });
     this.activePlugins.exchange(options.plugins);
-    this.#savedListings = new Recollection(
+    this.#savedListings = new SavedListings(
       options.snapshots,
       (spec) => this.activePlugins.identify(spec),
       this.#alerts,
       (text) => options.redact?.(text) ?? text,
     );
-    this.#pool = new Pool({
-      surroundings: {
+    this.#pool = new ServerPool({
+      environment: {
         clientInfo: () => this.serverInfo,
         clock,
-        gate: this.#startLimiter,
-        makeLink: (spec) => this.activePlugins.makeLink(spec),
+        startLimiter: this.#startLimiter,
+        openTransport: (spec) => this.activePlugins.makeLink(spec),
         ...(authorize && {
           authorize: (spec, challenge, run) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -133,7 +138,7 @@ export class Hub {
       digest,
       reviser: listingRewriter,
     };
-    this.#catalogCache = new Showcase(namesOf(manifest.hub), catalogCacheOptions);
+    this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
@@ -148,11 +153,11 @@ export class Hub {
         this.#pool.hold(isHeld);
       },
     });
-    this.#changeDebounce = new Herald(clock, () => {
+    this.#changeDebounce = new ChangeDebounce(clock, () => {
       this.#catalogCache.announce();
       this.#clients.catalogChanged();
     });
-    this.#pool.reconcile(serversOf(manifest));
+    this.#pool.reconcile(runnableServersOf(manifest));
     this.#updateInvalidServers(manifest);
   }
 
@@ -167,11 +172,11 @@ export class Hub {
 
   /** The catalog of the shared profile. */
   get catalog(): Catalog {
-    return this.#catalogCache.catalog(ANYBODY);
+    return this.#catalogCache.catalog(SHARED_PROFILE);
   }
 
   /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
-  accept(transport: Transport, signal: AbortSignal, subset?: Scope): Promise<void> {
+  accept(transport: Transport, signal: AbortSignal, subset?: ServerSubset): Promise<void> {
     return this.#clients.accept(transport, signal, { scope: subset });
   }
 
@@ -188,7 +193,7 @@ export class Hub {
     if (this.activePlugins.exchange(plugins)) this.#catalogCache.clear();
     this.#settings = manifest.hub;
     this.#startLimiter.limit = manifest.hub.parallelStarts;
-    this.#catalogCache.names = namesOf(manifest.hub);
+    this.#catalogCache.names = nameRulesOf(manifest.hub);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
@@ -224,10 +229,10 @@ export class Hub {
     this.#resolveSettled();
   }
 
-  async startAllAndSettle(): Promise<Settled> {
+  async startAllAndSettle(): Promise<SettledServers> {
     this.startAll();
     await this.settled();
-    return settledOf(this.status());
+    return settledServersOf(this.status());
   }
 
   /**
@@ -321,7 +326,7 @@ export class Hub {
       this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
     }
     const areAllInvalid = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
-    this.#catalogCache.notice = areAllInvalid ? noticeOf(invalid) : undefined;
+    this.#catalogCache.notice = areAllInvalid ? invalidServersNotice(invalid) : undefined;
     const running = new Set(this.#pool.specs.map(({ name }) => name));
     this.#catalogCache.invalid = invalid.filter(({ name }) => !running.has(name));
     this.#catalogCache.clear();
@@ -336,7 +341,7 @@ export class Hub {
     const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
     const all = await Promise.all(sessions.map((session) => session.vitals()));
     const [first, ...others] = all.filter((stats) => stats !== undefined);
-    return others.reduce(addVitals, first);
+    return others.reduce(addProcessStats, first);
   }
 
   snapshot(): HubSnapshot {
@@ -381,10 +386,10 @@ export class Hub {
     return this.#options.bus.atomically(work);
   }
 
-  #viewOf(client: string | undefined, subset: Scope | undefined): View {
+  #viewOf(client: string | undefined, subset: ServerSubset | undefined): ClientView {
     const [pool, catalogCache, clock] = [this.#pool, this.#catalogCache, this.#clock];
     const listWait = (): number => this.#settings.listWait;
-    return new View(profileOf("", client, undefined, subset), {
+    return new ClientView(profileOf("", client, undefined, subset), {
       pool,
       showcase: catalogCache,
       clock,

@@ -15,27 +15,27 @@ import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/ledger.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
-import type { Identify } from "../upstream/saved-listings.ts";
+import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
 import type { Challenge } from "../transport/http/credentials.ts";
 import type { Transport } from "../transport/transport.ts";
 
 /** Gives a link that does the same as this one to a server. */
-export type Tap = (link: Transport, server: string) => Transport;
+export type TransportWrapper = (link: Transport, server: string) => Transport;
 
 /** What a hub is made of; the parts with effects are arguments. */
-export interface HubParts {
+export interface HubOptions {
   readonly manifest: Manifest;
   readonly bus: EventBus;
   readonly digest: Sha256;
   /** What is remembered of servers from one start to the next. */
   readonly snapshots: Snapshots;
   /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
-  identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<Identify>;
+  identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
   makeLink(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Gives what stands in the place of a server's link, as to write down what crosses it. */
-  readonly tap?: Tap | undefined;
+  readonly tap?: TransportWrapper | undefined;
   /**
    * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -66,11 +66,11 @@ export interface HubSnapshot {
 }
 
 /** Those that can be run. */
-export function serversOf({ servers }: Manifest): readonly RunnableServer[] {
+export function runnableServersOf({ servers }: Manifest): readonly RunnableServer[] {
   return servers.filter(isRunnable);
 }
 
 /** How exposed names are made. */
-export function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
+export function nameRulesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
   return { separator, maxLength: nameLimit - clientPrefix.length };
 }

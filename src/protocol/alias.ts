@@ -11,59 +11,59 @@ export class Alias {
   readonly id: string;
   readonly remoteId: string;
   /** 1-based sequence number per requestor; the cursor of `tasks/list`. */
-  readonly number: number;
+  readonly sequence: number;
 
-  constructor(remoteId: string, number: number, id: string = crypto.randomUUID()) {
+  constructor(remoteId: string, sequence: number, id: string = crypto.randomUUID()) {
     this.id = id;
     this.remoteId = remoteId;
-    this.number = number;
+    this.sequence = sequence;
   }
 
   /** Edits that replace the receiver's id by the hub's. */
-  expose(...mentions: readonly (Mention | undefined)[]): Edit[] {
+  toOwnId(...mentions: readonly (Mention | undefined)[]): Edit[] {
     return replace(mentions, this.remoteId, this.id);
   }
 
   /** Edits that replace the hub's id by the receiver's. */
-  restore(...mentions: readonly (Mention | undefined)[]): Edit[] {
+  toRemoteId(...mentions: readonly (Mention | undefined)[]): Edit[] {
     return replace(mentions, this.id, this.remoteId);
   }
 
   /** A message of the receiver about this task, with the id that the requestor knows. */
-  translate<F extends Notification | Request>(frame: F): F {
-    return applyMessageEdits(frame, this.expose(...mentionsIn(frame)));
+  withOwnId<M extends Notification | Request>(message: M): M {
+    return applyMessageEdits(message, this.toOwnId(...mentionsIn(message)));
   }
 }
 
 /** Tasks by the ids that their receivers have assigned. */
-export class Aliases<Entry extends Alias> {
-  readonly #entries = new Map<string, Entry>();
+export class Aliases<T extends Alias> {
+  readonly #byRemoteId = new Map<string, T>();
 
   get isEmpty(): boolean {
-    return this.#entries.size === 0;
+    return this.#byRemoteId.size === 0;
   }
 
-  get all(): readonly Entry[] {
-    return [...this.#entries.values()];
+  get all(): readonly T[] {
+    return [...this.#byRemoteId.values()];
   }
 
-  add(entry: Entry): void {
-    this.#entries.set(entry.remoteId, entry);
+  add(task: T): void {
+    this.#byRemoteId.set(task.remoteId, task);
   }
 
-  delete(entry: Entry): void {
-    if (this.#entries.get(entry.remoteId) === entry) this.#entries.delete(entry.remoteId);
+  delete(task: T): void {
+    if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
   }
 
   clear(): void {
-    this.#entries.clear();
+    this.#byRemoteId.clear();
   }
 
   /** The task that a message of the receiver belongs to. */
-  of(frame: Notification | Request): Entry | undefined {
-    for (const mention of mentionsIn(frame)) {
-      const entry = mention && this.#entries.get(mention.id);
-      if (entry !== undefined) return entry;
+  taskOfMessage(message: Notification | Request): T | undefined {
+    for (const mention of mentionsIn(message)) {
+      const task = mention && this.#byRemoteId.get(mention.id);
+      if (task !== undefined) return task;
     }
     return undefined;
   }
@@ -75,7 +75,11 @@ function mentionsIn({ method, bytes, params }: Notification | Request): (Mention
   return [own, readRelated(bytes, members)];
 }
 
-function replace(mentions: readonly (Mention | undefined)[], id: string, by: string): Edit[] {
-  const json = utf8(JSON.stringify(by));
-  return mentions.flatMap((it) => (it?.id === id ? editsOf(it.ids, json) : []));
+function replace(
+  mentions: readonly (Mention | undefined)[],
+  id: string,
+  replacement: string,
+): Edit[] {
+  const json = utf8(JSON.stringify(replacement));
+  return mentions.flatMap((mention) => (mention?.id === id ? editsOf(mention.ids, json) : []));
 }

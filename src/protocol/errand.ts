@@ -14,17 +14,17 @@ export class Errand extends Alias {
   readonly #send: (message: EncodedMessage) => void;
   isOver: boolean;
   /** Called when the task is forgotten. */
-  readonly dropped: (() => void)[] = [];
+  readonly onDropped: (() => void)[] = [];
 
-  constructor(created: Created, number: number, send: (message: EncodedMessage) => void) {
-    super(created.id, number);
+  constructor(created: Created, sequence: number, send: (message: EncodedMessage) => void) {
+    super(created.id, sequence);
     this.isOver = created.isOver;
     this.#token = created.token;
     this.#send = send;
   }
 
   /** Passes on `notifications/tasks/status` of the client. */
-  tell(notification: Notification): void {
+  onStatus(notification: Notification): void {
     const { bytes, params } = notification;
     this.isOver ||= readStanding(bytes, membersAt(bytes, params)).isOver;
     this.#send(bytesOf(notification));
@@ -36,7 +36,7 @@ export class Errand extends Alias {
   }
 
   drop(): void {
-    for (const tell of this.dropped.splice(0)) tell();
+    for (const callback of this.onDropped.splice(0)) callback();
   }
 }
 

@@ -10,14 +10,14 @@ import type { CancelledBy } from "../base/events.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../protocol/log-level.ts";
-import type { Ask, Question } from "../upstream/ask.ts";
-import type { Attendee, Occasion } from "../upstream/audience.ts";
+import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
+import type { ClientChannel, ClientRequest } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Rewrite } from "../upstream/pending.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { View } from "../upstream/view.ts";
+import type { ClientView } from "../upstream/view.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import {
   buildError,
@@ -33,8 +33,8 @@ import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 import type { Links } from "./links.ts";
 
 /** The client's side of a call: receives its response, progress and log messages. */
-export interface Caller extends Ask {
-  readonly sender: Sender;
+export interface Caller extends ServerRequestTarget {
+  readonly sender: ClientDeclaration;
   /**
    * Called when the requested entry was listed only after the request had arrived.
    * @throws {HubError} if the request is invalid for it
@@ -88,12 +88,12 @@ export interface CallCore {
   /** Collects the resource links in results. */
   readonly links: Links;
   /** The catalog and connections of the client. */
-  readonly view: View;
+  readonly view: ClientView;
 }
 
 /** What a call is made from that is sent over whatever session the connection has. */
 export interface CallParts extends CallCore {
-  readonly rewrite: Rewrite;
+  readonly rewrite: RequestRewrite;
   readonly connection: Connection;
 }
 
@@ -103,7 +103,7 @@ const SHUTDOWN: CallEnd = { by: "shutdown" };
  * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response is
  * obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
  */
-export abstract class Call<Parts extends CallCore = CallCore> implements Timed, Occasion {
+export abstract class Call<Parts extends CallCore = CallCore> implements Timed, ClientRequest {
   readonly number: number;
   deadline: number;
   slot: number | undefined;
@@ -181,7 +181,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
   log(severity: Severity, message: EncodedMessage): void {
     const { caller } = this.parts;
     const { era } = caller.sender;
-    const level = era === "legacy" ? (this.attendee?.level ?? "debug") : caller.sender.level;
+    const level = era === "legacy" ? (this.channel?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
   }
 
@@ -190,18 +190,18 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     return this.parts.route.server;
   }
 
-  get attendee(): Attendee | undefined {
+  get channel(): ClientChannel | undefined {
     return this.parts.view.attendee;
   }
 
   /** Sends a server's request to the client of this call. */
-  ask(question: Question): (why: Withdrawal) => void {
-    return this.parts.caller.ask(question);
+  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
+    return this.parts.caller.sendServerRequest(question);
   }
 
-  lacks(needed: object): void {
+  onMissingCapability(needed: object): void {
     const { caller, route } = this.parts;
-    if (caller.lacks === undefined) this.attendee?.lacks?.(route.server, needed);
+    if (caller.lacks === undefined) this.channel?.onMissingCapability?.(route.server, needed);
     else caller.lacks(needed);
   }
 

@@ -2,11 +2,11 @@ import type { HubError } from "../base/errors.ts";
 import { lastMember, scanObject } from "../base/json.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
-import type { Visitor } from "../upstream/visitors.ts";
+import type { SessionWaiter } from "../upstream/visitors.ts";
 import { readTokens } from "../protocol/notifications.ts";
-import type { Pending } from "../upstream/pending.ts";
+import type { PendingRequest } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { readId } from "../jsonrpc/id.ts";
@@ -21,7 +21,7 @@ import { isUnanswered, Replay } from "./retry.ts";
 import { repeat } from "./rounds.ts";
 
 /** A modern client's request about a task, sent over the connection that has the task. */
-export class Consultation extends Call<CallParts> implements Pending, Visitor {
+export class Consultation extends Call<CallParts> implements PendingRequest, SessionWaiter {
   readonly method: string;
   readonly isRelayed = true;
   /** The server's id of the task. */
@@ -47,7 +47,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
       connection: kept.connection,
       ledger: silence(ledger),
       token: last && readId(bytes, last),
-      rewrite: { edits: kept.ticket.restore(task), tokens },
+      rewrite: { edits: kept.ticket.toRemoteId(task), tokens },
     });
     this.method = request.method;
     this.name = kept.ticket.remoteId;
@@ -55,7 +55,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     this.#keeping = keeping;
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.parts.caller.sender;
   }
 
@@ -96,11 +96,11 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   }
 
   protected begin(): void {
-    this.parts.connection.visit(this);
+    this.parts.connection.withSession(this);
   }
 
   protected withdraw(why: Withdrawal): void {
-    if (this.#sent === undefined) this.parts.connection.leave(this);
+    if (this.#sent === undefined) this.parts.connection.cancelWait(this);
     else this.#sent.session.cancel(this.#sent.id, why);
   }
 
@@ -111,7 +111,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   get #again(): Replay {
     const { deadlines, connection, route } = this.parts;
     const { method } = this;
-    const again = (): void => connection.visit(this);
+    const again = (): void => connection.withSession(this);
     this.#replay ??= new Replay({ deadlines, connection, route, method, again });
     return this.#replay;
   }
@@ -126,6 +126,6 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     if (result !== undefined) this.learn(session, result);
     const required = readInputs({ bytes, body });
     const names = required === undefined ? [] : nameInputs(route.server, required);
-    return applyMessageEdits(response, [...ticket.expose(readTask(bytes, members)), ...names]);
+    return applyMessageEdits(response, [...ticket.toOwnId(readTask(bytes, members)), ...names]);
   }
 }

@@ -6,7 +6,7 @@ import type { Connection } from "../upstream/connection.ts";
 import type { Request } from "../jsonrpc/message.ts";
 
 export interface HeadersParts {
-  readonly connection: Pick<Connection, "offer">;
+  readonly connection: Pick<Connection, "listing">;
   readonly route: Route;
   readonly request: Request;
 }
@@ -21,7 +21,7 @@ export function headersOf(
   { connection, route, request }: HeadersParts,
   changed?: string,
 ): Readonly<Record<string, string>> | undefined {
-  const tools = connection.offer?.tools;
+  const tools = connection.listing?.tools;
   const item = tools && indexOf(tools).get(route.remoteName);
   if (route.kind !== "tools" || item === undefined) return undefined;
   return mirror(item, changed === undefined ? readArguments(request) : parse(changed));

@@ -1,9 +1,9 @@
 import type { ByteRange } from "../base/bytes.ts";
 import { readTicket } from "../protocol/extension.ts";
 import { membersAt, type Mention } from "../protocol/tasks.ts";
-import type { Visitor } from "../upstream/visitors.ts";
+import type { SessionWaiter } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
+import type { ModernServerTasks, TaskWatcher } from "../upstream/ticket.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type EncodedMessage, type Notification, bytesOf } from "../jsonrpc/message.ts";
 import { nameInputs, readInputs } from "./input-required.ts";
@@ -19,13 +19,13 @@ export interface HearingEvents {
 }
 
 /** A modern client's subscription to the notifications of one task. */
-export class Hearing implements Visitor, TicketWatcher {
+export class Hearing implements SessionWaiter, TaskWatcher {
   readonly #kept: Kept;
   readonly #keeping: Keeping;
   readonly #events: HearingEvents;
   readonly #left = new AbortController();
   readonly #links: Links;
-  #tickets: Tickets | undefined;
+  #tickets: ModernServerTasks | undefined;
 
   constructor(kept: Kept, keeping: Keeping, links: Links, events: HearingEvents) {
     this.#kept = kept;
@@ -35,7 +35,7 @@ export class Hearing implements Visitor, TicketWatcher {
   }
 
   begin(): void {
-    this.#kept.connection.visit(this);
+    this.#kept.connection.withSession(this);
   }
 
   enter(session: Session): void {
@@ -66,13 +66,15 @@ export class Hearing implements Visitor, TicketWatcher {
     const result = resultIn(bytes, members);
     if (result !== undefined) this.#links.learn(route.server, result);
     const names = nameInputs(route.server, this.#read(bytes, params));
-    this.#events.told(bytesOf(applyMessageEdits(notification, [...ticket.expose(task), ...names])));
+    this.#events.told(
+      bytesOf(applyMessageEdits(notification, [...ticket.toOwnId(task), ...names])),
+    );
   }
 
   /** Ends the subscription. */
   stop(): void {
     this.#left.abort();
-    this.#kept.connection.leave(this);
+    this.#kept.connection.cancelWait(this);
     this.#tickets?.unwatch(this.#kept.ticket.remoteId, this);
     this.#tickets = undefined;
   }

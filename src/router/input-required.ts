@@ -23,8 +23,8 @@ import { missesTasks } from "../protocol/extension.ts";
 import { mayBeIncomplete, ModernError, readResultType } from "../protocol/modern.ts";
 import { wrapOutput } from "../protocol/output.ts";
 import { legacize } from "../protocol/translate.ts";
-import { nameServer } from "../upstream/question.ts";
-import type { Sender } from "../upstream/sender.ts";
+import { prefixServerName } from "../upstream/question.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import {
   buildResult,
@@ -70,7 +70,7 @@ export type Unfinished = InputRequired | MadeTask | Insistence;
 export interface Reader {
   readonly server: string;
   readonly method: string;
-  readonly sender: Sender;
+  readonly sender: ClientDeclaration;
   /** Whether the client is modern, so that it gets the result unchanged. */
   readonly isPlain: boolean;
   /** The tool, if its structured output goes to a legacy client. */
@@ -188,7 +188,7 @@ export function nameInputs(
 ): Edit[] {
   return inputs.flatMap(({ method, params }) =>
     method === Method.elicit && params !== undefined
-      ? nameServer(server, bytes, scanObject(bytes, params.start)?.items ?? [])
+      ? prefixServerName(server, bytes, scanObject(bytes, params.start)?.items ?? [])
       : [],
   );
 }

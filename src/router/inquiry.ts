@@ -8,10 +8,10 @@ import {
   TaskMethod,
   type TaskQuery,
 } from "../protocol/tasks.ts";
-import type { Job } from "../upstream/tasks.ts";
-import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { ServerTask } from "../upstream/tasks.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { buildResult, type Response } from "../jsonrpc/message.ts";
@@ -30,23 +30,23 @@ export type Common = Pick<
 
 /** A legacy task, the session that has it, and the plugin call that waits for its result, if there is one. */
 export interface Entry {
-  readonly job: Job;
+  readonly job: ServerTask;
   readonly session: Session;
   readonly detour: Detour | undefined;
 }
 
 /** What a task request is made from. */
-export type InquiryParts = Common & Pick<CallCore, "token"> & { readonly rewrite: Rewrite };
+export type InquiryParts = Common & Pick<CallCore, "token"> & { readonly rewrite: RequestRewrite };
 
 /** `tasks/result` is answered when the task has ended: it has no timeout. */
 const NO_LIMITS = { timeout: Infinity, maxTimeout: Infinity };
 
 /** A legacy client's request about one of its tasks, sent over the session that has the task. */
-export class Inquiry extends Call implements Pending {
+export class Inquiry extends Call implements PendingRequest {
   readonly method: TaskQuery;
   readonly isRelayed = true;
   readonly #entry: Entry;
-  readonly #rewrite: Rewrite;
+  readonly #rewrite: RequestRewrite;
   #id: number | undefined;
 
   constructor(parts: InquiryParts, entry: Entry, method: TaskQuery) {
@@ -59,7 +59,7 @@ export class Inquiry extends Call implements Pending {
     this.#rewrite = parts.rewrite;
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.parts.caller.sender;
   }
 
@@ -70,13 +70,13 @@ export class Inquiry extends Call implements Pending {
     const members = outcome === "error" ? [] : membersAt(bytes, body);
     const related = readRelated(bytes, members);
     if (this.method !== TaskMethod.result) {
-      job.note(readStanding(bytes, members).isOver);
-      const edits = job.expose(readTask(bytes, members), related);
+      job.recordStatus(readStanding(bytes, members).isOver);
+      const edits = job.toOwnId(readTask(bytes, members), related);
       this.#answer(applyMessageEdits(response, edits));
       return;
     }
-    job.note(outcome === "result");
-    const result = applyMessageEdits(response, job.expose(related));
+    job.recordStatus(outcome === "result");
+    const result = applyMessageEdits(response, job.toOwnId(related));
     this.learn(session, result);
     if (detour === undefined) this.#answer(result);
     else detour.deliver(result, (final) => this.#answer(final));
@@ -91,10 +91,10 @@ export class Inquiry extends Call implements Pending {
     const { job, session, detour } = this.#entry;
     if (this.method === TaskMethod.result && detour?.isDecided === true) {
       detour.wait((final) => this.#answer(final));
-    } else if (job.lost === undefined) {
+    } else if (job.lostCause === undefined) {
       this.#id = session.relay(this, this.parts.request, this.#rewrite);
     } else {
-      this.#answerLost(job.lost);
+      this.#answerLost(job.lostCause);
     }
   }
 
@@ -110,7 +110,7 @@ export class Inquiry extends Call implements Pending {
   #answerLost(cause: HubError): void {
     switch (this.method) {
       case TaskMethod.get: {
-        const task = utf8(JSON.stringify(this.#entry.job.describe()));
+        const task = utf8(JSON.stringify(this.#entry.job.toTaskJson()));
         this.finish(buildResult(this.parts.request.id, task), "answered");
         return;
       }

@@ -3,8 +3,13 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { lastMember, type JsonMember } from "../base/json.ts";
 import { sessionOf } from "../upstream/account.ts";
-import { cancelTicket, readMade, Ticket, type Tickets } from "../upstream/ticket.ts";
-import type { View } from "../upstream/view.ts";
+import {
+  cancelServerTask,
+  readCreatedModernTask,
+  ModernServerTask,
+  type ModernServerTasks,
+} from "../upstream/ticket.ts";
+import type { ClientView } from "../upstream/view.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { TicketStanding } from "../protocol/extension.ts";
@@ -17,9 +22,9 @@ const INTERVAL = 60_000;
 
 /** A task and the connection that has it. */
 export interface Kept extends Pick<Place, "connection" | "route"> {
-  readonly ticket: Ticket;
+  readonly ticket: ModernServerTask;
   /** The open tasks of the server's session; undefined if it has none. */
-  readonly open: Tickets | undefined;
+  readonly open: ModernServerTasks | undefined;
   /** The client that began the task. */
   readonly owner: object;
 }
@@ -52,33 +57,33 @@ export class Keeping {
    */
   add(answer: Response, { session, connection, route }: Place, owner: object): Response {
     const { server } = route;
-    const made = readMade(answer);
+    const made = readCreatedModernTask(answer);
     if (made === undefined) {
       const text = `Server "${server}" has made a task of the call, but does not say which.`;
       throw new HubError("internal", text, { server });
     }
     const { task, standing } = made;
     if (!this.#hasRoom()) {
-      cancelTicket(session, task.id);
+      cancelServerTask(session, task.id);
       throw new HubError("invalidRequest", `${MOST} tasks of this client have not ended.`);
     }
-    const ticket = new Ticket(task.id, ++this.#count, standing, this.#clock.now());
+    const ticket = new ModernServerTask(task.id, ++this.#count, standing, this.#clock.now());
     const open = session.subscriptions?.tickets;
     if (!ticket.isOver) open?.open(ticket);
     this.#kept.set(ticket.id, { ticket, connection, route, open, owner });
     this.#watch();
-    return applyMessageEdits(answer, ticket.expose(task));
+    return applyMessageEdits(answer, ticket.toOwnId(task));
   }
 
   /** @throws {HubError} invalidParams if the client has no task of that id, or the server is not visible to it */
-  find(id: string | undefined, view: View): Kept {
+  find(id: string | undefined, view: ClientView): Kept {
     const kept = id === undefined ? undefined : this.#kept.get(id);
     const now = kept && view.connection(kept.route.server);
     if (kept === undefined || now === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
     // If its connection was stopped, the task may live on at the server's current connection.
-    return kept.connection.mayRun ? kept : { ...kept, connection: now };
+    return kept.connection.canStart ? kept : { ...kept, connection: now };
   }
 
   /** Stores the status that the server has reported. */
@@ -100,7 +105,8 @@ export class Keeping {
     this.#disarm?.();
     for (const kept of this.#kept.values()) {
       const session = sessionOf(kept.connection.state);
-      if (!kept.ticket.isOver && session !== undefined) cancelTicket(session, kept.ticket.remoteId);
+      if (!kept.ticket.isOver && session !== undefined)
+        cancelServerTask(session, kept.ticket.remoteId);
       this.#forget(kept);
     }
   }

@@ -1,7 +1,7 @@
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
-import { exposeTask, readRoll, type Roll, saysUnknown } from "../upstream/roll.ts";
+import { exposeTask, readTaskPage, type TaskPage, isUnknownTaskError } from "../upstream/roll.ts";
 import { buildResult } from "../jsonrpc/message.ts";
 import type { Running } from "./call.ts";
 import type { Timed } from "./deadlines.ts";
@@ -13,7 +13,7 @@ export class Muster implements Running, Timed {
   slot: number | undefined;
   readonly call = undefined;
   readonly #common: Common;
-  readonly #roll: Roll<Entry>;
+  readonly #roll: TaskPage<Entry>;
   readonly #forget: (entry: Entry) => void;
   readonly #abort = new AbortController();
   #isOver = false;
@@ -24,7 +24,7 @@ export class Muster implements Running, Timed {
    */
   constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {
     this.#common = common;
-    this.#roll = readRoll(all, ({ job }) => job.number, common.request);
+    this.#roll = readTaskPage(all, ({ job }) => job.sequence, common.request);
     this.#forget = forget;
     const timeouts = this.#roll.entries.map(({ job }) => job.origin.route.limits.timeout);
     this.deadline = common.began + Math.max(0, ...timeouts);
@@ -53,13 +53,13 @@ export class Muster implements Running, Timed {
 
   async #refresh(entry: Entry, signal: AbortSignal): Promise<Uint8Array | undefined> {
     const { job, session } = entry;
-    if (job.lost !== undefined) return utf8(JSON.stringify(job.describe()));
+    if (job.lostCause !== undefined) return utf8(JSON.stringify(job.toTaskJson()));
     try {
       const params = { taskId: job.remoteId };
       const { outcome, bytes, body } = await session.ask(TaskMethod.get, params, signal);
       const own = bytes.subarray(body.start, body.end);
       if (outcome === "result") return exposeTask(job, own);
-      if (saysUnknown(own)) this.#forget(entry);
+      if (isUnknownTaskError(own)) this.#forget(entry);
     } catch {
       // A server that does not answer only costs its own tasks.
     }

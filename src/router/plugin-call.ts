@@ -8,9 +8,9 @@ import type { Answer, ClientInfo, ToolInfo } from "../plugin/plugin.ts";
 import type { PluginSet, Way } from "../plugin/plugin-set.ts";
 import type { PassingCall } from "../plugin/call-chain.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Rewrite } from "../upstream/pending.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import {
   bytesOf,
@@ -97,7 +97,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return this.parts.connection;
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.parts.caller.sender;
   }
 
@@ -222,7 +222,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     for (const trip of this.#trips) trip.giveUp(why, error);
   }
 
-  #rewrite(changed: string | undefined): Rewrite {
+  #rewrite(changed: string | undefined): RequestRewrite {
     const { rewrite } = this.parts;
     const edits = [...rewrite.edits];
     if (changed !== undefined) edits.push(...argumentEdits(this.request, this.members, changed));

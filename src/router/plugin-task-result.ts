@@ -1,10 +1,10 @@
 import type { Edit } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Question } from "../upstream/ask.ts";
-import type { Begun, Job } from "../upstream/tasks.ts";
+import type { ServerRequest } from "../upstream/ask.ts";
+import type { CreatedTask, ServerTask } from "../upstream/tasks.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildError, type EncodedMessage, type Response, joinMessage } from "../jsonrpc/message.ts";
@@ -17,7 +17,7 @@ interface Journey {
 }
 
 /** Registers the task that a response says was created; undefined if it created none. */
-type Begin = (session: Session, response: Response) => Begun | undefined;
+type Begin = (session: Session, response: Response) => CreatedTask | undefined;
 
 /**
  * A task-augmented call that plugins see. The client is answered as soon as the task is created, but for the plugins
@@ -28,7 +28,8 @@ export class Detour implements Caller {
   readonly #begin: Begin;
   #call: Call | undefined;
   /** The task and the request that waits for its result; undefined until the task is created. */
-  #begun: { readonly trip: Journey; readonly job: Job; readonly session: Session } | undefined;
+  #begun:
+    { readonly trip: Journey; readonly job: ServerTask; readonly session: Session } | undefined;
   #isDelivered = false;
   #final: Response | undefined;
   readonly #waiting: ((final: Response) => void)[] = [];
@@ -75,7 +76,7 @@ export class Detour implements Caller {
     if (begun === undefined || this.#call === undefined) return false;
     this.#call.suspend();
     if (ledger.isRead) ledger.ended(this.#call.describe(), "answered");
-    this.#begun = { trip, session, job: begun.job };
+    this.#begun = { trip, session, job: begun.task };
     caller.respond(caller.address(begun.response, session.era));
     return true;
   }
@@ -102,7 +103,7 @@ export class Detour implements Caller {
     if (this.#call?.isOver === false) this.#call.cancel("Nobody waits for it.", "disconnect");
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.#parts.caller.sender;
   }
 
@@ -110,8 +111,8 @@ export class Detour implements Caller {
     return this.#parts.caller.address(response, from, edits);
   }
 
-  ask(question: Question): (why: Withdrawal) => void {
-    return this.#parts.caller.ask(question);
+  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
+    return this.#parts.caller.sendServerRequest(question);
   }
 
   respond(message: EncodedMessage | undefined): void {
@@ -121,7 +122,7 @@ export class Detour implements Caller {
     }
     const { session, job } = this.#begun;
     // An answer that plugins give without waiting for the result cancels the task.
-    if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
+    if (!this.#isDelivered && message !== undefined) session.jobs.cancel(job);
     const final = parseMessage(joinMessage(message ?? this.#explainEnd()));
     if (final.kind !== "response") return;
     this.#final = final;
@@ -148,7 +149,7 @@ export class Detour implements Caller {
 
 /** A call has at most one task: the first. Any other is cancelled. */
 function refuse(trip: Journey, session: Session, response: Response): boolean {
-  if (!session.jobs.reject(response)) return false;
+  if (!session.jobs.cancelCreated(response)) return false;
   trip.fail(new HubError("notSupported", "A call that has become a task is not sent again."));
   return true;
 }

@@ -4,11 +4,11 @@ import { lastMember, scanObject, readString } from "../base/json.ts";
 import { appendMembers } from "../base/object.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Ask, Question } from "../upstream/ask.ts";
-import type { Rewrite } from "../upstream/pending.ts";
+import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import { type Asked, readQuestion } from "../upstream/question.ts";
-import type { Sender } from "../upstream/sender.ts";
+import { type ServerRequestContent, readServerRequest } from "../upstream/question.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import {
   buildNotification,
   type EncodedMessage,
@@ -21,7 +21,10 @@ import { addInputs, type Input, type InputRequired } from "./input-required.ts";
 export interface RoundsParts {
   readonly server: string;
   readonly request: Request;
-  readonly caller: Ask & { readonly sender: Sender; notify(message: EncodedMessage): void };
+  readonly caller: ServerRequestTarget & {
+    readonly sender: ClientDeclaration;
+    notify(message: EncodedMessage): void;
+  };
   readonly deadlines: Deadlines;
   /** Pauses the call's deadline while the client is asked, or resumes it. */
   halt(halted: boolean): void;
@@ -185,15 +188,15 @@ class Round {
 
   #ask(input: Input): void {
     const { server, caller } = this.#parts;
-    let asked: Asked;
+    let asked: ServerRequestContent;
     try {
       const capabilities = readCapabilities(caller.sender.declared);
-      asked = readQuestion(server, requestOf(input, this.#required.bytes), capabilities);
+      asked = readServerRequest(server, requestOf(input, this.#required.bytes), capabilities);
     } catch (error) {
       this.#refuse(input, toHubError(error).message);
       return;
     }
-    const question: Question = {
+    const question: ServerRequest = {
       server,
       method: asked.method,
       params: (token) => asked.params(token),
@@ -208,7 +211,7 @@ class Round {
       // The server's own request has ended, so there is nobody to send progress to.
       progress: () => {},
     };
-    const recall = caller.ask(question);
+    const recall = caller.sendServerRequest(question);
     if (this.#open.has(input)) this.#open.set(input, recall);
   }
 
@@ -243,7 +246,7 @@ class Round {
 function requestOf(
   { method, params }: Input,
   bytes: Uint8Array,
-): Parameters<typeof readQuestion>[1] {
+): Parameters<typeof readServerRequest>[1] {
   if (params === undefined) return { method, bytes, params };
   const members = scanObject(bytes, params.start)?.items ?? [];
   const isByUrl =
@@ -273,8 +276,8 @@ function messageOf(error: Uint8Array): string {
 
 /** The edits of a request that may be sent several times; a fresh array per send, as `Session` adds its own. */
 export function repeat(
-  { edits, tokens }: Rewrite,
+  { edits, tokens }: RequestRewrite,
   more: { readonly edits: readonly Edit[] } | undefined,
-): Rewrite {
+): RequestRewrite {
   return { edits: more === undefined ? [...edits] : [...edits, ...more.edits], tokens };
 }

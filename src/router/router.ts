@@ -16,8 +16,8 @@ import type { Member as PluginMember } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Attendee } from "../upstream/audience.ts";
-import type { View } from "../upstream/view.ts";
+import type { ClientChannel } from "../upstream/audience.ts";
+import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { Call, Caller, Running } from "./call.ts";
 import { Commission } from "./commission.ts";
@@ -39,7 +39,7 @@ import { Subscribe, Watches } from "./subscriptions.ts";
 
 /** What a router needs. */
 export interface RouterParts {
-  readonly view: View;
+  readonly view: ClientView;
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
   /** The active plugins; undefined if there are none. */
@@ -49,7 +49,7 @@ export interface RouterParts {
   /** The plugin that makes these calls, if one does; it does not see them itself. */
   readonly except: PluginMember | undefined;
   /** The client as servers reach it. */
-  owner(): Attendee;
+  owner(): ClientChannel;
   /** Whether several clients, indistinguishable to the hub, may share this router. */
   readonly isAnonymous?: boolean;
   /** The tasks at modern servers; only for a modern client. */
@@ -229,7 +229,7 @@ export class Router {
 }
 
 /** @throws {HubError} invalidParams if the server has not declared that it lists directories */
-function checkDirectories({ offer, spec }: Connection): void {
+function checkDirectories({ listing: offer, spec }: Connection): void {
   if (supportsDirectoryRead(offer?.declared?.extensions ?? {})) return;
   const text = `Server "${spec.name}" does not list directories of resources.`;
   throw new HubError("invalidParams", text);

@@ -1,5 +1,5 @@
 import type { Edit } from "../base/bytes.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { Unfinished } from "./input-required.ts";
@@ -15,7 +15,7 @@ export type SequelParts = RoundsParts & Omit<PursuitParts, "sender">;
  */
 export class Sequel {
   /** What is declared to the server about the client in further requests. */
-  sender: Sender;
+  sender: ClientDeclaration;
   readonly #parts: SequelParts;
   #rounds: Rounds | undefined;
   #pursuit: Pursuit | undefined;

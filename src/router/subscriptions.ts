@@ -4,7 +4,7 @@ import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Subscriptions, Watcher } from "../upstream/subscriptions.ts";
+import type { Subscriptions, Subscriber } from "../upstream/subscriptions.ts";
 import {
   buildNotification,
   buildResult,
@@ -49,7 +49,7 @@ export class Watches {
 }
 
 /** One client's subscription to one resource. */
-class Watch implements Watcher {
+class Watch implements Subscriber {
   readonly client: object;
   readonly server: string;
   readonly uri: string;
@@ -84,7 +84,7 @@ class Watch implements Watcher {
     this.#subscriptions.remove(this.uri, this, isRefused);
   }
 
-  updated(uri: string, notice?: Parameters<Watcher["updated"]>[1]): void {
+  updated(uri: string, notice?: Parameters<Subscriber["updated"]>[1]): void {
     const name = this.#rename(uri);
     if (notice === undefined) {
       this.#notify(buildNotification(Method.resourceUpdated, { uri: name }));

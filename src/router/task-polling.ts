@@ -3,16 +3,16 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { lastMember } from "../base/json.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
 import { membersAt } from "../protocol/tasks.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { cancelTicket, type OpenTask, readMade } from "../upstream/ticket.ts";
+import { cancelServerTask, type OpenTask, readCreatedModernTask } from "../upstream/ticket.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildResponse, buildRequestOf, type Response, joinMessage } from "../jsonrpc/message.ts";
 import { readInputs, responseOf } from "./input-required.ts";
 import { pose, type RoundParts } from "./rounds.ts";
 
 export interface PursuitParts extends RoundParts {
-  readonly sender: Sender;
+  readonly sender: ClientDeclaration;
   /** The task has made progress: restarts the call's timeout. */
   touch(): void;
   /** The call's response. */
@@ -42,7 +42,7 @@ export class Pursuit implements OpenTask {
 
   /** @param answer the result that announced the task */
   begin(answer: Response): void {
-    const made = readMade(answer);
+    const made = readCreatedModernTask(answer);
     if (made === undefined) {
       this.#parts.fail(this.#misstep("has made a task of the call, but does not say which."));
       return;
@@ -61,7 +61,7 @@ export class Pursuit implements OpenTask {
     if (this.#isOver || this.#taskId === "") return;
     this.#close();
     this.#withdrawRound();
-    cancelTicket(this.#session, this.#taskId);
+    cancelServerTask(this.#session, this.#taskId);
   }
 
   /** The next poll tells whether the task has survived its session. */
@@ -138,7 +138,7 @@ export class Pursuit implements OpenTask {
       });
       await this.#update(answers);
     } catch (error) {
-      if (!this.#isOver) cancelTicket(this.#session, this.#taskId);
+      if (!this.#isOver) cancelServerTask(this.#session, this.#taskId);
       throw error;
     }
     return true;

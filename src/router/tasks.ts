@@ -6,8 +6,8 @@ import {
   readTask,
   type TaskQuery,
 } from "../protocol/tasks.ts";
-import type { Attendee } from "../upstream/audience.ts";
-import type { Begun, Origin } from "../upstream/tasks.ts";
+import type { ClientChannel } from "../upstream/audience.ts";
+import type { CreatedTask, TaskOrigin } from "../upstream/tasks.ts";
 import { readTokens } from "../protocol/notifications.ts";
 import type { Session } from "../upstream/session.ts";
 import { readId } from "../jsonrpc/id.ts";
@@ -24,12 +24,12 @@ const MOST = 256;
  * The tasks at legacy servers that one client has begun, whichever the server. Clients cannot use each other's tasks.
  */
 export class Tasks {
-  readonly #client: () => Attendee;
+  readonly #client: () => ClientChannel;
   /** By the hub's task ids, oldest first. */
   readonly #entries = new Map<string, Entry>();
   #count = 0;
 
-  constructor(client: () => Attendee) {
+  constructor(client: () => ClientChannel) {
     this.#client = client;
   }
 
@@ -53,22 +53,22 @@ export class Tasks {
   begin(
     session: Session,
     response: Response,
-    call: Pick<Origin, "route" | "token">,
+    call: Pick<TaskOrigin, "route" | "token">,
     detour?: Detour,
-  ): Begun | undefined {
-    const begun = session.jobs.begin(response, {
+  ): CreatedTask | undefined {
+    const begun = session.jobs.addCreated(response, {
       client: this.#client(),
       route: call.route,
       token: call.token,
-      number: ++this.#count,
-      lost: (job, cause) => {
+      sequence: ++this.#count,
+      onLost: (job, cause) => {
         // An ended task of a closed session cannot be asked for any more: it is treated as expired.
         if (job.isOver) this.#entries.delete(job.id);
         detour?.fail(cause);
       },
     });
     if (begun === undefined) return undefined;
-    const { job } = begun;
+    const { task: job } = begun;
     this.#entries.set(job.id, { job, session, detour });
     return begun;
   }
@@ -99,7 +99,7 @@ export class Tasks {
     const tokens = readTokens(bytes, members);
     const last = tokens.at(-1);
     const token = last && readId(bytes, last);
-    const edits = entry.job.restore(task, readRelated(bytes, members));
+    const edits = entry.job.toRemoteId(task, readRelated(bytes, members));
     return new Inquiry({ ...common, token, rewrite: { edits, tokens } }, entry, method);
   }
 

@@ -1,9 +1,9 @@
 import type { ByteRange } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../base/errors.ts";
-import type { Occasion } from "../upstream/audience.ts";
+import type { ClientRequest } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Notification, Request, Response } from "../jsonrpc/message.ts";
 import type { Caller } from "./call.ts";
@@ -11,11 +11,11 @@ import type { Deadlines } from "./deadlines.ts";
 import type { Detour } from "./plugin-task-result.ts";
 
 /** The plugin call as its requests to the server see it. */
-export interface Traveller extends Occasion {
+export interface Traveller extends ClientRequest {
   readonly request: Request;
   readonly route: Route;
   readonly connection: Connection;
-  readonly sender: Sender;
+  readonly sender: ClientDeclaration;
   readonly caller: Caller;
   readonly deadlines: Deadlines;
   /** Takes a created task; undefined unless the call is task-augmented. */

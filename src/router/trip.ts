@@ -5,11 +5,11 @@ import { describeFault, entrust, isOwnError } from "../plugin/errors.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Severity } from "../protocol/log-level.ts";
-import type { Attendee, Occasion } from "../upstream/audience.ts";
-import type { Visitor } from "../upstream/visitors.ts";
-import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { ClientChannel, ClientRequest } from "../upstream/audience.ts";
+import type { SessionWaiter } from "../upstream/visitors.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
 import { completeOf, readAnswer, toLegacy } from "./input-required.ts";
@@ -27,12 +27,12 @@ type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError 
  * `next()` returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if
  * there were no plugins.
  */
-export class Trip implements Pending, Visitor, Promise<Answer> {
+export class Trip implements PendingRequest, SessionWaiter, Promise<Answer> {
   readonly method = Method.toolsCall;
   readonly isRelayed = true;
   readonly name: string;
   readonly #traveller: Traveller;
-  readonly #rewrite: Rewrite;
+  readonly #rewrite: RequestRewrite;
   /** The arguments as JSON, if plugins have changed them. */
   readonly #changed: string | undefined;
   #sent: { readonly session: Session; readonly id: number } | undefined;
@@ -52,7 +52,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   #undo: (() => void) | undefined;
 
   /** @param changedArguments the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
-  constructor(traveller: Traveller, rewrite: Rewrite, changed: string | undefined) {
+  constructor(traveller: Traveller, rewrite: RequestRewrite, changed: string | undefined) {
     this.#traveller = traveller;
     this.#rewrite = rewrite;
     this.#changed = changed;
@@ -63,15 +63,15 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     return "Promise";
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.#sequel?.sender ?? this.#traveller.sender;
   }
 
-  get attendee(): Attendee | undefined {
-    return this.#traveller.attendee;
+  get channel(): ClientChannel | undefined {
+    return this.#traveller.channel;
   }
 
-  get occasion(): Occasion {
+  get occasion(): ClientRequest {
     return this.#traveller;
   }
 
@@ -87,7 +87,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   run(limits: readonly AbortSignal[]): void {
     if (limits.length > 0) this.#watch(AbortSignal.any([...limits]));
     if (this.#isOver) return;
-    this.#traveller.connection.visit(this);
+    this.#traveller.connection.withSession(this);
     this.#waited = this.#sent === undefined;
   }
 
@@ -151,7 +151,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#sequel?.withdraw();
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
     if (!this.#isAway) {
-      this.#traveller.connection.leave(this);
+      this.#traveller.connection.cancelWait(this);
     }
     this.#tell({ kind: "failure", reason });
   }
@@ -233,7 +233,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       deadlines,
       halt: (halted) => this.halt(halted),
       touch: () => this.#traveller.touch(),
-      again: () => connection.visit(this),
+      again: () => connection.withSession(this),
       settle: (final) => this.#arrive(session, toLegacy(completeOf(final, undefined))),
       fail: (error) => this.fail(error),
     });
@@ -255,7 +255,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     const { method } = this;
     const again = (): void => {
       this.#waited = true;
-      connection.visit(this);
+      connection.withSession(this);
     };
     this.#replay ??= new Replay({ deadlines, connection, route, method, again });
     return this.#replay;

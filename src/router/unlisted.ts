@@ -3,7 +3,7 @@ import { KIND_NOUNS } from "../catalog/offer.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Visitor } from "../upstream/visitors.ts";
+import type { SessionWaiter } from "../upstream/visitors.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Call, Caller } from "./call.ts";
@@ -40,7 +40,7 @@ export class Search implements Timed {
   readonly deadline: number;
   slot: number | undefined;
   readonly #parts: SearchParts;
-  readonly #visits = new Map<Connection, Visitor>();
+  readonly #visits = new Map<Connection, SessionWaiter>();
   /** Why a server that may have the name did not start: more useful than that the name is unknown. */
   #cause: HubError | undefined;
   #call: Call | undefined;
@@ -61,7 +61,7 @@ export class Search implements Timed {
         },
       });
     }
-    for (const [connection, visitor] of this.#visits) connection.visit(visitor);
+    for (const [connection, visitor] of this.#visits) connection.withSession(visitor);
   }
 
   cancel(why: Withdrawal, by: CancelledBy): void {
@@ -111,7 +111,7 @@ export class Search implements Timed {
 
   #leave(): void {
     this.#parts.deadlines.remove(this);
-    for (const [connection, visitor] of this.#visits) connection.leave(visitor);
+    for (const [connection, visitor] of this.#visits) connection.cancelWait(visitor);
     this.#visits.clear();
   }
 }

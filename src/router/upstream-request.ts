@@ -1,10 +1,10 @@
 import type { ListedItem } from "../catalog/listing.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { Visitor } from "../upstream/visitors.ts";
-import type { Pending } from "../upstream/pending.ts";
+import type { SessionWaiter } from "../upstream/visitors.ts";
+import type { PendingRequest } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import type { Sender } from "../upstream/sender.ts";
+import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
 import { Call, type CallParts } from "./call.ts";
@@ -36,7 +36,7 @@ const DONE: Place = { at: "done" };
  * A call that no plugin sees: one request at the server, whose response goes straight to the client. It is itself the
  * record of the pending request.
  */
-export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
+export class RelayedCall extends Call<CallParts> implements PendingRequest, SessionWaiter {
   #place: Place = WAITING;
   #sequel: Sequel | undefined;
   /** Created at the first retry; stdio transports never retry. */
@@ -68,7 +68,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.#sequel?.sender ?? this.parts.caller.sender;
   }
 
@@ -108,13 +108,13 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   }
 
   protected begin(): void {
-    this.parts.connection.visit(this);
+    this.parts.connection.withSession(this);
     this.#waited = this.#place === WAITING;
   }
 
   protected withdraw(why: Withdrawal): void {
     if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
-    else if (this.#place.at === "waiting") this.parts.connection.leave(this);
+    else if (this.#place.at === "waiting") this.parts.connection.cancelWait(this);
     else if (this.#place.at === "unfinished") this.#place.sequel.withdraw();
   }
 
@@ -139,7 +139,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       method: this.method,
       again: () => {
         this.#waited = true;
-        connection.visit(this);
+        connection.withSession(this);
       },
     });
     return this.#replay;
@@ -191,7 +191,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       touch: () => this.touch(),
       again: () => {
         this.#place = WAITING;
-        connection.visit(this);
+        connection.withSession(this);
       },
       settle: (answer) => {
         const named = this.renameUris(answer);

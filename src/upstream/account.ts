@@ -4,10 +4,10 @@ import type { HubError } from "../base/errors.ts";
 import type { AlertKind, StateEvent } from "../base/events.ts";
 import type { Authorization } from "../transport/http/credentials.ts";
 import type { Session } from "./session.ts";
-import type { Rest, State } from "./state.ts";
+import type { StoppedState, State } from "./state.ts";
 
 /** A transition of a connection from one state to another. */
-export interface Move {
+export interface StateMove {
   readonly server: string;
   readonly client: string | undefined;
   /** The key of the connection among those of its server. */
@@ -19,12 +19,12 @@ export interface Move {
 }
 
 /** The state event of a transition. */
-export function eventOf(move: Move, clock: Clock): StateEvent {
+export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   const { server, client, connection, before, state, cause } = move;
-  const ahead = lookAhead(state);
-  const why = cause ?? causeOf(ahead);
-  const attempt = "attempt" in ahead ? ahead.attempt : undefined;
-  const retryAt = retryOf(ahead, clock);
+  const next = stateAfterStop(state);
+  const error = cause ?? causeOfState(next);
+  const attempt = "attempt" in next ? next.attempt : undefined;
+  const retryAt = retryTimeOf(next, clock);
   return {
     kind: "state",
     server,
@@ -32,7 +32,7 @@ export function eventOf(move: Move, clock: Clock): StateEvent {
     to: state.at,
     ...(client !== undefined && { client }),
     ...(connection !== "" && { connection }),
-    ...(why !== undefined && { cause: why }),
+    ...(error !== undefined && { cause: error }),
     ...(attempt !== undefined && { attempt }),
     ...(retryAt !== undefined && { retryAt }),
     ...(state.at === "authenticating" && { progress: state.progress }),
@@ -40,7 +40,7 @@ export function eventOf(move: Move, clock: Clock): StateEvent {
 }
 
 /** Raises the alert that a transition calls for, or clears the alerts that it ends. */
-export function tellAlerts(move: Move, alerts: Alerts): void {
+export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
     // Also with a cause: a refused step-up authorization (403) leaves the connection as it was.
@@ -49,7 +49,7 @@ export function tellAlerts(move: Move, alerts: Alerts): void {
   }
   if (cause !== undefined) {
     // A server whose goal is "down" raises no alert.
-    if (lookAhead(state).at === "disconnected") return;
+    if (stateAfterStop(state).at === "disconnected") return;
     const wasOpen = sessionOf(before) !== undefined;
     const kind = wasOpen ? "disconnected" : "connectionFailed";
     alerts.raise({ kind, server, text: cause.message }, connection);
@@ -57,16 +57,19 @@ export function tellAlerts(move: Move, alerts: Alerts): void {
   }
   if (state.at === "authenticating") {
     const kind = state.session === undefined ? "authRequired" : "authExpired";
-    alerts.raise({ kind, server, text: describeWish(server, state.progress) }, connection);
+    alerts.raise(
+      { kind, server, text: describeAuthorizationNeed(server, state.progress) },
+      connection,
+    );
     return;
   }
   const isOver = state.at === "disconnected" || state.at === "idle";
   // A server with goal "onDemand" goes to idle after a failure, too: its alert stays.
-  const isAtRest = before.at === "stopping" && state.at === "idle";
-  if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, connection);
+  const isStopCompleted = before.at === "stopping" && state.at === "idle";
+  if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
 
-function describeWish(server: string, progress: Authorization): string {
+function describeAuthorizationNeed(server: string, progress: Authorization): string {
   const text = `Server "${server}" wants an authorization`;
   return progress.step === "openingBrowser" ? `${text}: open ${progress.url}` : `${text}.`;
 }
@@ -84,7 +87,7 @@ export function sessionOf(state: State<Session>): Session | undefined {
 }
 
 /** The state that follows once a stop has ended; any other state is returned as it is. */
-export function lookAhead(state: State<Session>): State<Session> | Rest {
+export function stateAfterStop(state: State<Session>): State<Session> | StoppedState {
   return state.at === "stopping" ? state.next : state;
 }
 
@@ -98,12 +101,12 @@ export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";
 }
 
-export function causeOf(state: State<Session>): HubError | undefined {
+export function causeOfState(state: State<Session>): HubError | undefined {
   return "cause" in state ? state.cause : undefined;
 }
 
 /** When the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
-export function retryOf(state: State<Session>, clock: Clock): number | undefined {
+export function retryTimeOf(state: State<Session>, clock: Clock): number | undefined {
   if (state.at !== "reconnecting") return undefined;
   return Math.round(Date.now() + state.retryAt - clock.now());
 }

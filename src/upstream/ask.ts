@@ -9,7 +9,7 @@ import type { Withdrawal } from "../protocol/withdrawal.ts";
 /**
  * A request of a server's to a client (sampling, elicitation, roots, or about a task), which waits for one response.
  */
-export interface Question {
+export interface ServerRequest {
   readonly server: string;
   readonly method: AskMethod | TaskQuery;
   /** The params as the server wrote them. @param token replaces the progress token, if the server gave one */
@@ -27,10 +27,10 @@ export interface Question {
 }
 
 /** Takes requests of servers of either era for a client of either era. */
-export interface Ask {
+export interface ServerRequestTarget {
   /**
    * Sends a request. Calls either its `answer` or its `fail`, once, unless it is cancelled.
    * @returns a function that cancels it
    */
-  ask(question: Question): (why: Withdrawal) => void;
+  sendServerRequest(request: ServerRequest): (reason: Withdrawal) => void;
 }

@@ -8,12 +8,12 @@ import { type RouteLimits, type Route, Section } from "../catalog/section.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Pool } from "./pool.ts";
-import { ANYBODY, type Profile } from "./profile.ts";
-import { EVERYTHING, prefixIn, type Scope } from "./scope.ts";
+import type { ServerPool } from "./pool.ts";
+import { SHARED_PROFILE, type ClientProfile } from "./profile.ts";
+import { ALL_SERVERS, namePrefixOf, type ServerSubset } from "./scope.ts";
 
-export interface ShowcaseParts {
-  readonly pool: Pool;
+export interface CatalogCacheOptions {
+  readonly pool: ServerPool;
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly digest: Sha256;
@@ -29,7 +29,7 @@ const MOST_REMARKS = 100;
 const LONGEST_REMARK = 1000;
 
 /** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
-export class Showcase {
+export class CatalogCache {
   names: NameRules;
   /** What models are to know if no server says anything. */
   notice: string | undefined;
@@ -37,7 +37,7 @@ export class Showcase {
   invalid: readonly InvalidServer[] = [];
   /** Another whenever a catalog may be another. */
   version = 0;
-  readonly #parts: ShowcaseParts;
+  readonly #parts: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
   /** What was last made of each offer, and for which prefix. */
   readonly #sources = new WeakMap<
@@ -56,13 +56,13 @@ export class Showcase {
   /** What was last told of. */
   #told: Section | undefined;
 
-  constructor(names: NameRules, parts: ShowcaseParts) {
+  constructor(names: NameRules, parts: CatalogCacheOptions) {
     this.names = names;
     this.#parts = parts;
   }
 
   /** What there is for that profile. Whoever gets it has to keep it until `version` is another: it may not be kept here. */
-  catalog(profile: Profile): Catalog {
+  catalog(profile: ClientProfile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
     const key = `${profile.scope.key} ${profile.keys.shared}`;
@@ -85,7 +85,7 @@ export class Showcase {
   /** Tells on the bus what is another since it was last told; an exposed name that has another owner is an alert. */
   announce(): void {
     const { bus } = this.#parts;
-    const { tools } = this.catalog(ANYBODY);
+    const { tools } = this.catalog(SHARED_PROFILE);
     const change = diffSections(this.#told ?? NOTHING, tools);
     this.#told = tools;
     if (change === undefined) return;
@@ -121,11 +121,11 @@ export class Showcase {
     }
   }
 
-  #build(profile: Profile): Catalog {
+  #build(profile: ClientProfile): Catalog {
     // Plugins could add to a list that there is not.
     const { scope, era } = profile;
     const connections = this.#parts.pool.connections(profile);
-    const shown = connections.flatMap(({ spec, offer }) => {
+    const shown = connections.flatMap(({ spec, listing: offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
     const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope, era));
@@ -134,7 +134,7 @@ export class Showcase {
     const { instructions = this.notice } = built;
     const catalog = { ...built, instructions };
     // Of a part there is nothing to say that was not said of the whole.
-    if (scope !== EVERYTHING) return catalog;
+    if (scope !== ALL_SERVERS) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
@@ -147,8 +147,13 @@ export class Showcase {
   }
 
   /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
-  #sourceOf(spec: RunnableServer, offer: ServerListing, scope: Scope, era: Era): CatalogSource {
-    const prefix = prefixIn(scope, spec);
+  #sourceOf(
+    spec: RunnableServer,
+    offer: ServerListing,
+    scope: ServerSubset,
+    era: Era,
+  ): CatalogSource {
+    const prefix = namePrefixOf(scope, spec);
     const revise = this.#parts.reviser();
     if (revise !== undefined) {
       return {

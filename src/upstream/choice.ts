@@ -4,33 +4,33 @@ import type { Capabilities } from "../protocol/capabilities.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import type { Handshake } from "./handshake.ts";
-import { Listening } from "./listen.ts";
-import type { PendingTable } from "./pending.ts";
-import type { Voice } from "./notifications.ts";
+import type { ServerHandshake } from "./handshake.ts";
+import { ListenSubscription } from "./listen.ts";
+import type { PendingRequests } from "./pending.ts";
+import type { ServerNotifications } from "./notifications.ts";
 import type { Dialect } from "./dialects.ts";
 import { LegacyDialect } from "./legacy.ts";
 import { ModernDialect } from "./modern.ts";
 
 /** What a server is spoken to with. */
-export interface DialectParts {
+export interface DialectOptions {
   readonly server: string;
-  readonly link: Transport;
+  readonly transport: Transport;
   readonly clock: Clock;
-  readonly pending: PendingTable;
-  readonly voice: Voice;
+  readonly pending: PendingRequests;
+  readonly voice: ServerNotifications;
   /** Who the hub is, and what its clients can be asked for. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
   /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
-  missed(kinds: readonly Kind[]): void;
+  onGap(kinds: readonly Kind[]): void;
   log(level: "debug" | "warn", text: string): void;
 }
 
 /** The dialect that a server was found to speak. */
-export function chooseDialect(handshake: Handshake, parts: DialectParts): Dialect {
-  const { spoken, features, announces } = handshake;
+export function chooseDialect(handshake: ServerHandshake, parts: DialectOptions): Dialect {
+  const { protocol: spoken, features, announcedKinds: announces } = handshake;
   const { pending } = parts;
   if (spoken.era === "legacy") {
     return new LegacyDialect({
@@ -44,15 +44,15 @@ export function chooseDialect(handshake: Handshake, parts: DialectParts): Dialec
     ...parts,
     version: spoken.version,
     log: (text) => parts.log("debug", text),
-    listening: new Listening({
+    listening: new ListenSubscription({
       ...parts,
-      kinds: announces,
-      topics: new Set([
+      announcedKinds: announces,
+      filterKeys: new Set([
         ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
         ...(features.has("tasks") ? (["taskIds"] as const) : []),
       ]),
-      complete: (params) => dialect.complete(params),
-      missed: () => parts.missed([...announces]),
+      completeParams: (params) => dialect.complete(params),
+      onGap: () => parts.onGap([...announces]),
       warn: (text) => parts.log("warn", text),
     }),
   });

@@ -5,18 +5,18 @@ import type { LogLevel, LogSource } from "../base/events.ts";
 import type { Authorization } from "../transport/http/credentials.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOf, hasFailed, lateSince, lookAhead, sessionOf } from "./account.ts";
-import { History } from "./history.ts";
-import { Invitation } from "./invitation.ts";
-import { Life } from "./lifecycle.ts";
-import { Listing } from "./listing.ts";
-import type { ConnectionParts } from "./parts.ts";
+import { causeOfState, hasFailed, lateSince, stateAfterStop, sessionOf } from "./account.ts";
+import { ConnectionHistory } from "./history.ts";
+import { LoginElicitation } from "./invitation.ts";
+import { ConnectionLifecycle } from "./lifecycle.ts";
+import { ListingSync } from "./listing.ts";
+import type { ConnectionOptions } from "./parts.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
-import { type Visitor, Visitors } from "./visitors.ts";
-import type { Voice } from "./notifications.ts";
+import { type SessionWaiter, SessionWaiters } from "./visitors.ts";
+import type { ServerNotifications } from "./notifications.ts";
 
 /**
  * One server for one client profile, through all its sessions: hands out the session, keeps the listing and reports the
@@ -24,104 +24,106 @@ import type { Voice } from "./notifications.ts";
  */
 export class Connection {
   readonly client: string | undefined;
-  readonly #parts: ConnectionParts;
-  readonly #listing: Listing;
-  readonly #life: Life;
-  readonly #visitors = new Visitors((error) => this.#complain(error));
-  readonly #invitation: Invitation;
+  readonly #options: ConnectionOptions;
+  readonly #listingSync: ListingSync;
+  readonly #lifecycle: ConnectionLifecycle;
+  readonly #waiters = new SessionWaiters((error) => this.#logInternalError(error));
+  readonly #loginElicitation: LoginElicitation;
   /** It was started only to learn its listing, and goes back to idle then. */
-  #learning = false;
+  #isStartedToList = false;
   /** A connection attempt has ended since the connection was last started. */
-  #tried = false;
+  #hasAttempted = false;
   /** It has failed until a user acts, so that its tools are not shown. */
-  #gone = false;
-  #held = false;
+  #hasFailed = false;
+  #isPaused = false;
   /** It is draining: waiting and new requests go to the successor, if there is one. */
-  #retired: { readonly successor: Connection | undefined } | undefined;
-  readonly #history = new History();
+  #draining: { readonly successor: Connection | undefined } | undefined;
+  readonly #history = new ConnectionHistory();
   readonly #subscriptions: Subscriptions;
 
-  constructor(parts: ConnectionParts) {
-    this.#parts = parts;
-    this.client = parts.client;
-    this.#listing = new Listing(
+  constructor(options: ConnectionOptions) {
+    this.#options = options;
+    this.client = options.client;
+    this.#listingSync = new ListingSync(
       {
-        clock: parts.surroundings.clock,
-        recall: () => parts.recall(),
-        keep: (recalled) => parts.keep(recalled),
-        changed: () => parts.changed(),
+        clock: options.environment.clock,
+        loadSaved: () => options.recall(),
+        save: (recalled) => options.keep(recalled),
+        changed: () => options.changed(),
         warn: (text) => this.#log("warn", "server", text),
         limit: () => this.spec.connectTimeout,
       },
-      parts.offer,
+      options.offer,
     );
     this.#subscriptions = new Subscriptions({
-      clock: parts.surroundings.clock,
+      clock: options.environment.clock,
       limit: () => this.spec.callTimeout,
       warn: (text) => this.#log("warn", "server", text),
     });
-    this.#invitation = new Invitation({
-      server: parts.spec.name,
-      audience: parts.audience,
-      occasion: () => this.#visitors.occasion,
-      declined: () => this.#life.refuse("The person at the client does not want to."),
+    this.#loginElicitation = new LoginElicitation({
+      server: options.spec.name,
+      clients: options.clients,
+      clientRequest: () => this.#waiters.occasion,
+      onDeclined: () =>
+        this.#lifecycle.declineAuthorization("The person at the client does not want to."),
     });
-    const ready = Promise.all([parts.before, this.#listing.recalled]);
-    this.#life = new Life(
-      parts.spec,
+    const ready = Promise.all([options.ready, this.#listingSync.savedLoaded]);
+    this.#lifecycle = new ConnectionLifecycle(
+      options.spec,
       {
-        ...parts,
+        ...options,
         goal: () => this.#goal,
-        dialects: this.#listing.dialects,
-        before: ready,
+        eraMemory: this.#listingSync.eraMemory,
+        ready,
       },
       {
-        moved: (before, state, cause) => this.#moved(before, state, cause),
+        moved: (before, state, cause) => this.#onStateMove(before, state, cause),
         listed: (session, found, duration) => {
           this.#history.startDuration = duration;
-          this.#listing.dialects.met(session, this.spec);
-          this.#listing.adopt(found);
+          this.#listingSync.eraMemory.onConnected(session, this.spec);
+          this.#listingSync.update(found);
         },
-        late: (reason) => this.#late(reason),
-        listChanged: (kinds) => this.#listing.announce(kinds),
-        idle: () => parts.idled(),
-        admitting: (progress) => this.#admitting(progress),
-        broke: (error) => this.#complain(error),
+        late: (reason) => this.#onLate(reason),
+        listChanged: (kinds) => this.#listingSync.relist(kinds),
+        idle: () => options.idled(),
+        authorizationProgress: (progress) => this.#onAuthorizationProgress(progress),
+        signalFailed: (error) => this.#logInternalError(error),
         log: (level, source, text) => this.#log(level, source, text),
-        flaw: (flaw) => parts.flaws.note(flaw, (level, text) => this.#log(level, "stdout", text)),
+        malformedOutput: (flaw) =>
+          options.flaws.add(flaw, (level, text) => this.#log(level, "stdout", text)),
       },
     );
   }
 
   get spec(): RunnableServer {
-    return this.#life.spec;
+    return this.#lifecycle.spec;
   }
 
   get state(): State<Session> {
-    return this.#life.state;
+    return this.#lifecycle.state;
   }
 
   /** The notifications of the present session, also while it is still being listed. */
-  get voice(): Voice | undefined {
-    return this.#life.voice;
+  get notifications(): ServerNotifications | undefined {
+    return this.#lifecycle.notifications;
   }
 
   /**
    * What clients are shown: the last known listing, unless the goal is "down" or the connection has failed. While
    * draining it is the successor's, because waiting calls go there, too.
    */
-  get offer(): ServerListing | undefined {
-    if (this.#retired?.successor !== undefined) return this.#retired.successor.offer;
-    return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
+  get listing(): ServerListing | undefined {
+    if (this.#draining?.successor !== undefined) return this.#draining.successor.listing;
+    return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.listing;
   }
 
   /** Whether a call would start the server. */
-  get mayRun(): boolean {
+  get canStart(): boolean {
     return this.#goal !== "down";
   }
 
   get #goal(): Goal {
-    return this.#retired === undefined ? this.#parts.goal() : "down";
+    return this.#draining === undefined ? this.#options.goal() : "down";
   }
 
   /** Whether the running attempt has taken longer than `connectTimeout`. */
@@ -134,26 +136,26 @@ export class Connection {
    * due.
    */
   get isSettled(): boolean {
-    if (this.#listing.isRecalling) return false;
+    if (this.#listingSync.isLoadingSaved) return false;
     if (this.isLate) return true;
-    if (this.#learning) return false;
-    return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
+    if (this.#isStartedToList) return false;
+    return this.#hasAttempted || (this.state.at === "idle" && this.#goal !== "up");
   }
 
   /** Whether the saved listing is still being loaded. */
-  get isRecalling(): boolean {
-    return this.#listing.isRecalling;
+  get isLoadingSaved(): boolean {
+    return this.#listingSync.isLoadingSaved;
   }
 
   /** Whether a list request need not wait for this server. */
   get isListable(): boolean {
-    return this.isSettled || this.#listing.offer !== undefined;
+    return this.isSettled || this.#listingSync.listing !== undefined;
   }
 
   get status(): ConnectionStatus {
-    const { clock } = this.#parts.surroundings;
-    const status = this.#history.status(this.client, this.state, clock, this.#listing);
-    const { strayOutput } = this.#parts.flaws;
+    const { clock } = this.#options.environment;
+    const status = this.#history.status(this.client, this.state, clock, this.#listingSync);
+    const { strayOutput } = this.#options.flaws;
     return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
@@ -163,36 +165,36 @@ export class Connection {
    */
   async begin(): Promise<void> {
     if (this.#goal === "up") this.start();
-    await this.#listing.recall();
+    await this.#listingSync.loadSaved();
     const isIdle = this.state.at === "idle" && this.#goal === "onDemand";
-    if (isIdle && !this.#listing.isOwn) {
-      this.#learning = true;
+    if (isIdle && !this.#listingSync.isOwn) {
+      this.#isStartedToList = true;
       this.start();
     }
-    this.#parts.settled();
+    this.#options.settled();
   }
 
   start(): void {
-    this.#life.insist();
-    if (sessionOf(this.state) === undefined) this.#tried = false;
-    this.#life.signal({ kind: "start" });
+    this.#lifecycle.clearAuthorizationFailures();
+    if (sessionOf(this.state) === undefined) this.#hasAttempted = false;
+    this.#lifecycle.signal({ kind: "start" });
   }
 
   /** Stops the server; requests in flight fail. @returns a promise that settles when the server is gone */
   stop(): Promise<void> {
-    return this.#life.stop();
+    return this.#lifecycle.stop();
   }
 
   /** Closes the session and connects again; an attempt in progress goes on. */
   reconnect(): void {
-    this.#tried = false;
-    this.#life.insist();
-    this.#life.signal({ kind: "reconnect" });
+    this.#hasAttempted = false;
+    this.#lifecycle.clearAuthorizationFailures();
+    this.#lifecycle.signal({ kind: "reconnect" });
   }
 
   /** Cancels the attempt in progress, or the wait for the next one. */
   cancel(): void {
-    this.#life.signal({ kind: "cancel" });
+    this.#lifecycle.signal({ kind: "cancel" });
   }
 
   /**
@@ -200,29 +202,30 @@ export class Connection {
    * tried again.
    */
   update(spec: RunnableServer): void {
-    const isOther = changesStartLimits(this.spec, spec);
-    this.#life.spec = spec;
+    const hasOtherStartLimits = changesStartLimits(this.spec, spec);
+    this.#lifecycle.spec = spec;
     const session = sessionOf(this.state);
-    if (session !== undefined) this.#life.watch(session);
-    else if (isOther && causeOf(lookAhead(this.state)) !== undefined) this.reconnect();
+    if (session !== undefined) this.#lifecycle.startHealthMonitor(session);
+    else if (hasOtherStartLimits && causeOfState(stateAfterStop(this.state)) !== undefined)
+      this.reconnect();
   }
 
   /**
    * Redirects waiting and new requests to the successor, lets requests in flight finish for up to `limit` ms, then
    * stops.
    */
-  async retire(successor: Connection | undefined, limit: number): Promise<void> {
-    this.#retired = { successor };
+  async drain(successor: Connection | undefined, limit: number): Promise<void> {
+    this.#draining = { successor };
     if (successor !== undefined) this.#subscriptions.bequeath(successor.#subscriptions);
-    this.#visitors.send((visitor) => this.visit(visitor));
+    this.#waiters.send((waiter) => this.withSession(waiter));
     const session = sessionOf(this.state);
     if (session !== undefined) {
-      let undo = (): void => {};
-      const late = new Promise<void>((resolve) => {
-        undo = this.#parts.surroundings.clock.after(limit, resolve);
+      let cancelTimer = (): void => {};
+      const timeout = new Promise<void>((resolve) => {
+        cancelTimer = this.#options.environment.clock.after(limit, resolve);
       });
-      await Promise.race([session.quiet(), late]);
-      undo();
+      await Promise.race([session.quiet(), timeout]);
+      cancelTimer();
     }
     await this.stop();
   }
@@ -231,38 +234,38 @@ export class Connection {
    * Passes the session to the waiter, at once or when it is open; starts the server if need be. Waiters share one
    * attempt, and wait for an authorization, too, but not for an attempt that is late.
    */
-  visit(visitor: Visitor): void {
+  withSession(waiter: SessionWaiter): void {
     const { state } = this;
-    if (this.#retired === undefined && state.at === "connected") {
-      this.#visitors.admit(visitor, state.session);
+    if (this.#draining === undefined && state.at === "connected") {
+      this.#waiters.admit(waiter, state.session);
       return;
     }
-    if (this.#retired?.successor !== undefined) {
-      this.#retired.successor.visit(visitor);
+    if (this.#draining?.successor !== undefined) {
+      this.#draining.successor.withSession(waiter);
       return;
     }
-    if (!this.mayRun) {
-      visitor.fail(this.#stoppedError());
+    if (!this.canStart) {
+      waiter.fail(this.#stoppedError());
       return;
     }
-    this.#learning = false;
+    this.#isStartedToList = false;
     const since = lateSince(state);
     if (since !== undefined) {
-      visitor.fail(this.#lateError(since));
+      waiter.fail(this.#lateError(since));
       return;
     }
-    this.#visitors.add(visitor);
-    this.#life.signal({ kind: "start" });
+    this.#waiters.add(waiter);
+    this.#lifecycle.signal({ kind: "start" });
   }
 
   /** Removes a waiter. */
-  leave(visitor: Visitor): void {
-    if (!this.#visitors.delete(visitor)) this.#retired?.successor?.leave(visitor);
+  cancelWait(waiter: SessionWaiter): void {
+    if (!this.#waiters.delete(waiter)) this.#draining?.successor?.cancelWait(waiter);
   }
 
   /** Whether the server lists an item, by its own name or URI, as far as is known. */
   lists(kind: Kind, key: string): boolean {
-    return this.#retired?.successor?.lists(kind, key) ?? this.#listing.has(kind, key);
+    return this.#draining?.successor?.lists(kind, key) ?? this.#listingSync.has(kind, key);
   }
 
   /**
@@ -270,76 +273,77 @@ export class Connection {
    * @returns a promise that settles when that is done; at once if it is not connected
    */
   refresh(): Promise<void> {
-    return this.#retired?.successor?.refresh() ?? this.#listing.refresh();
+    return this.#draining?.successor?.refresh() ?? this.#listingSync.refresh();
   }
 
   /** Pauses or resumes reading from the server, because its messages cannot be passed on (backpressure). */
-  hold(held: boolean): void {
-    this.#held = held;
-    this.#listing.hold(held);
-    this.#life.hold(held);
+  setPaused(isPaused: boolean): void {
+    this.#isPaused = isPaused;
+    this.#listingSync.setPaused(isPaused);
+    this.#lifecycle.setPaused(isPaused);
     // Until it is connected, everything that comes answers the hub's own requests, which have timeouts.
     const session = sessionOf(this.state);
-    if (held) session?.pause();
+    if (isPaused) session?.pause();
     else session?.resume();
   }
 
-  #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
+  #onStateMove(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#history.lastError = cause;
-    if (cause?.step === "handshake") this.#listing.dialects.forget(cause);
-    if (!["connecting", "authenticating"].includes(lookAhead(state).at)) {
-      this.#tried = true;
-      if (state.at !== "connected") this.#learning = false;
+    if (cause?.step === "handshake") this.#listingSync.eraMemory.onHandshakeFailure(cause);
+    if (!["connecting", "authenticating"].includes(stateAfterStop(state).at)) {
+      this.#hasAttempted = true;
+      if (state.at !== "connected") this.#isStartedToList = false;
     }
-    const isGone = hasFailed(state) || (this.#gone && state.at !== "connected");
-    if (isGone !== this.#gone) {
-      this.#gone = isGone;
-      this.#parts.changed();
+    const isFailed = hasFailed(state) || (this.#hasFailed && state.at !== "connected");
+    if (isFailed !== this.#hasFailed) {
+      this.#hasFailed = isFailed;
+      this.#options.changed();
     }
     const [old, session] = [sessionOf(before), sessionOf(state)];
-    if (old !== undefined && old !== session) this.#bid(old);
-    if (session !== undefined && old !== session) this.#welcome(session);
+    if (old !== undefined && old !== session) this.#onDisconnected(old);
+    if (session !== undefined && old !== session) this.#onConnected(session);
     if (state.at === "stopping" && state.next.at !== "connecting") {
-      this.#visitors.fail(cause ?? this.#stoppedError());
+      this.#waiters.fail(cause ?? this.#stoppedError());
     }
     if (state.at === "connected" && before.at === "authenticating") {
       // The waiters' requests were refused for want of this authorization.
-      if (cause === undefined) this.#visitors.enter(state.session);
-      else this.#visitors.fail(cause);
+      if (cause === undefined) this.#waiters.enter(state.session);
+      else this.#waiters.fail(cause);
     }
-    this.#parts.settled();
+    this.#options.settled();
   }
 
-  #bid(session: Session): void {
-    this.#listing.unfollow();
+  #onDisconnected(session: Session): void {
+    this.#listingSync.detach();
     this.#subscriptions.unfollow();
-    this.#history.add(session);
+    this.#history.addSession(session);
   }
 
-  #welcome(session: Session): void {
-    if (this.#held) session.pause();
-    this.#listing.follow(session);
+  #onConnected(session: Session): void {
+    if (this.#isPaused) session.pause();
+    this.#listingSync.attach(session);
     this.#subscriptions.follow(session);
-    this.#visitors.enter(session);
-    if (this.#learning && this.#goal === "onDemand") this.#life.signal({ kind: "idleTimeout" });
-    this.#learning = false;
+    this.#waiters.enter(session);
+    if (this.#isStartedToList && this.#goal === "onDemand")
+      this.#lifecycle.signal({ kind: "idleTimeout" });
+    this.#isStartedToList = false;
   }
 
-  #admitting(progress: Authorization | undefined): void {
-    if (progress === undefined) this.#invitation.end();
-    else if (progress.step === "openingBrowser") this.#invitation.give(progress.url);
+  #onAuthorizationProgress(progress: Authorization | undefined): void {
+    if (progress === undefined) this.#loginElicitation.end();
+    else if (progress.step === "openingBrowser") this.#loginElicitation.send(progress.url);
   }
 
   /** Waiters do not wait for an attempt that is late. */
-  #late(reason: HubError): void {
+  #onLate(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
     this.#log("warn", "hub", text);
-    this.#visitors.fail(reason);
+    this.#waiters.fail(reason);
   }
 
   #lateError(since: number): HubError {
     const { name: server } = this.spec;
-    const seconds = Math.round((this.#parts.surroundings.clock.now() - since) / 1000);
+    const seconds = Math.round((this.#options.environment.clock.now() - since) / 1000);
     const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it is there when it is ready.`;
     return new HubError("connectTimeout", text, { server });
   }
@@ -350,12 +354,12 @@ export class Connection {
   }
 
   /** Code of the hub or of a plugin has thrown. */
-  #complain(error: HubError): void {
+  #logInternalError(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {
-    const { bus } = this.#parts;
+    const { bus } = this.#options;
     if (bus.hasListeners("log"))
       bus.emit({ kind: "log", level, source, server: this.spec.name, text });
   }

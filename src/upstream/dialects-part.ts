@@ -8,33 +8,33 @@ import type { Session } from "./session.ts";
  * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
  * time.
  */
-export class Dialects {
+export class EraMemory {
   #verdict: Verdict | undefined;
   /** A process of it exited when it was sent `server/discover`. */
-  #hasDied = false;
+  #hasExited = false;
 
   /** What was found; undefined if it is not to be relied on. */
   get verdict(): Verdict | undefined {
     return this.#verdict;
   }
 
-  get known(): Era | undefined {
-    return this.#verdict?.era ?? (this.#hasDied ? "legacy" : undefined);
+  get knownEra(): Era | undefined {
+    return this.#verdict?.era ?? (this.#hasExited ? "legacy" : undefined);
   }
 
   /** The server exited when it was sent `server/discover`: only a legacy server may. */
-  died(): void {
+  onProbeExit(): void {
     this.#verdict = undefined;
-    this.#hasDied = true;
+    this.#hasExited = true;
   }
 
   /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
-  recall(verdict: Verdict | undefined): void {
+  loadSaved(verdict: Verdict | undefined): void {
     this.#verdict ??= verdict;
   }
 
   /** A session was opened. An era that the manifest prescribes is not a finding. */
-  met({ era, greeting }: Session, spec: RunnableServer): void {
+  onConnected({ era, greeting }: Session, spec: RunnableServer): void {
     const evidence = greeting?.evidence ?? "memory";
     if (spec.era !== "auto") this.#verdict = undefined;
     else if (evidence !== "memory" || this.#verdict?.era !== era) {
@@ -44,7 +44,7 @@ export class Dialects {
   }
 
   /** The server has answered `server/discover` as a modern one after all, too late for this session. */
-  learn(): void {
+  onLateModernAnswer(): void {
     this.#verdict = { era: "modern", askedAt: Date.now() };
   }
 
@@ -52,8 +52,8 @@ export class Dialects {
    * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
    * has only exited again.
    */
-  forget({ code }: HubError): void {
+  onHandshakeFailure({ code }: HubError): void {
     this.#verdict = undefined;
-    if (code !== "connectionLost") this.#hasDied = false;
+    if (code !== "connectionLost") this.#hasExited = false;
   }
 }

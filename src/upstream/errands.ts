@@ -11,100 +11,104 @@ import {
   type TaskQuery,
 } from "../protocol/tasks.ts";
 import { buildResult, editsOf, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
-import type { Ask, Question } from "./ask.ts";
+import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
 import { type Created, Errand } from "../protocol/errand.ts";
-import type { Job } from "./tasks.ts";
+import type { ServerTask } from "./tasks.ts";
 import { readTokens } from "../protocol/notifications.ts";
-import type { Asked } from "./question.ts";
-import { exposeTask, namingTask, readRoll, saysUnknown } from "./roll.ts";
+import type { ServerRequestContent } from "./question.ts";
+import { exposeTask, taskParams, readTaskPage, isUnknownTaskError } from "./roll.ts";
 
 /** A client's result as it is sent to the server, and the task that it has created, if any. */
-export interface Receipt {
+export interface ClientTaskResult {
   readonly result: readonly Piece[];
-  readonly errand?: Errand;
+  readonly task?: Errand;
 }
 
 /** How many tasks are remembered, the latest ones. */
-const MOST = 256;
+const MAX_CLIENT_TASKS = 256;
 /** How many `tasks/list` requests of a server may be in progress at a time. */
-const MOST_LISTS = 4;
+const MAX_TASK_LISTS = 4;
 /** For how long a `tasks/list` waits for the client's `tasks/get` of each task, in ms. */
-const PATIENCE = 30_000;
+const TASK_STATUS_TIMEOUT = 30_000;
 
-export interface ErrandsParts {
+export interface ClientTasksOptions {
   readonly server: string;
   readonly clock: Clock;
   send(message: EncodedMessage): void;
 }
 
 /** A task and the client that runs it. */
-interface Entry {
-  readonly errand: Errand;
-  readonly client: Ask;
+interface ClientTaskEntry {
+  readonly task: Errand;
+  readonly target: ServerRequestTarget;
 }
 
 /** The tasks that clients have created of the requests of one session. */
-export class Errands {
-  readonly #parts: ErrandsParts;
+export class ClientTasks {
+  readonly #options: ClientTasksOptions;
   /** By the hub's ids. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #byOwnId = new Map<string, ClientTaskEntry>();
   #count = 0;
   #lists = 0;
 
-  constructor(parts: ErrandsParts) {
-    this.#parts = parts;
+  constructor(options: ClientTasksOptions) {
+    this.#options = options;
   }
 
   /** Reads a request about one task. @throws {HubError} invalidParams if this session knows no task of that id */
-  inquire(request: Request, method: TaskQuery): Asked & Entry {
+  readTaskRequest(request: Request, method: TaskQuery): ServerRequestContent & ClientTaskEntry {
     const { bytes, params } = request;
     const members = membersAt(bytes, params);
-    const task = readTask(bytes, members);
-    const entry = task && this.#entries.get(task.id);
+    const mention = readTask(bytes, members);
+    const entry = mention && this.#byOwnId.get(mention.id);
     if (entry === undefined || params === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
     const tokens = readTokens(bytes, members);
-    const edits = entry.errand.restore(task, readRelated(bytes, members));
-    const cut = { start: 0, end: params.start, replacement: "" };
-    const inner = bytes.subarray(0, params.end);
+    const edits = entry.task.toRemoteId(mention, readRelated(bytes, members));
+    const paramsStart = { start: 0, end: params.start, replacement: "" };
+    const messageStart = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
     return {
       method,
       isTask: false,
       elicitation: undefined,
       token: last && { bytes, start: last.start, end: last.end },
-      params: (token) => applyEdits(inner, [cut, ...edits, ...editsOf(tokens, token)]),
+      params: (token) =>
+        applyEdits(messageStart, [paramsStart, ...edits, ...editsOf(tokens, token)]),
       ...entry,
     };
   }
 
   /** Translates the client's result of such a request. */
-  answer(errand: Errand, method: TaskQuery, body: Uint8Array): Receipt {
+  translateTaskResult(task: Errand, method: TaskQuery, body: Uint8Array): ClientTaskResult {
     const members = membersAt(body, { start: 0, end: body.length });
-    errand.isOver ||= method === TaskMethod.result || readStanding(body, members).isOver;
-    const own = method === TaskMethod.result ? undefined : readTask(body, members);
-    return { result: applyEdits(body, errand.expose(own, readRelated(body, members))) };
+    task.isOver ||= method === TaskMethod.result || readStanding(body, members).isOver;
+    const mention = method === TaskMethod.result ? undefined : readTask(body, members);
+    return { result: applyEdits(body, task.toOwnId(mention, readRelated(body, members))) };
   }
 
   /**
    * Translates the client's result of a request that may have created a task, or that belongs to a task of the
    * server's.
    */
-  receive(
+  translateResult(
     body: Uint8Array,
-    job: Job | undefined,
-    asked: Pick<Asked, "isTask" | "token">,
-    client: Ask,
-  ): Receipt {
+    serverTask: ServerTask | undefined,
+    content: Pick<ServerRequestContent, "isTask" | "token">,
+    target: ServerRequestTarget,
+  ): ClientTaskResult {
     const members = membersAt(body, { start: 0, end: body.length });
-    const related = readRelated(body, members);
-    const task = asked.isTask ? readCreated(body, members) : undefined;
-    const edits = job?.restore(related) ?? [];
-    if (task === undefined) return { result: applyEdits(body, edits) };
+    const relatedTask = readRelated(body, members);
+    const created = content.isTask ? readCreated(body, members) : undefined;
+    const edits = serverTask?.toRemoteId(relatedTask) ?? [];
+    if (created === undefined) return { result: applyEdits(body, edits) };
     const { isOver } = readStanding(body, members);
-    const errand = this.#add({ id: task.id, isOver, token: asked.token }, client);
-    return { result: applyEdits(body, [...edits, ...errand.expose(task, related)]), errand };
+    const clientTask = this.#add({ id: created.id, isOver, token: content.token }, target);
+    return {
+      result: applyEdits(body, [...edits, ...clientTask.toOwnId(created, relatedTask)]),
+      task: clientTask,
+    };
   }
 
   /**
@@ -112,70 +116,70 @@ export class Errands {
    * @throws {HubError} invalidParams, notAsked
    */
   list(request: Request): void {
-    if (this.#lists === MOST_LISTS) {
-      throw new HubError("notAsked", `More than ${MOST_LISTS} lists are under way.`);
+    if (this.#lists === MAX_TASK_LISTS) {
+      throw new HubError("notAsked", `More than ${MAX_TASK_LISTS} lists are under way.`);
     }
-    const all = [...this.#entries.values()];
-    const roll = readRoll(all, ({ errand }) => errand.number, request);
+    const all = [...this.#byOwnId.values()];
+    const page = readTaskPage(all, ({ task }) => task.sequence, request);
     this.#lists++;
-    void Promise.all(roll.entries.map((entry) => this.#refresh(entry))).then((tasks) => {
+    void Promise.all(page.entries.map((entry) => this.#getStatus(entry))).then((tasks) => {
       this.#lists--;
-      this.#parts.send(buildResult(request.id, roll.write(tasks)));
+      this.#options.send(buildResult(request.id, page.write(tasks)));
     });
   }
 
   /** The session has ended: forgets all tasks. @param mayCancel cancels those that have not ended */
   close(mayCancel: boolean): void {
-    for (const { errand, client } of this.#entries.values()) {
-      errand.drop();
-      if (mayCancel && !errand.isOver) {
-        client.ask(this.#query(errand, TaskMethod.cancel, () => {}));
+    for (const { task, target } of this.#byOwnId.values()) {
+      task.drop();
+      if (mayCancel && !task.isOver) {
+        target.sendServerRequest(this.#makeTaskRequest(task, TaskMethod.cancel, () => {}));
       }
     }
   }
 
-  #add(created: Created, client: Ask): Errand {
-    const errand = new Errand(created, ++this.#count, (message) => this.#parts.send(message));
-    const [oldest] = this.#entries.values();
-    if (this.#entries.size === MOST) oldest?.errand.drop();
-    this.#entries.set(errand.id, { errand, client });
-    errand.dropped.push(() => this.#entries.delete(errand.id));
-    return errand;
+  #add(created: Created, target: ServerRequestTarget): Errand {
+    const task = new Errand(created, ++this.#count, (message) => this.#options.send(message));
+    const [oldest] = this.#byOwnId.values();
+    if (this.#byOwnId.size === MAX_CLIENT_TASKS) oldest?.task.drop();
+    this.#byOwnId.set(task.id, { task, target });
+    task.onDropped.push(() => this.#byOwnId.delete(task.id));
+    return task;
   }
 
-  #refresh({ errand, client }: Entry): Promise<Uint8Array | undefined> {
+  #getStatus({ task, target }: ClientTaskEntry): Promise<Uint8Array | undefined> {
     return new Promise((resolve) => {
-      const query = this.#query(errand, TaskMethod.get, (outcome, body) => {
-        undo();
-        if (outcome === "error" && saysUnknown(body)) errand.drop();
-        resolve(outcome === "result" ? exposeTask(errand, body) : undefined);
+      const request = this.#makeTaskRequest(task, TaskMethod.get, (outcome, body) => {
+        cancelTimer();
+        if (outcome === "error" && isUnknownTaskError(body)) task.drop();
+        resolve(outcome === "result" ? exposeTask(task, body) : undefined);
       });
-      const undo = this.#parts.clock.after(PATIENCE, () => {
-        recall("It took too long.");
+      const cancelTimer = this.#options.clock.after(TASK_STATUS_TIMEOUT, () => {
+        cancel("It took too long.");
         resolve(undefined);
       });
-      const recall = client.ask(query);
+      const cancel = target.sendServerRequest(request);
     });
   }
 
   /** A request of the hub's own to a client. */
-  #query(
-    errand: Errand,
+  #makeTaskRequest(
+    task: Errand,
     method: TaskQuery,
-    take: (outcome: "result" | "error" | "none", body: Uint8Array) => void,
-  ): Question {
+    onEnd: (outcome: "result" | "error" | "none", body: Uint8Array) => void,
+  ): ServerRequest {
     return {
-      server: this.#parts.server,
+      server: this.#options.server,
       method,
-      params: () => [namingTask(errand.remoteId)],
+      params: () => [taskParams(task.remoteId)],
       answer: (outcome, body) => {
-        take(outcome, body);
+        onEnd(outcome, body);
         return undefined;
       },
-      fail: () => take("none", NOTHING),
+      fail: () => onEnd("none", NO_BYTES),
       progress: () => {},
     };
   }
 }
 
-const NOTHING = new Uint8Array();
+const NO_BYTES = new Uint8Array();

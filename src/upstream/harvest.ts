@@ -4,50 +4,50 @@ import { toHubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
 /** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */
-export type Harvest = Partial<ServerListing>;
+export type PartialListing = Partial<ServerListing>;
 
-const OPTIONAL = ["prompts", "resources", "resourceTemplates", "skills"] as const;
+const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
 
-export interface HarvestParts {
+export interface ListOptions {
   readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;
   readonly signal: AbortSignal;
   /** Aborts the listing of all kinds but tools. */
-  readonly late: AbortSignal;
+  readonly optionalSignal: AbortSignal;
   /** Reports a kind other than tools that could not be listed. */
   warn(text: string): void;
 }
 
 /** Lists all kinds of a server. @throws {HubError} if its tools cannot be listed */
-export async function harvest(parts: HarvestParts): Promise<Harvest> {
-  const { session, signal } = parts;
-  const late = AbortSignal.any([signal, parts.late]);
+export async function listServer(options: ListOptions): Promise<PartialListing> {
+  const { session, signal } = options;
+  const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
   const list = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
-    session.list(kind, late).then((items) => ({ [kind]: items }), toHubError);
+    session.list(kind, optionalSignal).then((items) => ({ [kind]: items }), toHubError);
   // All kinds are listed concurrently.
-  const rest = Promise.all(OPTIONAL.map(list));
+  const optionalLists = Promise.all(OPTIONAL_KINDS.map(list));
   const tools = await session.list("tools", signal);
-  const found: Harvest[] = [];
-  for (const one of await rest) {
-    if (one instanceof Error) parts.warn(one.message);
-    else found.push(one);
+  const listings: PartialListing[] = [];
+  for (const result of await optionalLists) {
+    if (result instanceof Error) options.warn(result.message);
+    else listings.push(result);
   }
   const { instructions, declared } = session.met ?? {};
-  const own = { tools, instructions, declared, ...readNotes(session) };
-  return Object.assign(own, ...found) as Harvest;
+  const base = { tools, instructions, declared, ...readListMetadata(session) };
+  return Object.assign(base, ...listings) as PartialListing;
 }
 
 /** The cache hints and `_meta` of its lists. */
-export function readNotes(
+export function readListMetadata(
   session: Pick<Session, "era" | "hints" | "metas">,
 ): Pick<ServerListing, "hints" | "metas"> {
   const { metas } = session;
   return {
-    hints: readHints(session),
+    hints: readCacheHints(session),
     metas: metas.size === 0 ? undefined : Object.fromEntries(metas),
   };
 }
 
 /** The cache hints of its lists (caching); undefined for a legacy server. */
-function readHints({ era, hints }: Pick<Session, "era" | "hints">): CacheHints | undefined {
+function readCacheHints({ era, hints }: Pick<Session, "era" | "hints">): CacheHints | undefined {
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }

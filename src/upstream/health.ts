@@ -3,7 +3,7 @@ import { HubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
 /** What is watched, and whom it is told. */
-export interface VigilParts {
+export interface HealthMonitorOptions {
   readonly session: Pick<
     Session,
     "server" | "heard" | "calls" | "inFlight" | "isAtWork" | "subscriptions" | "ping"
@@ -23,8 +23,8 @@ const MAX_MISSES = 2;
 const IDLE_LOOKS = 4;
 
 /** Watches over a connected server: whether it lives, and whether anybody needs it. */
-export class Vigil {
-  readonly #parts: VigilParts;
+export class HealthMonitor {
+  readonly #parts: HealthMonitorOptions;
   readonly #health: Ticks | undefined;
   readonly #use: Ticks | undefined;
   #heard: number;
@@ -35,7 +35,7 @@ export class Vigil {
   #usedAt: number;
   #held = false;
 
-  constructor(parts: VigilParts) {
+  constructor(parts: HealthMonitorOptions) {
     const { session, clock, healthInterval, idleStop } = parts;
     this.#parts = parts;
     this.#heard = session.heard;

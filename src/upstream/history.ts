@@ -1,14 +1,14 @@
 import { isShowable, type ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
-import { causeOf, lateSince, lookAhead, retryOf, sessionOf } from "./account.ts";
-import type { Listing } from "./listing.ts";
+import { causeOfState, lateSince, stateAfterStop, retryTimeOf, sessionOf } from "./account.ts";
+import type { ListingSync } from "./listing.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
 import type { ConnectionStatus, PeerInfo } from "./status.ts";
 
 /** What a connection remembers beyond its present state, and its status made of both. */
-export class History {
+export class ConnectionHistory {
   /** The last failure, also after a recovery. */
   lastError: HubError | undefined;
   /** How long the last successful start took, in ms. */
@@ -18,7 +18,7 @@ export class History {
   #peer: PeerInfo | undefined;
 
   /** Adds up the counters of a session that has ended. */
-  add({ calls, lastTool, met }: Session): void {
+  addSession({ calls, lastTool, met }: Session): void {
     this.#calls += calls;
     this.#lastTool = lastTool ?? this.#lastTool;
     this.#peer = met?.peer;
@@ -28,21 +28,21 @@ export class History {
     client: string | undefined,
     state: State<Session>,
     clock: Clock,
-    { from, offer }: Listing,
+    { source: from, listing: offer }: ListingSync,
   ): ConnectionStatus {
-    const ahead = lookAhead(state);
+    const next = stateAfterStop(state);
     const session = sessionOf(state);
     const since = lateSince(state);
     return {
       client,
       state: state.at,
-      attempt: "attempt" in ahead ? ahead.attempt : undefined,
-      retryAt: retryOf(ahead, clock),
+      attempt: "attempt" in next ? next.attempt : undefined,
+      retryAt: retryTimeOf(next, clock),
       ...(since !== undefined && { late: clock.now() - since }),
       responsive: state.at === "connected" ? state.responsive : undefined,
       way: session?.way,
       progress: state.at === "authenticating" ? state.progress : undefined,
-      cause: causeOf(ahead),
+      cause: causeOfState(next),
       lastError: this.lastError,
       peer: session?.met?.peer ?? this.#peer,
       listing: from,

@@ -2,87 +2,92 @@ import { utf8 } from "../base/bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { buildNotification, type Response } from "../jsonrpc/message.ts";
 import { lastMember, scanObject, readString } from "../base/json.ts";
-import type { Ask, Question } from "./ask.ts";
-import type { Attendee, Audience, Occasion } from "./audience.ts";
-import { onlyOne } from "./audience.ts";
+import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
+import type { ClientChannel, ConnectionClients, ClientRequest } from "./audience.ts";
+import { onlyClientOf } from "./audience.ts";
 
-export interface InvitationParts {
+export interface LoginElicitationOptions {
   readonly server: string;
-  readonly audience: Audience;
+  readonly clients: ConnectionClients;
   /** The request that waits for the server, if all that wait are of one client. */
-  occasion(): Occasion | undefined;
+  clientRequest(): ClientRequest | undefined;
   /** The user has declined. */
-  declined(): void;
+  onDeclined(): void;
 }
 
 /** Asks the user of a client, by URL elicitation, to open the login page of a server. */
-export class Invitation {
-  readonly #parts: InvitationParts;
+export class LoginElicitation {
+  readonly #options: LoginElicitationOptions;
   #url: string | undefined;
-  #withdraw: (() => void) | undefined;
+  #cancelRequest: (() => void) | undefined;
   /** The client whose user has agreed to open the page, and the `elicitationId`. */
-  #guest: { readonly attendee: Attendee; readonly id: string } | undefined;
+  #accepted: { readonly channel: ClientChannel; readonly id: string } | undefined;
 
-  constructor(parts: InvitationParts) {
-    this.#parts = parts;
+  constructor(options: LoginElicitationOptions) {
+    this.#options = options;
   }
 
   /** Sends the elicitation, if it is clear which client it concerns and clients support it. */
-  give(url: string): void {
+  send(url: string): void {
     if (url === this.#url) return;
     this.end();
     this.#url = url;
-    const { audience } = this.#parts;
-    if (audience.capabilities.elicitation?.url === undefined) return;
-    const occasion = this.#parts.occasion();
-    const only = onlyOne(audience);
-    const way = occasion ?? only;
-    if (way !== undefined) this.#ask(way, occasion?.attendee ?? only, url);
+    const { clients } = this.#options;
+    if (clients.capabilities.elicitation?.url === undefined) return;
+    const clientRequest = this.#options.clientRequest();
+    const onlyClient = onlyClientOf(clients);
+    const target = clientRequest ?? onlyClient;
+    if (target !== undefined)
+      this.#sendElicitation(target, clientRequest?.channel ?? onlyClient, url);
   }
 
   /** The login is over: cancels the elicitation, or reports it complete. */
   end(): void {
     this.#url = undefined;
-    this.#withdraw?.();
-    this.#withdraw = undefined;
-    const { server } = this.#parts;
-    if (this.#guest === undefined) return;
-    const { attendee, id: elicitationId } = this.#guest;
-    attendee.tell(server, buildNotification(Method.elicited, { elicitationId }));
-    this.#guest = undefined;
+    this.#cancelRequest?.();
+    this.#cancelRequest = undefined;
+    const { server } = this.#options;
+    if (this.#accepted === undefined) return;
+    const { channel, id: elicitationId } = this.#accepted;
+    channel.notify(server, buildNotification(Method.elicited, { elicitationId }));
+    this.#accepted = undefined;
   }
 
-  #ask(way: Ask, attendee: Attendee | undefined, url: string): void {
-    const { server } = this.#parts;
+  #sendElicitation(
+    target: ServerRequestTarget,
+    channel: ClientChannel | undefined,
+    url: string,
+  ): void {
+    const { server } = this.#options;
     const id = crypto.randomUUID();
     const message = `[${server}] wants an authorization: open this page to let toolmux in.`;
-    const asked = JSON.stringify({ mode: "url", message, url, elicitationId: id }).slice(1);
+    const paramsJson = JSON.stringify({ mode: "url", message, url, elicitationId: id }).slice(1);
     let isOver = false;
-    const question: Question = {
+    const serverRequest: ServerRequest = {
       server,
       method: Method.elicit,
-      params: (token) => [utf8(`{"_meta":{"progressToken":`), token, utf8(`},${asked}`)],
+      params: (token) => [utf8(`{"_meta":{"progressToken":`), token, utf8(`},${paramsJson}`)],
       answer: (outcome: Response["outcome"], body: Uint8Array) => {
         if (isOver) return undefined;
         isOver = true;
-        this.#withdraw = undefined;
-        if (outcome === "result") this.#answered(body, attendee, id);
+        this.#cancelRequest = undefined;
+        if (outcome === "result") this.#onResult(body, channel, id);
         return undefined;
       },
       // The user may still open the page in another way.
       fail: () => {
         isOver = true;
-        this.#withdraw = undefined;
+        this.#cancelRequest = undefined;
       },
       progress: () => {},
     };
-    const recall = way.ask(question);
-    if (!isOver) this.#withdraw = () => recall("The authorization is over.");
+    const cancel = target.sendServerRequest(serverRequest);
+    if (!isOver) this.#cancelRequest = () => cancel("The authorization is over.");
   }
 
-  #answered(body: Uint8Array, attendee: Attendee | undefined, id: string): void {
+  #onResult(body: Uint8Array, channel: ClientChannel | undefined, id: string): void {
     const action = readString(body, lastMember(scanObject(body, 0)?.items ?? [], "action"));
-    if (action === "decline") this.#parts.declined();
-    else if (action === "accept" && attendee !== undefined) this.#guest = { attendee, id };
+    if (action === "decline") this.#options.onDeclined();
+    else if (action === "accept" && channel !== undefined) this.#accepted = { channel, id };
   }
 }

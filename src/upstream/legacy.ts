@@ -11,17 +11,17 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import type { Pending } from "./pending.ts";
-import type { Sender } from "./sender.ts";
-import type { Voice } from "./notifications.ts";
-import type { Dialect, Topic } from "./dialects.ts";
+import type { PendingRequest } from "./pending.ts";
+import type { ClientDeclaration } from "./sender.ts";
+import type { ServerNotifications } from "./notifications.ts";
+import type { Dialect, ListenTopic } from "./dialects.ts";
 
-export interface LegacyParts {
+export interface LegacyDialectOptions {
   readonly version: LegacyVersion;
   /** Whether its log has levels. */
   readonly hasLevels: boolean;
-  readonly link: Transport;
-  readonly voice: Voice;
+  readonly transport: Transport;
+  readonly voice: ServerNotifications;
   /** Asks something of the hub's own. */
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
   post(method: string, params: object): unknown;
@@ -32,15 +32,15 @@ export class LegacyDialect implements Dialect {
   readonly era = "legacy";
   readonly pulse = Method.ping;
   readonly hasBatches: boolean;
-  readonly #parts: LegacyParts;
+  readonly #parts: LegacyDialectOptions;
 
-  constructor(parts: LegacyParts) {
+  constructor(parts: LegacyDialectOptions) {
     this.#parts = parts;
     this.hasBatches = allowsBatches(parts.version);
   }
 
   begin(): void {
-    const { link, voice, hasLevels } = this.#parts;
+    const { transport: link, voice, hasLevels } = this.#parts;
     link.send(buildNotification(Method.initialized));
     voice.begin(hasLevels);
   }
@@ -49,24 +49,24 @@ export class LegacyDialect implements Dialect {
     return params;
   }
 
-  dress({ bytes, params, members }: Request, sender: Sender, edits: Edit[]): void {
+  dress({ bytes, params, members }: Request, sender: ClientDeclaration, edits: Edit[]): void {
     if (sender.era === "legacy") return;
     const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
     edits.push(...removeEnvelope({ bytes, members: known }));
     if (params !== undefined) edits.push(...removeTask(bytes, params, known));
   }
 
-  mayMakeTask({ isTask }: Pick<Pending, "isTask">): boolean {
+  mayMakeTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {
     return isTask === true;
   }
 
-  async subscribe(uri: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+  async subscribe(uri: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     if (topic !== undefined) throw new HubError("methodNotFound", "The server tells it unasked.");
     const { outcome } = await this.#parts.ask(Method.subscribe, { uri }, signal);
     if (outcome === "error") throw new HubError("internal", "the server has refused.");
   }
 
-  unsubscribe(uri: string, topic?: Topic): void {
+  unsubscribe(uri: string, topic?: ListenTopic): void {
     if (topic === undefined) this.#parts.post(Method.unsubscribe, { uri });
   }
 

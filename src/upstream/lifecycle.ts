@@ -5,44 +5,44 @@ import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Authorization, Challenge } from "../transport/http/credentials.ts";
 import type { MalformedOutput } from "../transport/transport.ts";
-import { eventOf, sessionOf, tellAlerts } from "./account.ts";
-import { Admission } from "./authorization.ts";
-import { Attempt, type Surroundings } from "./connect.ts";
-import type { Audience } from "./audience.ts";
-import type { Dialects } from "./dialects-part.ts";
-import type { Harvest } from "./harvest.ts";
+import { eventOfMove, sessionOf, updateAlerts } from "./account.ts";
+import { AuthorizationQueue } from "./authorization.ts";
+import { ConnectAttempt, type ConnectEnvironment } from "./connect.ts";
+import type { ConnectionClients } from "./audience.ts";
+import type { EraMemory } from "./dialects-part.ts";
+import type { PartialListing } from "./harvest.ts";
 import type { Session } from "./session.ts";
 import type { Effect, Signal } from "./signal.ts";
 import { type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
-import { Vigil } from "./health.ts";
-import type { Voice } from "./notifications.ts";
+import { HealthMonitor } from "./health.ts";
+import type { ServerNotifications } from "./notifications.ts";
 
-export interface LifeParts {
+export interface LifecycleOptions {
   /** The client's id if the server has a connection per client; undefined if it is shared. */
   readonly client: string | undefined;
   /** The key of the connection among those of its server. */
   readonly key: string;
   /** The clients that it serves. */
-  readonly audience: Audience;
-  readonly surroundings: Surroundings;
+  readonly clients: ConnectionClients;
+  readonly environment: ConnectEnvironment;
   readonly bus: EventBus;
   readonly alerts: Alerts;
   /** Settles when the processes that must be gone before the first attempt are gone. */
-  readonly before: Promise<unknown>;
+  readonly ready: Promise<unknown>;
   goal(): Goal;
   /** The era that the server was found to speak. */
-  readonly dialects: Dialects;
+  readonly eraMemory: EraMemory;
   /** A number from 0 to 1. */
   random(): number;
 }
 
 /** What a lifecycle reports to its connection. */
-export interface LifeEvents {
+export interface LifecycleEvents {
   /** The state has changed, and its effects have been started. @param cause the error that changed it, if one did */
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** An attempt is about to succeed. @param duration of the start, in ms */
-  listed(session: Session, found: Harvest, duration: number): void;
+  listed(session: Session, listing: PartialListing, duration: number): void;
   /** The attempt has taken longer than `connectTimeout` and goes on. @param reason the error for calls that wait */
   late(reason: HubError): void;
   /** The server's lists have changed. */
@@ -50,46 +50,46 @@ export interface LifeEvents {
   /** The server was not used for `idleStop` ms and is about to be stopped. */
   idle(): void;
   /** The progress of an authorization; undefined: it is over. */
-  admitting(progress: Authorization | undefined): void;
+  authorizationProgress(progress: Authorization | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   /** Handling a signal has thrown; the state is the one after the signal. */
-  broke(error: HubError): void;
-  flaw(flaw: MalformedOutput): void;
+  signalFailed(error: HubError): void;
+  malformedOutput(output: MalformedOutput): void;
 }
 
 /** Owner of a connection's state: applies signals one after the other by `step` and runs the effects. */
-export class Life {
+export class ConnectionLifecycle {
   spec: RunnableServer;
-  readonly #parts: LifeParts;
-  readonly #events: LifeEvents;
+  readonly #options: LifecycleOptions;
+  readonly #events: LifecycleEvents;
   #state: State<Session> = { at: "idle" };
   /** The first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
   /** The present attempt with its session. Events of earlier attempts are ignored. */
-  #attempt: Attempt | undefined;
-  #disarm: () => void = () => {};
-  #vigil: Vigil | undefined;
-  #held = false;
-  readonly #admission: Admission;
+  #attempt: ConnectAttempt | undefined;
+  #cancelTimer: () => void = () => {};
+  #healthMonitor: HealthMonitor | undefined;
+  #isPaused = false;
+  readonly #authorizations: AuthorizationQueue;
   /** The server's last 401 or 403. */
   #challenge: Challenge = { status: 401, header: undefined };
   /** The last session was lost while it was connected: a remote server may be back soon. */
-  #isMissed = false;
+  #wasConnected = false;
   /** Resolvers of those who wait until the server has stopped. */
-  readonly #draining: (() => void)[] = [];
+  readonly #stopWaiters: (() => void)[] = [];
 
-  constructor(spec: RunnableServer, parts: LifeParts, events: LifeEvents) {
+  constructor(spec: RunnableServer, options: LifecycleOptions, events: LifecycleEvents) {
     this.spec = spec;
-    this.#parts = parts;
+    this.#options = options;
     this.#events = events;
-    const { clock, authorize } = parts.surroundings;
-    this.#admission = new Admission({
+    const { clock, authorize } = options.environment;
+    this.#authorizations = new AuthorizationQueue({
       clock,
       server: spec.name,
       authorize: authorize && ((challenge, passage) => authorize(this.spec, challenge, passage)),
-      progressed: (progress) => this.signal({ kind: "progressed", progress }),
-      authorized: () => this.signal({ kind: "authorized" }),
-      denied: (cause, isForAll) => this.signal({ kind: isForAll ? "lost" : "denied", cause }),
+      onProgress: (progress) => this.signal({ kind: "progressed", progress }),
+      onAuthorized: () => this.signal({ kind: "authorized" }),
+      onDenied: (cause, isForAll) => this.signal({ kind: isForAll ? "lost" : "denied", cause }),
     });
   }
 
@@ -98,54 +98,54 @@ export class Life {
   }
 
   /** The notifications of the present session, also while it is still being listed. */
-  get voice(): Voice | undefined {
-    return this.#attempt?.voice;
+  get notifications(): ServerNotifications | undefined {
+    return this.#attempt?.notifications;
   }
 
   /** Applies a signal; one that comes while another is being applied is queued. */
   signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
-    this.#parts.bus.atomically(() => {
+    this.#options.bus.atomically(() => {
       for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
         try {
-          this.#take(next);
+          this.#applySignal(next);
         } catch (error) {
-          this.#events.broke(toHubError(error));
+          this.#events.signalFailed(toHubError(error));
         } finally {
           // In any case: a signal left at the head of the queue would block all later ones.
           this.#signals.shift();
         }
       }
     });
-    if (this.#state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
+    if (this.#state.at !== "stopping") for (const resolve of this.#stopWaiters.splice(0)) resolve();
   }
 
   /** Stops the server. @returns a promise that settles when it is gone */
   stop(): Promise<void> {
     return new Promise((resolve) => {
-      this.#draining.push(resolve);
+      this.#stopWaiters.push(resolve);
       this.signal({ kind: "stop" });
     });
   }
 
   /** Forgets earlier authorization failures, because a user has asked for a new attempt. */
-  insist(): void {
-    this.#admission.forgive();
+  clearAuthorizationFailures(): void {
+    this.#authorizations.clearFailures();
   }
 
   /** The user has declined the login. */
-  refuse(text: string): void {
-    this.#admission.refuse(text);
+  declineAuthorization(text: string): void {
+    this.#authorizations.decline(text);
   }
 
   /** Starts health checks of the session with the present settings. */
-  watch(session: Session): void {
-    this.#vigil?.end();
+  startHealthMonitor(session: Session): void {
+    this.#healthMonitor?.end();
     const { healthInterval, idleStop } = this.spec;
-    this.#vigil = new Vigil({
+    this.#healthMonitor = new HealthMonitor({
       session,
-      clock: this.#parts.surroundings.clock,
+      clock: this.#options.environment.clock,
       healthInterval,
       idleStop,
       lost: (cause) => this.signal({ kind: "lost", cause }),
@@ -156,64 +156,65 @@ export class Life {
         this.signal({ kind: "idleTimeout" });
       },
     });
-    this.#vigil.hold(this.#held);
+    this.#healthMonitor.hold(this.#isPaused);
   }
 
   /** Pauses health checks while nothing is read from the server. */
-  hold(held: boolean): void {
-    this.#held = held;
-    this.#vigil?.hold(held);
+  setPaused(isPaused: boolean): void {
+    this.#isPaused = isPaused;
+    this.#healthMonitor?.hold(isPaused);
   }
 
-  #take(signal: Signal<Session>): void {
+  #applySignal(signal: Signal<Session>): void {
     const before = this.#state;
-    const parts = this.#parts;
-    const { clock } = parts.surroundings;
+    const options = this.#options;
+    const { clock } = options.environment;
     const { state, effects } = step(before, signal, {
       now: clock.now(),
-      random: parts.random(),
+      random: options.random(),
       policy: this.spec.reconnect,
-      goal: parts.goal(),
+      goal: options.goal(),
       isRemote: this.spec.kind === "remote",
     });
     this.#state = state;
     const cause = "cause" in signal ? signal.cause : undefined;
-    if (state.at !== before.at) this.#disarm();
+    if (state.at !== before.at) this.#cancelTimer();
     if (state.at !== before.at || signal.kind === "progressed") {
-      const { client, key: connection } = parts;
+      const { client, key: connection } = options;
       const move = { server: this.spec.name, client, connection, before, state, cause };
-      parts.bus.emit(eventOf(move, clock));
-      tellAlerts(move, parts.alerts);
+      options.bus.emit(eventOfMove(move, clock));
+      updateAlerts(move, options.alerts);
     }
-    if (signal.kind === "lost") this.#isMissed = before.at === "connected";
-    for (const effect of effects) this.#perform(effect);
+    if (signal.kind === "lost") this.#wasConnected = before.at === "connected";
+    for (const effect of effects) this.#runEffect(effect);
     if (state !== before) {
-      this.#watchOver(sessionOf(before), sessionOf(state));
-      this.#accompany(before, state);
+      this.#updateHealthMonitor(sessionOf(before), sessionOf(state));
+      this.#trackAuthorization(before, state);
       this.#events.moved(before, state, cause);
       if (signal.kind === "late") this.#events.late(signal.reason);
     }
   }
 
   /** Reports the progress of an authorization; health checks pause while one runs. */
-  #accompany(before: State<Session>, state: State<Session>): void {
-    const was = before.at === "authenticating";
-    const is = state.at === "authenticating";
-    if (state.at === "connected" && !was) this.#admission.prove();
-    if (is !== was) this.#vigil?.hold(is || this.#held);
-    if (was && !is) this.#admission.end();
-    if (is) this.#events.admitting(state.progress);
-    else if (was) this.#events.admitting(undefined);
+  #trackAuthorization(before: State<Session>, state: State<Session>): void {
+    const wasAuthenticating = before.at === "authenticating";
+    const isAuthenticating = state.at === "authenticating";
+    if (state.at === "connected" && !wasAuthenticating) this.#authorizations.onAccepted();
+    if (isAuthenticating !== wasAuthenticating)
+      this.#healthMonitor?.hold(isAuthenticating || this.#isPaused);
+    if (wasAuthenticating && !isAuthenticating) this.#authorizations.abort();
+    if (isAuthenticating) this.#events.authorizationProgress(state.progress);
+    else if (wasAuthenticating) this.#events.authorizationProgress(undefined);
   }
 
-  #watchOver(before: Session | undefined, session: Session | undefined): void {
+  #updateHealthMonitor(before: Session | undefined, session: Session | undefined): void {
     if (session === before) return;
-    this.#vigil?.end();
-    this.#vigil = undefined;
-    if (session !== undefined) this.watch(session);
+    this.#healthMonitor?.end();
+    this.#healthMonitor = undefined;
+    if (session !== undefined) this.startHealthMonitor(session);
   }
 
-  #perform(effect: Effect): void {
+  #runEffect(effect: Effect): void {
     switch (effect.kind) {
       case "open":
         this.#open();
@@ -222,23 +223,23 @@ export class Life {
         void this.#close();
         return;
       case "arm": {
-        const { clock } = this.#parts.surroundings;
+        const { clock } = this.#options.environment;
         const delay = Math.max(0, effect.at - clock.now());
-        this.#disarm = clock.after(delay, () => this.signal({ kind: effect.signal }));
+        this.#cancelTimer = clock.after(delay, () => this.signal({ kind: effect.signal }));
         return;
       }
       case "authorize":
         // An open session goes on during the authorization.
-        if (sessionOf(this.#state) === undefined) void this.#end();
-        this.#admission.begin(this.#challenge);
+        if (sessionOf(this.#state) === undefined) void this.#closeAttempt();
+        this.#authorizations.begin(this.#challenge);
     }
   }
 
   #open(): void {
-    const { surroundings, audience, dialects } = this.#parts;
-    const isMissed = this.#isMissed;
-    this.#isMissed = false;
-    const attempt = new Attempt(this.spec, audience, surroundings, dialects, isMissed, {
+    const { environment, clients, eraMemory } = this.#options;
+    const wasConnected = this.#wasConnected;
+    this.#wasConnected = false;
+    const attempt = new ConnectAttempt(this.spec, clients, environment, eraMemory, wasConnected, {
       opened: (session, found, stale, duration) => {
         this.#events.listed(session, found, duration);
         this.signal({ kind: "opened", session });
@@ -257,19 +258,19 @@ export class Life {
         this.signal({ kind: "challenged" });
       },
       log: (level, source, text) => this.#events.log(level, source, text),
-      flaw: (flaw) => this.#events.flaw(flaw),
+      malformedOutput: (flaw) => this.#events.malformedOutput(flaw),
     });
     this.#attempt = attempt;
-    void attempt.run(this.#parts.before);
+    void attempt.run(this.#options.ready);
   }
 
   async #close(): Promise<void> {
-    await this.#end();
+    await this.#closeAttempt();
     this.signal({ kind: "drained" });
   }
 
   /** Closes the attempt or its session. */
-  #end(): Promise<void> | undefined {
+  #closeAttempt(): Promise<void> | undefined {
     const attempt = this.#attempt;
     this.#attempt = undefined;
     const { name: server } = this.spec;

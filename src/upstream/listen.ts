@@ -14,20 +14,20 @@ import {
 import type { Transport } from "../transport/transport.ts";
 import { membersOf } from "./handshake.ts";
 import { readCancelled } from "../protocol/notifications.ts";
-import type { PendingTable } from "./pending.ts";
+import type { PendingRequests } from "./pending.ts";
 
-export interface ListeningParts {
+export interface ListenSubscriptionOptions {
   readonly server: string;
-  readonly link: Transport;
-  readonly pending: PendingTable;
+  readonly transport: Transport;
+  readonly pending: PendingRequests;
   readonly clock: Clock;
   /** The kinds for which the server sends `list_changed`. */
-  readonly kinds: ReadonlySet<Kind>;
+  readonly announcedKinds: ReadonlySet<Kind>;
   /** The filter keys beside those of lists that the server supports. */
-  readonly topics: ReadonlySet<Topic>;
-  complete(params: object): object | undefined;
+  readonly filterKeys: ReadonlySet<FilterKey>;
+  completeParams(params: object): object | undefined;
   /** There was a gap between two subscriptions: notifications may have been missed. */
-  missed(): void;
+  onGap(): void;
   warn(text: string): void;
 }
 
@@ -35,59 +35,59 @@ export interface ListeningParts {
  * The delay before a subscription that the server has ended is opened again, in ms: doubled each time from `min` to
  * `max`, reset once one has lasted `resetAfter`.
  */
-const PAUSE = { first: 100, longest: 30_000, stable: 30_000 };
+const REOPEN_DELAY = { min: 100, max: 30_000, resetAfter: 30_000 };
 /** A server that has not acknowledged within this time, in ms, is taken to have done so. */
-const PATIENCE = 10_000;
+const ACKNOWLEDGE_TIMEOUT = 10_000;
 
 /** Filter keys that have names: URIs of resources, ids of tasks. */
-type Topic = (typeof TOPICS)[number];
-const TOPICS = ["resourceSubscriptions", "taskIds"] as const;
+type FilterKey = (typeof FILTER_KEYS)[number];
+const FILTER_KEYS = ["resourceSubscriptions", "taskIds"] as const;
 
 /** The `notifications` filter of `subscriptions/listen` (basic/patterns/subscriptions). */
-interface Filter extends Readonly<Partial<Record<Topic, readonly string[]>>> {
+interface ListenFilter extends Readonly<Partial<Record<FilterKey, readonly string[]>>> {
   readonly toolsListChanged?: true;
   readonly promptsListChanged?: true;
   readonly resourcesListChanged?: true;
 }
 
-interface Listen {
+interface ListenRequest {
   readonly id: number;
-  readonly filter: Filter;
+  readonly filter: ListenFilter;
 }
 
 /** A caller that waits until the server has accepted one name. */
-interface Wish {
-  readonly topic: Topic;
+interface NameWaiter {
+  readonly filterKey: FilterKey;
   readonly name: string;
-  agree(): void;
-  refuse(error: HubError): void;
+  resolve(): void;
+  reject(error: HubError): void;
 }
 
 /**
  * The `subscriptions/listen` request to one modern server, for everything that is subscribed to. When the filter
  * changes, a new request is acknowledged before the old one is cancelled, so that nothing is missed between them.
  */
-export class Listening {
-  readonly #parts: ListeningParts;
+export class ListenSubscription {
+  readonly #options: ListenSubscriptionOptions;
   readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
   /** The acknowledged request; `since` in ms of the clock. */
-  #present: (Listen & { readonly since: number }) | undefined;
+  #active: (ListenRequest & { readonly since: number }) | undefined;
   /** The request that is not acknowledged yet. */
-  #next: Listen | undefined;
-  readonly #wishes = new Set<Wish>();
+  #opening: ListenRequest | undefined;
+  readonly #waiters = new Set<NameWaiter>();
   #state: "new" | "open" | "over" = "new";
   #hasGap = false;
-  #pause = 0;
-  #isPausing = false;
-  #disarm: () => void = () => {};
+  #reopenDelay = 0;
+  #isWaitingToReopen = false;
+  #cancelTimer: () => void = () => {};
 
-  constructor(parts: ListeningParts) {
-    this.#parts = parts;
+  constructor(options: ListenSubscriptionOptions) {
+    this.#options = options;
   }
 
   begin(): void {
     this.#state = "open";
-    this.#adjust();
+    this.#update();
   }
 
   /**
@@ -95,188 +95,194 @@ export class Listening {
    * @returns a promise that settles when the server has accepted it
    * @throws {HubError} if it does not
    */
-  add(topic: Topic, name: string, signal: AbortSignal): Promise<void> {
+  add(filterKey: FilterKey, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const isNever = this.#state === "over" || !this.#parts.topics.has(topic);
-      if (isNever || signal.aborted) {
-        reject(signal.aborted ? signal.reason : this.#refusal(name));
+      const isUnsupported = this.#state === "over" || !this.#options.filterKeys.has(filterKey);
+      if (isUnsupported || signal.aborted) {
+        reject(signal.aborted ? signal.reason : this.#unsupportedError(name));
         return;
       }
-      const end = <T>(finish: (value: T) => void, value: T): void => {
-        this.#wishes.delete(wish);
+      const settle = <T>(finish: (value: T) => void, value: T): void => {
+        this.#waiters.delete(waiter);
         signal.removeEventListener("abort", abort);
         finish(value);
       };
-      const abort = (): void => end(reject, signal.reason);
-      const wish: Wish = {
-        topic,
+      const abort = (): void => settle(reject, signal.reason);
+      const waiter: NameWaiter = {
+        filterKey,
         name,
-        agree: () => end(resolve, undefined),
-        refuse: (error) => end(reject, error),
+        resolve: () => settle(resolve, undefined),
+        reject: (error) => settle(reject, error),
       };
       signal.addEventListener("abort", abort);
-      this.#wishes.add(wish);
-      this.#names[topic].add(name);
-      this.#adjust();
-      if (this.#present !== undefined) this.#grant(this.#present);
+      this.#waiters.add(waiter);
+      this.#names[filterKey].add(name);
+      this.#update();
+      if (this.#active !== undefined) this.#resolveWaiters(this.#active);
     });
   }
 
-  remove(topic: Topic, name: string): void {
-    if (this.#names[topic].delete(name)) this.#adjust();
+  remove(filterKey: FilterKey, name: string): void {
+    if (this.#names[filterKey].delete(name)) this.#update();
   }
 
   /** Handles `notifications/subscriptions/acknowledged`. */
-  acknowledged(notification: Notification): void {
+  onAcknowledged(notification: Notification): void {
     const { bytes, params } = notification;
     const { _meta, notifications } = membersOf(params && parseRange(bytes, params));
-    const next = this.#next;
+    const opening = this.#opening;
     // Some servers write every id as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
-    if (next === undefined || String(id) !== String(next.id)) return;
-    this.#replace(next);
-    for (const topic of TOPICS) {
-      const honoured = membersOf(notifications)[topic];
-      for (const name of next.filter[topic] ?? []) {
-        if (Array.isArray(honoured) && !honoured.includes(name)) this.#refuse(topic, name);
+    if (opening === undefined || String(id) !== String(opening.id)) return;
+    this.#activate(opening);
+    for (const filterKey of FILTER_KEYS) {
+      const acceptedNames = membersOf(notifications)[filterKey];
+      for (const name of opening.filter[filterKey] ?? []) {
+        if (Array.isArray(acceptedNames) && !acceptedNames.includes(name))
+          this.#rejectName(filterKey, name);
       }
     }
-    this.#grant(next);
-    this.#adjust();
+    this.#resolveWaiters(opening);
+    this.#update();
   }
 
   /** Handles `notifications/cancelled`: the server has ended the subscription. */
-  cancelled(notification: Notification): void {
+  onCancelled(notification: Notification): void {
     const key = readCancelled(notification)?.key;
-    if (typeof key === "number" && this.#parts.pending.drop(key)) this.#ended(key);
+    if (typeof key === "number" && this.#options.pending.drop(key)) this.#onEnd(key);
   }
 
   /** The transport has ended. */
   close(): void {
     this.#state = "over";
-    this.#disarm();
-    for (const wish of this.#wishes) wish.refuse(this.#refusal(wish.name));
+    this.#cancelTimer();
+    for (const waiter of this.#waiters) waiter.reject(this.#unsupportedError(waiter.name));
   }
 
   /** Opens a new request if the filter has changed; one at a time. */
-  #adjust(): void {
-    if (this.#state !== "open" || this.#next !== undefined || this.#isPausing) return;
-    const filter = this.#filter();
-    if (isSame(filter, this.#present?.filter ?? {})) return;
-    if (isSame(filter, {})) this.#drop(this.#present);
-    else this.#listen(filter);
+  #update(): void {
+    if (this.#state !== "open" || this.#opening !== undefined || this.#isWaitingToReopen) return;
+    const filter = this.#currentFilter();
+    if (isSameFilter(filter, this.#active?.filter ?? {})) return;
+    if (isSameFilter(filter, {})) this.#endActive(this.#active);
+    else this.#open(filter);
   }
 
-  #filter(): Filter {
-    const { kinds } = this.#parts;
-    const names = TOPICS.map((topic) => [topic, [...this.#names[topic]].sort()] as const);
+  #currentFilter(): ListenFilter {
+    const { announcedKinds } = this.#options;
+    const names = FILTER_KEYS.map(
+      (filterKey) => [filterKey, [...this.#names[filterKey]].sort()] as const,
+    );
     return {
-      ...(kinds.has("tools") && { toolsListChanged: true }),
-      ...(kinds.has("prompts") && { promptsListChanged: true }),
-      ...(kinds.has("resources") && { resourcesListChanged: true }),
+      ...(announcedKinds.has("tools") && { toolsListChanged: true }),
+      ...(announcedKinds.has("prompts") && { promptsListChanged: true }),
+      ...(announcedKinds.has("resources") && { resourcesListChanged: true }),
       ...Object.fromEntries(names.filter(([, some]) => some.length > 0)),
     };
   }
 
-  #listen(filter: Filter): void {
-    const { pending, clock } = this.#parts;
+  #open(filter: ListenFilter): void {
+    const { pending, clock } = this.#options;
     const id = pending.nextId();
-    const next = { id, filter };
-    this.#next = next;
+    const opening = { id, filter };
+    this.#opening = opening;
     const method = ModernMethod.listen;
     const record = {
       method,
-      settle: (response: Response) => this.#answered(id, response),
+      settle: (response: Response) => this.#onResponse(id, response),
       // Over HTTP each request may be lost by itself.
-      fail: () => this.#ended(id),
+      fail: () => this.#onEnd(id),
       progress: () => {},
     };
     pending.send(
       id,
       record,
-      buildRequest(id, method, this.#parts.complete({ notifications: filter })),
+      buildRequest(id, method, this.#options.completeParams({ notifications: filter })),
     );
-    this.#disarm = clock.after(PATIENCE, () => {
-      this.#replace(next);
-      this.#grant(next);
-      this.#adjust();
+    this.#cancelTimer = clock.after(ACKNOWLEDGE_TIMEOUT, () => {
+      this.#activate(opening);
+      this.#resolveWaiters(opening);
+      this.#update();
     });
   }
 
   /** A response ends the subscription, or refuses it. */
-  #answered(id: number, response: Response): void {
-    const isRefused = response.outcome === "error" && id === this.#next?.id;
+  #onResponse(id: number, response: Response): void {
+    const isRefused = response.outcome === "error" && id === this.#opening?.id;
     if (isRefused && errorCodeOf(response) === METHOD_NOT_FOUND) {
-      this.#parts.warn("It does not tell of changes, although it says so.");
+      this.#options.warn("It does not tell of changes, although it says so.");
       this.close();
       return;
     }
-    this.#ended(id);
+    this.#onEnd(id);
   }
 
-  #ended(id: number): void {
-    const { clock } = this.#parts;
-    if (id === this.#present?.id) {
-      if (clock.now() - this.#present.since >= PAUSE.stable) this.#pause = 0;
-      this.#present = undefined;
+  #onEnd(id: number): void {
+    const { clock } = this.#options;
+    if (id === this.#active?.id) {
+      if (clock.now() - this.#active.since >= REOPEN_DELAY.resetAfter) this.#reopenDelay = 0;
+      this.#active = undefined;
       this.#hasGap = true;
-    } else if (id === this.#next?.id) {
-      this.#next = undefined;
-      this.#hasGap ||= this.#present === undefined;
-      this.#disarm();
+    } else if (id === this.#opening?.id) {
+      this.#opening = undefined;
+      this.#hasGap ||= this.#active === undefined;
+      this.#cancelTimer();
     } else {
       return;
     }
-    if (this.#isPausing || this.#next !== undefined || this.#state !== "open") return;
-    this.#pause = Math.min(Math.max(this.#pause * 2, PAUSE.first), PAUSE.longest);
-    this.#isPausing = true;
-    this.#disarm = clock.after(this.#pause, () => {
-      this.#isPausing = false;
-      this.#adjust();
+    if (this.#isWaitingToReopen || this.#opening !== undefined || this.#state !== "open") return;
+    this.#reopenDelay = Math.min(
+      Math.max(this.#reopenDelay * 2, REOPEN_DELAY.min),
+      REOPEN_DELAY.max,
+    );
+    this.#isWaitingToReopen = true;
+    this.#cancelTimer = clock.after(this.#reopenDelay, () => {
+      this.#isWaitingToReopen = false;
+      this.#update();
     });
   }
 
   /** Makes the new request the current one and cancels the old one. */
-  #replace(next: Listen): void {
-    this.#disarm();
-    const last = this.#present;
-    this.#next = undefined;
-    this.#present = { ...next, since: this.#parts.clock.now() };
-    if (last !== undefined) this.#cancel(last);
+  #activate(request: ListenRequest): void {
+    this.#cancelTimer();
+    const previous = this.#active;
+    this.#opening = undefined;
+    this.#active = { ...request, since: this.#options.clock.now() };
+    if (previous !== undefined) this.#cancel(previous);
     if (!this.#hasGap) return;
     this.#hasGap = false;
-    this.#parts.missed();
+    this.#options.onGap();
   }
 
-  #grant({ filter }: Listen): void {
-    for (const wish of this.#wishes) {
-      if (filter[wish.topic]?.includes(wish.name) === true) wish.agree();
+  #resolveWaiters({ filter }: ListenRequest): void {
+    for (const waiter of this.#waiters) {
+      if (filter[waiter.filterKey]?.includes(waiter.name) === true) waiter.resolve();
     }
   }
 
   /** The server has not accepted this name. */
-  #refuse(topic: Topic, name: string): void {
-    const error = this.#refusal(name);
-    this.#names[topic].delete(name);
-    this.#parts.warn(error.message);
-    for (const wish of this.#wishes) {
-      if (wish.topic === topic && wish.name === name) wish.refuse(error);
+  #rejectName(filterKey: FilterKey, name: string): void {
+    const error = this.#unsupportedError(name);
+    this.#names[filterKey].delete(name);
+    this.#options.warn(error.message);
+    for (const waiter of this.#waiters) {
+      if (waiter.filterKey === filterKey && waiter.name === name) waiter.reject(error);
     }
   }
 
-  #drop(listen: Listen | undefined): void {
-    this.#present = undefined;
-    if (listen !== undefined) this.#cancel(listen);
+  #endActive(request: ListenRequest | undefined): void {
+    this.#active = undefined;
+    if (request !== undefined) this.#cancel(request);
   }
 
-  #cancel({ id }: Listen): void {
-    const { pending, link } = this.#parts;
-    const isHeard = pending.drop(id) !== undefined && link.hasStreams !== true;
-    if (isHeard) link.send(buildNotification(Method.cancelled, { requestId: id }));
+  #cancel({ id }: ListenRequest): void {
+    const { pending, transport } = this.#options;
+    const needsCancel = pending.drop(id) !== undefined && transport.hasStreams !== true;
+    if (needsCancel) transport.send(buildNotification(Method.cancelled, { requestId: id }));
   }
 
-  #refusal(name: string): HubError {
-    const { server } = this.#parts;
+  #unsupportedError(name: string): HubError {
+    const { server } = this.#options;
     const text = `Server "${server}" does not tell of changes of "${name}".`;
     return new HubError("methodNotFound", text, { server });
   }
@@ -284,6 +290,6 @@ export class Listening {
 
 const METHOD_NOT_FOUND = -32601;
 
-function isSame(a: Filter, b: Filter): boolean {
+function isSameFilter(a: ListenFilter, b: ListenFilter): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

@@ -21,20 +21,20 @@ import {
 } from "../protocol/modern.ts";
 import { removeTask } from "../protocol/tasks.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
-import type { Listening } from "./listen.ts";
+import type { ListenSubscription } from "./listen.ts";
 import { readLog, relayLog } from "../protocol/notifications.ts";
-import type { Pending, PendingTable } from "./pending.ts";
-import type { Sender } from "./sender.ts";
-import type { Dialect, Topic } from "./dialects.ts";
+import type { PendingRequest, PendingRequests } from "./pending.ts";
+import type { ClientDeclaration } from "./sender.ts";
+import type { Dialect, ListenTopic } from "./dialects.ts";
 
-export interface ModernParts {
+export interface ModernDialectOptions {
   readonly server: string;
   readonly version: ModernVersion;
   /** Who the hub is, and what its clients can be asked for. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
-  readonly pending: PendingTable;
-  readonly listening: Listening;
+  readonly pending: PendingRequests;
+  readonly listening: ListenSubscription;
   /** A line of the server's log. */
   log(text: string): void;
 }
@@ -43,7 +43,7 @@ export interface ModernParts {
 const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
 /** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
-export function introduce(
+export function clientEnvelopeOf(
   version: ModernVersion,
   client: Implementation,
   capabilities: Capabilities,
@@ -59,14 +59,14 @@ export class ModernDialect implements Dialect {
   readonly era = "modern";
   readonly pulse = ModernMethod.discover;
   readonly hasBatches = false;
-  readonly #parts: ModernParts;
+  readonly #parts: ModernDialectOptions;
   readonly #envelope: object;
   /** The last client of the legacy era that something was sent for, and its envelope. */
-  #last: { readonly sender: Sender; readonly seal: Seal } | undefined;
+  #last: { readonly sender: ClientDeclaration; readonly seal: Seal } | undefined;
 
-  constructor(parts: ModernParts) {
+  constructor(parts: ModernDialectOptions) {
     this.#parts = parts;
-    this.#envelope = introduce(parts.version, parts.clientInfo, parts.capabilities);
+    this.#envelope = clientEnvelopeOf(parts.version, parts.clientInfo, parts.capabilities);
   }
 
   begin(): void {
@@ -77,7 +77,7 @@ export class ModernDialect implements Dialect {
     return { ...params, _meta: this.#envelope };
   }
 
-  dress(request: Request, sender: Sender, edits: Edit[]): void {
+  dress(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
     const { bytes, params } = request;
     if (params === undefined) return;
     if (sender.era === "modern") return;
@@ -87,15 +87,15 @@ export class ModernDialect implements Dialect {
   }
 
   /** Servers alone decide that. */
-  mayMakeTask({ method }: Pick<Pending, "method">): boolean {
+  mayMakeTask({ method }: Pick<PendingRequest, "method">): boolean {
     return method === Method.toolsCall;
   }
 
-  subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+  subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     return this.#parts.listening.add(MEMBERS[topic ?? "resource"], id, signal);
   }
 
-  unsubscribe(id: string, topic?: Topic): void {
+  unsubscribe(id: string, topic?: ListenTopic): void {
     this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
   }
 
@@ -109,13 +109,13 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  hear(notification: Notification, record: Pending | undefined): boolean {
+  hear(notification: Notification, record: PendingRequest | undefined): boolean {
     switch (notification.method) {
       case ModernMethod.acknowledged:
-        this.#parts.listening.acknowledged(notification);
+        this.#parts.listening.onAcknowledged(notification);
         return true;
       case Method.cancelled:
-        this.#parts.listening.cancelled(notification);
+        this.#parts.listening.onCancelled(notification);
         return true;
       case Method.message:
         this.#logged(notification, record);
@@ -130,7 +130,7 @@ export class ModernDialect implements Dialect {
   }
 
   /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
-  #logged(notification: Notification, record: Pending | undefined): void {
+  #logged(notification: Notification, record: PendingRequest | undefined): void {
     const { server, pending } = this.#parts;
     const text = readLog(notification);
     if (text !== undefined) this.#parts.log(text);
@@ -143,7 +143,7 @@ export class ModernDialect implements Dialect {
     pending.logged?.log?.(line.severity, line.message);
   }
 
-  #sealOf(sender: Sender): Seal {
+  #sealOf(sender: ClientDeclaration): Seal {
     if (this.#last?.sender === sender) return this.#last.seal;
     const { info, declared, level } = sender;
     const { version } = this.#parts;

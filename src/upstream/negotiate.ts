@@ -16,38 +16,38 @@ import {
   type ModernVersion,
 } from "../protocol/modern.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import { introduce } from "./modern.ts";
+import { clientEnvelopeOf } from "./modern.ts";
 import {
-  type Discovery,
-  findMutual,
-  type Handshake,
-  LONGEST_VERSION,
+  type DiscoveryResult,
+  findMutualVersion,
+  type ServerHandshake,
+  MAX_VERSION_LENGTH,
   membersOf,
   readDiscovery,
   readHandshake,
 } from "./handshake.ts";
-import { misstep, readReply } from "./reply.ts";
+import { unexpectedAnswerError, parseOwnResult } from "./reply.ts";
 
 /** What is known and wanted before the negotiation with a server. */
-export interface Approach {
+export interface NegotiationPlan {
   /** The `era` of the server in the manifest. */
   readonly era: Era | "auto";
   /** The era of the clients of the connection. A server that speaks both eras is spoken to in theirs. */
-  readonly client: Era;
+  readonly clientEra: Era;
   /** The era that the server was last found to speak; undefined if that is not known or too long ago. */
-  readonly known: Era | undefined;
+  readonly knownEra: Era | undefined;
   /** How long the server may take to answer `server/discover`, in ms, before it is taken for a legacy server. */
-  readonly patience: number;
+  readonly probeTimeout: number;
 }
 
-export const AS_LEGACY: Approach = {
+export const LEGACY_PLAN: NegotiationPlan = {
   era: "legacy",
-  client: "legacy",
-  known: undefined,
-  patience: 0,
+  clientEra: "legacy",
+  knownEra: undefined,
+  probeTimeout: 0,
 };
 
-export interface GreetingParts extends Approach {
+export interface NegotiationOptions extends NegotiationPlan {
   readonly server: string;
   readonly clock: Clock;
   readonly clientInfo: Implementation;
@@ -58,7 +58,7 @@ export interface GreetingParts extends Approach {
    * @param headers HTTP headers that the transport does not yet add itself
    * @throws {HubError} the transport's end, a lost request, or the signal's reason
    */
-  ask(
+  sendRequest(
     method: string,
     params: object,
     signal: AbortSignal,
@@ -67,23 +67,23 @@ export interface GreetingParts extends Approach {
 }
 
 /** How long after the answer to `initialize` an answer to the earlier `server/discover` still counts, in ms. */
-const LATENESS = 100;
+const LATE_ANSWER_TOLERANCE = 100;
 
 /** The server exited before it answered `server/discover`. */
-export interface Departure {
+export interface EarlyExit {
   readonly cause: HubError;
 }
 
 /** The result of a negotiation. */
-export interface Greeting {
-  readonly handshake: Handshake;
+export interface NegotiationResult {
+  readonly handshake: ServerHandshake;
   /**
    * How the era is known: the server answered, it did not answer the probe in time, or it was known or prescribed
    * before.
    */
   readonly evidence: "answer" | "silence" | "memory";
   /** After a silent probe: settles, if ever, with whether the late answer was a modern server's. Never rejects. */
-  readonly late?: Promise<boolean>;
+  readonly lateIsModern?: Promise<boolean>;
 }
 
 /**
@@ -92,162 +92,182 @@ export interface Greeting {
  * @returns an EarlyExit if the server exited when it was sent an unknown method, as some do
  * @throws {HubError} handshakeFailed, or the transport's end
  */
-export async function greet(parts: GreetingParts): Promise<Greeting | Departure> {
-  const { era, client, known, server } = parts;
-  if (era === "legacy") return initialize(parts);
+export async function negotiate(
+  options: NegotiationOptions,
+): Promise<NegotiationResult | EarlyExit> {
+  const { era, clientEra, knownEra, server } = options;
+  if (era === "legacy") return initialize(options);
   if (era === "modern") {
-    const found = await discover(parts, parts.signal);
-    if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
-    throw misstep(server, "handshake", `does not speak the modern era (era = "modern")`);
+    const discovery = await discover(options, options.signal);
+    if (discovery?.kind === "modern") return { handshake: discovery.handshake, evidence: "answer" };
+    throw unexpectedAnswerError(
+      server,
+      "handshake",
+      `does not speak the modern era (era = "modern")`,
+    );
   }
-  return (known ?? client) === "modern"
-    ? probe(parts)
-    : initialize(parts, () => discoverSoon(parts));
+  return (knownEra ?? clientEra) === "modern"
+    ? probeModern(options)
+    : initialize(options, () => discoverWithTimeout(options));
 }
 
 /**
  * Sends `server/discover` to a server that has refused `initialize`.
  * @returns undefined if it is not modern either, or does not answer within `probeTimeout`
  */
-async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined> {
-  const { clock, patience, signal } = parts;
-  const over = new AbortController();
-  const undo = clock.after(patience, () => over.abort());
+async function discoverWithTimeout(
+  options: NegotiationOptions,
+): Promise<DiscoveryResult | undefined> {
+  const { clock, probeTimeout, signal } = options;
+  const timeout = new AbortController();
+  const cancelTimer = clock.after(probeTimeout, () => timeout.abort());
   try {
-    return await discover(parts, AbortSignal.any([signal, over.signal]));
+    return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
     // The refusal of `initialize` explains more.
-    if (over.signal.aborted || hasEnded(error) || isUnknown(error)) return undefined;
+    if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
+      return undefined;
     throw error;
   } finally {
-    undo();
+    cancelTimer();
   }
 }
 
-async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
-  const { known, clock, patience, signal } = parts;
-  const over = new AbortController();
+async function probeModern(options: NegotiationOptions): Promise<NegotiationResult | EarlyExit> {
+  const { knownEra, clock, probeTimeout, signal } = options;
+  const probeAbort = new AbortController();
   let isAnswered = false;
   /** A late answer is still of use for the next connection. */
-  let isLeft = false;
-  const asked = discover(parts, AbortSignal.any([signal, over.signal])).then(
-    (found) => {
+  let isStillAwaited = false;
+  const discovering = discover(options, AbortSignal.any([signal, probeAbort.signal])).then(
+    (discovery) => {
       isAnswered = true;
-      return found;
+      return discovery;
     },
     (error: unknown) => {
-      if (!isUnknown(error)) throw error;
+      if (!mayBeUnknownMethod(error)) throw error;
       isAnswered = true;
       return undefined;
     },
   );
   // Once nothing awaits it, its rejection must not count as unhandled.
-  asked.catch(() => {});
-  let undo = (): void => {};
+  discovering.catch(() => {});
+  let cancelTimer = (): void => {};
   const silence = new Promise<"silent">((resolve) => {
-    if (known === undefined) undo = clock.after(patience, () => resolve("silent"));
+    if (knownEra === undefined) cancelTimer = clock.after(probeTimeout, () => resolve("silent"));
   });
   try {
-    const found = await Promise.race([asked, silence]);
-    if (found === "silent") {
+    const discovery = await Promise.race([discovering, silence]);
+    if (discovery === "silent") {
       // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
-      const soon = (): Promise<undefined> =>
-        new Promise((resolve) => clock.after(LATENESS, () => resolve(undefined)));
-      const greeting = await initialize(parts, () => Promise.race([asked, soon()]));
-      if (greeting.handshake.spoken.era === "modern") return greeting;
-      isLeft = true;
-      const late = asked.then(
+      const toleranceOver = (): Promise<undefined> =>
+        new Promise((resolve) => clock.after(LATE_ANSWER_TOLERANCE, () => resolve(undefined)));
+      const result = await initialize(options, () => Promise.race([discovering, toleranceOver()]));
+      if (result.handshake.protocol.era === "modern") return result;
+      isStillAwaited = true;
+      const lateIsModern = discovering.then(
         (answer) => answer?.kind === "modern",
         () => false,
       );
-      return { ...greeting, evidence: "silence", late };
+      return { ...result, evidence: "silence", lateIsModern };
     }
-    if (found === undefined) return await initialize(parts);
-    return await settle(parts, found);
+    if (discovery === undefined) return await initialize(options);
+    return await useDiscovery(options, discovery);
   } catch (error) {
-    if (hasEnded(error) && !isAnswered && known === undefined && !signal.aborted) {
+    if (isConnectionLost(error) && !isAnswered && knownEra === undefined && !signal.aborted) {
       return { cause: error };
     }
     throw error;
   } finally {
-    undo();
-    if (!isLeft) over.abort();
+    cancelTimer();
+    if (!isStillAwaited) probeAbort.abort();
   }
 }
 
-async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
+async function useDiscovery(
+  options: NegotiationOptions,
+  discovery: DiscoveryResult,
+): Promise<NegotiationResult> {
   // For legacy clients the probe only confirmed a remembered era, which must expire, so that `initialize` is tried
   // again one day.
-  const evidence = parts.client === "modern" ? "answer" : "memory";
-  if (found.kind === "modern") return { handshake: found.handshake, evidence };
-  if (found.versions.some(isLegacyVersion)) return initialize(parts);
-  const versions = JSON.stringify(found.versions).slice(0, LONGEST_VERSION);
-  throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
+  const evidence = options.clientEra === "modern" ? "answer" : "memory";
+  if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
+  if (discovery.versions.some(isLegacyVersion)) return initialize(options);
+  const versions = JSON.stringify(discovery.versions).slice(0, MAX_VERSION_LENGTH);
+  throw unexpectedAnswerError(
+    options.server,
+    "handshake",
+    `speaks only protocol versions ${versions}`,
+  );
 }
 
 /** @returns undefined if the answer is not one of a modern server @throws {HubError} handshakeFailed */
 async function discover(
-  parts: GreetingParts,
+  options: NegotiationOptions,
   signal: AbortSignal,
   version: ModernVersion = LATEST_MODERN,
-  isLast = false,
-): Promise<Discovery | undefined> {
-  const { server, clientInfo, capabilities } = parts;
-  const params = { _meta: introduce(version, clientInfo, capabilities) };
+  isRetry = false,
+): Promise<DiscoveryResult | undefined> {
+  const { server, clientInfo, capabilities } = options;
+  const params = { _meta: clientEnvelopeOf(version, clientInfo, capabilities) };
   // The transport adds the header itself only once a version is negotiated.
   const headers = { [VERSION_HEADER]: version };
-  const response = await parts.ask(ModernMethod.discover, params, signal, headers);
-  const value = parse(response);
+  const response = await options.sendRequest(ModernMethod.discover, params, signal, headers);
+  const value = parseBody(response);
   if (response.outcome === "result") return readDiscovery(value);
   const { code, message } = membersOf(value);
-  if (!MODERN_CODES.has(code)) return undefined;
-  const versions = versionsOf(value);
-  const mutual = findMutual(versions);
-  if (code === ModernError.unsupportedVersion && mutual !== undefined && !isLast) {
-    return discover(parts, signal, mutual, true);
+  if (!MODERN_ERROR_CODES.has(code)) return undefined;
+  const versions = supportedVersionsOf(value);
+  const mutualVersion = findMutualVersion(versions);
+  if (code === ModernError.unsupportedVersion && mutualVersion !== undefined && !isRetry) {
+    return discover(options, signal, mutualVersion, true);
   }
   if (code === ModernError.unsupportedVersion) return { kind: "stranger", versions };
-  throw misstep(server, "handshake", `answered with an error: ${String(message)}`);
+  throw unexpectedAnswerError(server, "handshake", `answered with an error: ${String(message)}`);
 }
 
 const VERSION_HEADER = "MCP-Protocol-Version";
-const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
+const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
 /** @param probeOther probes for the other era if the server refuses */
 async function initialize(
-  parts: GreetingParts,
-  otherwise?: () => Promise<Discovery | undefined>,
-): Promise<Greeting> {
-  const { server, clientInfo, capabilities, signal, era, known } = parts;
+  options: NegotiationOptions,
+  probeOther?: () => Promise<DiscoveryResult | undefined>,
+): Promise<NegotiationResult> {
+  const { server, clientInfo, capabilities, signal, era, knownEra } = options;
   const params = initializeParams(clientInfo, capabilities);
-  const answer = await parts.ask(Method.initialize, params, signal).then(
-    (response) => readAnswer(server, response),
+  const answer = await options.sendRequest(Method.initialize, params, signal).then(
+    (response) => readInitializeResult(server, response),
     (error: unknown) => {
-      if (isUnknown(error)) return error;
+      if (mayBeUnknownMethod(error)) return error;
       throw error;
     },
   );
   if (!(answer instanceof HubError)) {
-    const isAsked = era === "auto" && known !== "legacy";
-    return { handshake: answer, evidence: isAsked ? "answer" : "memory" };
+    const isFinding = era === "auto" && knownEra !== "legacy";
+    return { handshake: answer, evidence: isFinding ? "answer" : "memory" };
   }
-  const found = await otherwise?.();
-  if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
+  const discovery = await probeOther?.();
+  if (discovery?.kind === "modern") return { handshake: discovery.handshake, evidence: "answer" };
   throw answer;
 }
 
 /** Reads the response to `initialize`. @returns a HubError if it cannot be used */
-function readAnswer(server: string, response: Response): Handshake | HubError {
+function readInitializeResult(server: string, response: Response): ServerHandshake | HubError {
   try {
-    const handshake = readHandshake(readReply(server, response, "handshake"));
+    const handshake = readHandshake(parseOwnResult(server, response, "handshake"));
     if (typeof handshake !== "string") return handshake;
-    return misstep(server, "handshake", `answered with the unknown protocol version ${handshake}`);
+    return unexpectedAnswerError(
+      server,
+      "handshake",
+      `answered with the unknown protocol version ${handshake}`,
+    );
   } catch (error) {
     return toHubError(error);
   }
 }
 
-function hasEnded(error: unknown): error is HubError {
+function isConnectionLost(error: unknown): error is HubError {
   return error instanceof HubError && error.code === "connectionLost";
 }
 
@@ -255,18 +275,22 @@ function hasEnded(error: unknown): error is HubError {
  * Whether the method may be unknown to the server: over HTTP that need not be said by a JSON-RPC error, and some fail
  * at it.
  */
-function isUnknown(error: unknown): error is HubError {
-  return error instanceof HubError && UNKNOWN.has(error.code);
+function mayBeUnknownMethod(error: unknown): error is HubError {
+  return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);
 }
-const UNKNOWN: ReadonlySet<string> = new Set(["serverRefused", "serverFailed", "answerLost"]);
+const UNKNOWN_METHOD_CODES: ReadonlySet<string> = new Set([
+  "serverRefused",
+  "serverFailed",
+  "answerLost",
+]);
 
 /** The versions that an UnsupportedProtocolVersionError lists. */
-function versionsOf(error: unknown): readonly unknown[] {
+function supportedVersionsOf(error: unknown): readonly unknown[] {
   const { supported } = membersOf(membersOf(error)["data"]);
   return Array.isArray(supported) ? supported : [];
 }
 
-function parse({ bytes, body }: Response): unknown {
+function parseBody({ bytes, body }: Response): unknown {
   try {
     return parseRange(bytes, body);
   } catch {

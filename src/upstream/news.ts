@@ -3,18 +3,18 @@ import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { Dialect } from "./dialects.ts";
-import type { Job, Jobs } from "./tasks.ts";
+import type { ServerTask, ServerTasks } from "./tasks.ts";
 import { readProgress } from "../protocol/notifications.ts";
 import type { SentRequest } from "../transport/transport.ts";
-import type { Pending, PendingTable } from "./pending.ts";
+import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type { Subscriptions } from "./subscriptions.ts";
-import type { Voice } from "./notifications.ts";
+import type { ServerNotifications } from "./notifications.ts";
 
 /** Whom a server's news may concern. */
-export interface NewsParts {
-  readonly pending: PendingTable;
-  readonly jobs: Jobs;
-  readonly voice: Voice;
+export interface IncomingNotificationsOptions {
+  readonly pending: PendingRequests;
+  readonly jobs: ServerTasks;
+  readonly voice: ServerNotifications;
   dialect(): Dialect | undefined;
   subscriptions(): Subscriptions | undefined;
   /** What it lists of these kinds may be another. */
@@ -22,25 +22,25 @@ export interface NewsParts {
 }
 
 /** What one server sends without having been asked, on its way to those whom it concerns. */
-export class News {
-  readonly #parts: NewsParts;
+export class IncomingNotifications {
+  readonly #parts: IncomingNotificationsOptions;
 
-  constructor(parts: NewsParts) {
+  constructor(parts: IncomingNotificationsOptions) {
     this.#parts = parts;
   }
 
   /** @param exchange the request on whose stream it came, where the link can tell */
   asked(request: Request, exchange: SentRequest | undefined): void {
     const { jobs, voice, pending } = this.#parts;
-    const job = jobs.isEmpty ? undefined : jobs.of(request);
+    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(request);
     const record = exchange && pending.at(exchange);
-    voice.asked(job === undefined ? request : job.translate(request), job, record);
+    voice.asked(job === undefined ? request : job.withOwnId(request), job, record);
   }
 
   notified(raw: Notification, exchange: SentRequest | undefined): void {
     const { pending, jobs } = this.#parts;
-    const job = jobs.isEmpty ? undefined : jobs.of(raw);
-    const notification = job === undefined ? raw : job.translate(raw);
+    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(raw);
+    const notification = job === undefined ? raw : job.withOwnId(raw);
     switch (notification.method) {
       case Method.progress: {
         const progress = readProgress(notification);
@@ -76,7 +76,11 @@ export class News {
     this.#parts.subscriptions()?.missed();
   }
 
-  #say(notification: Notification, job: Job | undefined, record: Pending | undefined): void {
+  #say(
+    notification: Notification,
+    job: ServerTask | undefined,
+    record: PendingRequest | undefined,
+  ): void {
     if (this.#parts.dialect()?.hear(notification, record) === true) return;
     this.#parts.voice.notified(notification, job, record);
   }

@@ -13,20 +13,20 @@ import {
   bytesOf,
 } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import { Asks, type AsksParts } from "./server-requests.ts";
-import { type Attendee, type Occasion, onlyOne } from "./audience.ts";
-import { Elicitations } from "./elicitations.ts";
-import type { Job } from "./tasks.ts";
-import type { Pending, PendingTable } from "./pending.ts";
+import { ServerRequests, type ServerRequestsOptions } from "./server-requests.ts";
+import { type ClientChannel, type ClientRequest, onlyClientOf } from "./audience.ts";
+import { UrlElicitations } from "./elicitations.ts";
+import type { ServerTask } from "./tasks.ts";
+import type { PendingRequest, PendingRequests } from "./pending.ts";
 import { readElicited, readLog, relayLog } from "../protocol/notifications.ts";
 
-export interface VoiceParts extends Pick<
-  AsksParts,
-  "server" | "audience" | "attribution" | "clock" | "complain"
+export interface ServerNotificationsOptions extends Pick<
+  ServerRequestsOptions,
+  "server" | "clients" | "attribution" | "clock" | "warn"
 > {
   readonly link: Transport;
   /** What the server has yet to answer. */
-  readonly pending: PendingTable;
+  readonly pending: PendingRequests;
   /** A line of the server's log. */
   log(text: string): void;
   /** Has the server do what it may be asked for twice, whatever comes of it. */
@@ -39,25 +39,25 @@ const EMPTY_RESULT = utf8("{}");
 const MAX_UNREAD = 16 * 1024 * 1024;
 
 /** What one server says of its own accord, and the clients whom it may concern. */
-export class Voice {
-  readonly #parts: VoiceParts;
-  readonly #asks: Asks;
+export class ServerNotifications {
+  readonly #parts: ServerNotificationsOptions;
+  readonly #asks: ServerRequests;
   /** It is told what happens, as servers are that keep what they are told. */
   #isTold = false;
-  readonly #elicitations = new Elicitations();
+  readonly #elicitations = new UrlElicitations();
   /** Whether its log has levels, and the one that it was last told. */
   #hasLevels = false;
   #level: Severity | undefined;
 
-  constructor(parts: VoiceParts) {
+  constructor(parts: ServerNotificationsOptions) {
     this.#parts = parts;
     const { link, pending } = parts;
-    this.#asks = new Asks({
+    this.#asks = new ServerRequests({
       ...parts,
       send: (message) => void link.send(message),
-      isBusy: (client) => pending.isBusyFor(client),
-      halt: (client, halted) => pending.halt(client, halted),
-      elicited: (id, client) => this.#elicitations.give(id, client),
+      hasCallsOf: (client) => pending.isBusyFor(client),
+      suspendDeadlines: (client, halted) => pending.halt(client, halted),
+      onUrlElicitation: (id, client) => this.#elicitations.add(id, client),
     });
   }
 
@@ -71,7 +71,7 @@ export class Voice {
   /** Tells the server the lowest level that one of its clients wants, if that is another than before. */
   adjustLevel(): void {
     if (!this.#hasLevels) return;
-    const clients = this.#parts.audience.clients();
+    const clients = this.#parts.clients.current();
     // What those want who have left is forgotten; without any wish a server decides itself.
     const unwanted = this.#level && DEFAULT_LEVEL;
     const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
@@ -81,22 +81,22 @@ export class Voice {
   }
 
   /** A client has left. */
-  left(client: Attendee): void {
-    this.#elicitations.forget(client);
+  left(client: ClientChannel): void {
+    this.#elicitations.removeClient(client);
     this.adjustLevel();
   }
 
   /** The answer to a client's request is an error; undefined: one of somebody whom the server cannot tell anything. */
-  refused(response: Response, client: Attendee | undefined): void {
-    this.#elicitations.learn(response, client);
+  refused(response: Response, client: ClientChannel | undefined): void {
+    this.#elicitations.addFromError(response, client);
   }
 
   /** A request of its own. @param job the task that it belongs to @param record the request on whose stream it came */
-  asked(request: Request, job?: Job, record?: Pending): void {
+  asked(request: Request, job?: ServerTask, record?: PendingRequest): void {
     const { link } = this.#parts;
     // Who goes on asking and reads no answer would have them pile up here without end.
     if (link.queued > MAX_UNREAD) return;
-    if (request.method !== Method.ping) this.#asks.take(request, job, record);
+    if (request.method !== Method.ping) this.#asks.handle(request, job, record);
     else link.send(buildResult(request.id, EMPTY_RESULT));
   }
 
@@ -113,7 +113,7 @@ export class Voice {
    * @param job the task that it belongs to
    * @param record the request on whose stream it came
    */
-  notified(notification: Notification, job?: Job, record?: Pending): void {
+  notified(notification: Notification, job?: ServerTask, record?: PendingRequest): void {
     const { server } = this.#parts;
     const occasion = job === undefined ? record?.occasion : undefined;
     switch (notification.method) {
@@ -122,18 +122,18 @@ export class Voice {
         return;
       case Method.elicited:
         for (const holder of this.#holders(notification, job, occasion)) {
-          holder.tell(server, bytesOf(notification));
+          holder.notify(server, bytesOf(notification));
         }
         return;
       case TaskMethod.status:
-        job?.tell(notification);
+        job?.onStatus(notification);
         return;
       case Method.message: {
         const line = relayLog(server, notification);
         if (line !== undefined) {
           const { severity, message } = line;
           const client = job?.origin.client ?? this.#readerOf(notification);
-          if (occasion === undefined) client?.tellLog(server, severity, message);
+          if (occasion === undefined) client?.sendLogMessage(server, severity, message);
           else occasion.log(severity, message);
         }
         const text = readLog(notification);
@@ -145,38 +145,38 @@ export class Voice {
   /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
   #holders(
     notification: Notification,
-    job: Job | undefined,
-    occasion: Occasion | undefined,
-  ): Iterable<Attendee> {
+    job: ServerTask | undefined,
+    occasion: ClientRequest | undefined,
+  ): Iterable<ClientChannel> {
     const id = readElicited(notification);
-    const known = id === undefined ? undefined : this.#elicitations.end(id);
+    const known = id === undefined ? undefined : this.#elicitations.complete(id);
     const only =
-      job?.origin.client ?? occasion?.attendee ?? this.#parts.attribution.of(notification);
+      job?.origin.client ?? occasion?.channel ?? this.#parts.attribution.clientOf(notification);
     return known ?? (only === undefined ? [] : [only]);
   }
 
   /** The client that a line of the log is for, which says nothing of its request: among several, one that has set a level. */
-  #readerOf(notification: Notification): Attendee | undefined {
+  #readerOf(notification: Notification): ClientChannel | undefined {
     const { attribution } = this.#parts;
-    const client = attribution.of(notification);
+    const client = attribution.clientOf(notification);
     return client?.level === undefined && attribution.isShared ? undefined : client;
   }
 
   /** The roots of a client are others: tells the server, if it may know of them. */
   rootsChanged(notification: Notification): void {
-    const { audience, link } = this.#parts;
-    if (this.#isTold && audience.capabilities.roots && onlyOne(audience))
+    const { clients: audience, link } = this.#parts;
+    if (this.#isTold && audience.capabilities.roots && onlyClientOf(audience))
       link.send(bytesOf(notification));
   }
 
   /** A request was given up; if it was the last of its client that the server was at work for, what it asks for its sake is over. */
   abandon(): void {
-    if (this.#asks.isOpen) this.#asks.abandon();
+    if (this.#asks.hasOpen) this.#asks.onRequestCancelled();
   }
 
   /** A request has ended, in whatever way: what was asked on its stream is over. */
-  settled(record: Pending): void {
-    if (this.#asks.isOpen) this.#asks.settle(record);
+  settled(record: PendingRequest): void {
+    if (this.#asks.hasOpen) this.#asks.onRequestEnded(record);
   }
 
   /** The server is gone. */

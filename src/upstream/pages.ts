@@ -15,21 +15,21 @@ import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
 import { faultOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
-import { misstep, readReply } from "./reply.ts";
+import { unexpectedAnswerError, parseOwnResult } from "./reply.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
 /** For how long lists hold, by what they are of. */
-export type HintTable = Map<Kind, CacheHint>;
+export type CacheHintTable = Map<Kind, CacheHint>;
 
-export interface PagesParts {
+export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
   /** Asks for one page. @throws what the session says */
   ask(method: string, params: object | undefined): Promise<Response>;
   /** For how long lists hold, of a server that says so: to be told of this one. */
-  readonly hints?: HintTable;
+  readonly hints?: CacheHintTable;
   /** The `_meta` of lists, as JSON: to be told of this one. */
   readonly metas: Map<Kind, string>;
   /** The server did something wrong that can be lived with. */
@@ -37,7 +37,7 @@ export interface PagesParts {
 }
 
 /** Everything of a kind that a server has, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed, or what the session says */
-export async function listAll(parts: PagesParts): Promise<readonly ListedItem[]> {
+export async function listAll(parts: PagingOptions): Promise<readonly ListedItem[]> {
   const { server, kind } = parts;
   const items: ListedItem[] = [];
   let unnamed = 0;
@@ -56,12 +56,16 @@ export async function listAll(parts: PagesParts): Promise<readonly ListedItem[]>
     const response = await parts.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
       if (kind === "resourceTemplates" && isUnknown(response)) return finish();
-      readReply(server, response, "list");
+      parseOwnResult(server, response, "list");
     }
     const left = MAX_ITEMS - items.length;
     const page = readPage(response.bytes, response.body, kind, left, conforms);
     if (page === undefined) {
-      throw misstep(server, "list", `sent a list of ${KIND_NOUNS[kind]}s that is malformed`);
+      throw unexpectedAnswerError(
+        server,
+        "list",
+        `sent a list of ${KIND_NOUNS[kind]}s that is malformed`,
+      );
     }
     if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
     if (cursor === undefined) noteMeta(response, kind, parts.metas);
@@ -85,7 +89,7 @@ export async function listAll(parts: PagesParts): Promise<readonly ListedItem[]>
 }
 
 /** The tools that can be called over HTTP: where headers are to repeat arguments, they must be able to. */
-export function dropUnmirrorable(
+export function dropUncallableTools(
   tools: readonly ListedItem[],
   complain: (text: string) => void,
 ): readonly ListedItem[] {
@@ -107,7 +111,7 @@ const LONGEST_TTL = 24 * 60 * 60_000;
 const HINTS = ["ttlMs", "cacheScope"];
 
 /** Reads the hint of a page (caching): of all pages the shortest counts, and the one that says `private`. */
-function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void {
+function noteHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
   const members = scanObject(bytes, body.start, HINTS, ANY_DEPTH)?.items ?? [];
   const spelled = lastMember(members, "ttlMs");
   const said = spelled && parseRange(bytes, spelled);

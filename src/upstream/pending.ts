@@ -13,21 +13,21 @@ import {
 import type { SentRequest, Transport, SendOptions } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
-import type { Attendee, Occasion } from "./audience.ts";
-import type { Sender } from "./sender.ts";
+import type { ClientChannel, ClientRequest } from "./audience.ts";
+import type { ClientDeclaration } from "./sender.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
-export interface Pending extends SendOptions {
+export interface PendingRequest extends SendOptions {
   /** It is a client's request; absent on the hub's own. */
   readonly isRelayed?: true;
   /** Whose it is; absent on the hub's own. */
-  readonly sender?: Sender;
+  readonly sender?: ClientDeclaration;
   /** The client that made the request; undefined on the hub's own, and on those of plugins. */
-  readonly attendee?: Attendee | undefined;
+  readonly channel?: ClientChannel | undefined;
   /** The server may make a task of it. */
   readonly isTask?: boolean;
   /** The way to its client; absent on the hub's own. Looked for only where a link has streams. */
-  readonly occasion?: Occasion;
+  readonly occasion?: ClientRequest;
   /** The headers that repeat its arguments. Looked for only where a server of the modern era is reached over HTTP. */
   readonly mirrored?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
@@ -43,7 +43,7 @@ export interface Pending extends SendOptions {
 }
 
 /** What has to be replaced in a client's request, beside its id. The session adds to `edits` what is its own. */
-export interface Rewrite {
+export interface RequestRewrite {
   readonly edits: Edit[];
   /** The values of `params._meta.progressToken`, each to be replaced by a token of the session's own. */
   readonly tokens: readonly ByteRange[];
@@ -61,18 +61,18 @@ const MOST_UNANSWERED = 1024;
 interface Unanswered {
   /** Who made it; undefined: somebody who cannot be told from other clients. */
   readonly client: string | undefined;
-  readonly sender: Sender | undefined;
+  readonly sender: ClientDeclaration | undefined;
   /** When it ceases to count, in ms of the clock. */
   readonly until: number;
 }
 
 /** The requests in flight over one link: the ids are given out here, and every way out of the table is here. */
-export class PendingTable {
+export class PendingRequests {
   readonly #server: string;
   readonly #link: Transport;
   readonly #clock: Clock;
-  readonly #lost: (record: Pending) => void;
-  readonly #records = new IdTable<Pending>();
+  readonly #lost: (record: PendingRequest) => void;
+  readonly #records = new IdTable<PendingRequest>();
   /** How many of these are clients'. */
   #relayed = 0;
   /** By the ids of the requests, oldest first. */
@@ -89,22 +89,27 @@ export class PendingTable {
   /** What clients' requests repeat in headers is wanted. */
   isMirrored = false;
   /** The clients that are asked something for no known request, and how often: their requests' time stands still. */
-  readonly #halted = new Map<Attendee | undefined, number>();
+  readonly #halted = new Map<ClientChannel | undefined, number>();
 
   /** @param lost told of a request that ends without an answer while the link lives */
-  constructor(server: string, link: Transport, clock: Clock, lost: (record: Pending) => void) {
+  constructor(
+    server: string,
+    link: Transport,
+    clock: Clock,
+    lost: (record: PendingRequest) => void,
+  ) {
     this.#server = server;
     this.#clock = clock;
     this.#link = link;
     this.#lost = lost;
   }
 
-  get(id: number): Pending | undefined {
+  get(id: number): PendingRequest | undefined {
     return this.#records.get(id);
   }
 
   /** The request on whose stream something came; undefined if it is over. */
-  at(exchange: SentRequest): Pending | undefined {
+  at(exchange: SentRequest): PendingRequest | undefined {
     return exchange.request === undefined ? undefined : this.#records.get(exchange.request);
   }
 
@@ -114,10 +119,10 @@ export class PendingTable {
   }
 
   /** The clients whose requests are in flight; undefined among them: a plugin's are. */
-  get clients(): Set<Attendee | undefined> {
-    const clients = new Set<Attendee | undefined>();
+  get clients(): Set<ClientChannel | undefined> {
+    const clients = new Set<ClientChannel | undefined>();
     if (this.#relayed === 0) return clients;
-    this.#records.filter(({ isRelayed, attendee }) => {
+    this.#records.filter(({ isRelayed, channel: attendee }) => {
       if (isRelayed === true) clients.add(attendee);
       return false;
     });
@@ -125,7 +130,7 @@ export class PendingTable {
   }
 
   /** Whether requests are in flight that may be this client's. */
-  isBusyFor(client: Attendee | undefined): boolean {
+  isBusyFor(client: ClientChannel | undefined): boolean {
     if (this.#relayed === 0) return false;
     const { clients } = this;
     return client === undefined || clients.has(client) || clients.has(undefined);
@@ -142,11 +147,11 @@ export class PendingTable {
   }
 
   /** The one request to which a line of the server's log belongs, that wants log messages; undefined if it cannot be told which. */
-  get logged(): Pending | undefined {
+  get logged(): PendingRequest | undefined {
     const wanting = this.#records.filter(({ sender }) => sender?.level !== undefined);
     const [first] = wanting;
     if (first === undefined || wanting.some(({ sender }) => sender !== first.sender)) return;
-    const client = first.attendee?.id;
+    const client = first.channel?.id;
     const isOfOther = ({ sender, client: other }: Unanswered): boolean =>
       sender?.level !== undefined && (client === undefined || client !== other);
     if (this.#open().some(isOfOther)) return;
@@ -154,7 +159,7 @@ export class PendingTable {
   }
 
   /** Lets the time of a client's requests in flight, and of those that it sends meanwhile, stand still or go on. */
-  halt(client: Attendee | undefined, halted: boolean): void {
+  halt(client: ClientChannel | undefined, halted: boolean): void {
     const count = (this.#halted.get(client) ?? 0) + (halted ? 1 : -1);
     if (count > 0) this.#halted.set(client, count);
     else this.#halted.delete(client);
@@ -178,7 +183,7 @@ export class PendingTable {
   }
 
   /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
-  send(id: number, record: Pending, message: EncodedMessage): void {
+  send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const refusal =
       this.ended === undefined ? this.#refusal() : this.#lossOf(record, this.ended, "notDelivered");
     if (refusal !== undefined) {
@@ -203,12 +208,12 @@ export class PendingTable {
   }
 
   /** Once for each client that is asked, as each is answered for itself. */
-  #halt(record: Pending): void {
+  #halt(record: PendingRequest): void {
     for (const client of this.#halted.keys()) if (mayBeOf(record, client)) record.halt?.(true);
   }
 
   /** What a link over HTTP is told, which may lose a single request and go on. */
-  #outgoing(id: number, record: Pending): SendOptions {
+  #outgoing(id: number, record: PendingRequest): SendOptions {
     const { method, name, headers } = record;
     return {
       method,
@@ -259,7 +264,7 @@ export class PendingTable {
         finish(value);
       };
       signal.addEventListener("abort", abort, { once: true });
-      const record: Pending = {
+      const record: PendingRequest = {
         method,
         name: nameOf(params),
         headers,
@@ -272,7 +277,7 @@ export class PendingTable {
   }
 
   /** Removes the record that an answer is for. */
-  take(id: number): Pending | undefined {
+  take(id: number): PendingRequest | undefined {
     const record = this.#records.remove(id);
     if (record === undefined) return undefined;
     if (record.isRelayed === true) this.#relayed--;
@@ -299,16 +304,16 @@ export class PendingTable {
   }
 
   /** Removes a record that nobody waits for any more. @returns it, if it was still there */
-  drop(id: number): Pending | undefined {
+  drop(id: number): PendingRequest | undefined {
     const exchange = this.#exchanges.get(id);
     const record = this.take(id);
-    if (record?.attendee !== undefined) this.#note(id, record);
+    if (record?.channel !== undefined) this.#note(id, record);
     exchange?.abandon();
     return record;
   }
 
   /** A request may still be open at the server, although nobody waits for it. */
-  #note(id: number, { attendee, sender }: Pending): void {
+  #note(id: number, { channel: attendee, sender }: PendingRequest): void {
     if (attendee === undefined) return;
     const until = this.#clock.now() + UNANSWERED_LIMIT;
     this.#unanswered.set(id, { client: attendee.id, sender, until });
@@ -341,7 +346,7 @@ export class PendingTable {
   }
 
   /** What the link's end means for one request: over HTTP a client's may be good on the next link. */
-  #lossOf(record: Pending, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
+  #lossOf(record: PendingRequest, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
     const isOwn = record.isRelayed !== true || this.#link.adopt === undefined;
     // An end that somebody wanted is one for good.
     if (isOwn || !cause.properties.retryable) return cause;
@@ -363,7 +368,10 @@ export class PendingTable {
 const ignore = (): void => {};
 
 /** Whether a request may be that client's; those of plugins may be anybody's. */
-function mayBeOf({ attendee }: Pending, client: Attendee | undefined): boolean {
+function mayBeOf(
+  { channel: attendee }: PendingRequest,
+  client: ClientChannel | undefined,
+): boolean {
   return client === undefined || attendee === undefined || attendee === client;
 }
 

@@ -2,32 +2,38 @@ import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
 import { diffServers } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { lookAhead } from "./account.ts";
-import { Attendance } from "./attendance.ts";
+import { stateAfterStop } from "./account.ts";
+import { PresentProfiles } from "./attendance.ts";
 import type { Connection } from "./connection.ts";
-import { Flaws } from "./stray-output.ts";
-import type { PoolParts } from "./parts.ts";
-import { ANYBODY, type Profile } from "./profile.ts";
-import { Seating } from "./seating.ts";
-import { connectionsOf, goalOf, type Server, shownTo, statusOf } from "./server.ts";
+import { MalformedOutputReporter } from "./stray-output.ts";
+import type { PoolOptions } from "./parts.ts";
+import { SHARED_PROFILE, type ClientProfile } from "./profile.ts";
+import { ConnectionAssignment } from "./seating.ts";
+import {
+  connectionsOf,
+  goalOf,
+  type PooledServer,
+  visibleConnectionFor,
+  statusOf,
+} from "./server.ts";
 import type { ServerStatus } from "./status.ts";
 
-const STOPPED: Pick<Server, "goal" | "isStopped"> = { goal: "down", isStopped: true };
+const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED: readonly StateName[] = ["failed", "reconnecting"];
 
 /** All servers: what is wanted of each, and the connections to it. Alone says which there are; its Seating makes and ends them. */
-export class Pool {
-  readonly #parts: PoolParts;
+export class ServerPool {
+  readonly #parts: PoolOptions;
   /** In manifest order. */
-  #servers = new Map<string, Server>();
+  #servers = new Map<string, PooledServer>();
   /** Servers that shall be up are started for each of those who want them. */
-  readonly #attendance = new Attendance();
-  readonly #seating: Seating;
+  readonly #attendance = new PresentProfiles();
+  readonly #seating: ConnectionAssignment;
   #isClosed = false;
 
-  constructor(parts: PoolParts) {
+  constructor(parts: PoolOptions) {
     this.#parts = parts;
-    this.#seating = new Seating(parts, this.#attendance);
+    this.#seating = new ConnectionAssignment(parts, this.#attendance);
   }
 
   /** Every specification, in manifest order. */
@@ -63,14 +69,14 @@ export class Pool {
     const difference = known && diffServers(known.spec, spec);
     if (difference === "same" || this.#isClosed) return;
     const goal = goalOf(spec);
-    const server: Server = known ?? {
+    const server: PooledServer = known ?? {
       spec,
       goal,
       isStopped: false,
       seats: new Map(),
-      flaws: new Flaws(),
+      flaws: new MalformedOutputReporter(),
     };
-    if (difference === "process") server.flaws = new Flaws();
+    if (difference === "process") server.flaws = new MalformedOutputReporter();
     this.#servers.set(spec.name, server);
     this.#parts.alerts.addServer(spec.name);
     this.#tell(spec.name, known === undefined ? "added" : "changed");
@@ -82,7 +88,8 @@ export class Pool {
     if (server.goal === "down" || isSplit) this.#seating.retire(server);
     else if (difference === "process") this.#seating.replace(server);
     else for (const connection of connectionsOf(server)) connection.update(spec);
-    for (const profile of this.#attendance.of(spec.name)) this.#seating.begin(server, profile);
+    for (const profile of this.#attendance.profilesOf(spec.name))
+      this.#seating.begin(server, profile);
     this.#parts.changed();
   }
 
@@ -99,7 +106,7 @@ export class Pool {
   }
 
   /** From now on the servers of its scope that shall be up are so for this profile. */
-  open(profile: Profile): void {
+  open(profile: ClientProfile): void {
     this.#attendance.add(profile);
     for (const server of this.#in(profile)) {
       this.#clear(server, profile);
@@ -108,13 +115,13 @@ export class Pool {
   }
 
   /** Nobody needs what was for this profile alone. */
-  close(profile: Profile): void {
+  close(profile: ClientProfile): void {
     this.#attendance.delete(profile);
     for (const server of this.#servers.values()) this.#clear(server);
   }
 
   /** Who was the one is the other from now on. */
-  exchange(before: Profile, after: Profile): void {
+  exchange(before: ClientProfile, after: ClientProfile): void {
     this.#attendance.delete(before);
     this.open(after);
   }
@@ -128,7 +135,7 @@ export class Pool {
       const connections = connectionsOf(server);
       if (server.goal === "down") return false;
       if (connections.length === 0) return true;
-      return connections.some(({ offer, isSettled }) => {
+      return connections.some(({ listing: offer, isSettled }) => {
         const declared = offer?.declared;
         return declared === undefined ? !isSettled : Object.hasOwn(declared.extensions, name);
       });
@@ -139,7 +146,7 @@ export class Pool {
    * The connection that is for this profile; undefined if there is no such server for it, or if it shall not run.
    * @throws {HubError} notSupported if the server is one for each client, and the client is unknown
    */
-  find(name: string, profile: Profile): Connection | undefined {
+  find(name: string, profile: ClientProfile): Connection | undefined {
     const server = profile.scope.has(name) ? this.#servers.get(name) : undefined;
     if (server === undefined || server.goal === "down") return undefined;
     if (server.spec.isolation === "perClient" && profile.client === undefined) {
@@ -150,17 +157,19 @@ export class Pool {
   }
 
   /** Whether there is such a server for this profile, also if it shall not run. */
-  has(name: string, profile: Profile): boolean {
+  has(name: string, profile: ClientProfile): boolean {
     return profile.scope.has(name) && this.#servers.has(name);
   }
 
   /** Those that there are for this profile, in manifest order. */
-  connections(profile: Profile): readonly Connection[] {
-    return this.#in(profile).flatMap((server) => shownTo(server, profile)?.connection ?? []);
+  connections(profile: ClientProfile): readonly Connection[] {
+    return this.#in(profile).flatMap(
+      (server) => visibleConnectionFor(server, profile)?.connection ?? [],
+    );
   }
 
   /** Those of its scope that shall not run. */
-  down(profile: Profile): readonly RunnableServer[] {
+  down(profile: ClientProfile): readonly RunnableServer[] {
     return this.#in(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
@@ -176,7 +185,7 @@ export class Pool {
 
   /** Starts all that shall not be down, also those that only a call would start. */
   startAll(): void {
-    this.#attendance.add(ANYBODY);
+    this.#attendance.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
@@ -189,7 +198,7 @@ export class Pool {
 
   /** Reconnects all that failed, or wait for their next attempt. @returns the servers. */
   reconnectFailed(): readonly string[] {
-    const failed = this.all.filter(({ state }) => FAILED.includes(lookAhead(state).at));
+    const failed = this.all.filter(({ state }) => FAILED.includes(stateAfterStop(state).at));
     for (const connection of failed) connection.reconnect();
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
@@ -199,9 +208,10 @@ export class Pool {
     const server = this.#get(name);
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
-    const profiles = this.#attendance.of(name);
+    const profiles = this.#attendance.profilesOf(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
-    for (const profile of isForAll ? [ANYBODY] : profiles) this.#seating.begin(server, profile);
+    for (const profile of isForAll ? [SHARED_PROFILE] : profiles)
+      this.#seating.begin(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
     this.#parts.changed();
   }
@@ -237,18 +247,18 @@ export class Pool {
   }
 
   /** Those that there are for this profile. */
-  #in({ scope }: Profile): readonly Server[] {
+  #in({ scope }: ClientProfile): readonly PooledServer[] {
     return [...this.#servers.values()].filter(({ spec }) => scope.has(spec.name));
   }
 
-  #get(name: string): Server {
+  #get(name: string): PooledServer {
     const server = this.#servers.get(name);
     if (server !== undefined) return server;
     throw new HubError("usage", `There is no server "${name}".`);
   }
 
   /** Ends what is nobody's any more. */
-  #clear(server: Server, heir?: Profile): void {
+  #clear(server: PooledServer, heir?: ClientProfile): void {
     if (this.#seating.clear(server, heir)) this.#parts.changed();
   }
 

@@ -1,10 +1,10 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Attendee } from "./audience.ts";
-import { EVERYTHING, type Scope } from "./scope.ts";
+import type { ClientChannel } from "./audience.ts";
+import { ALL_SERVERS, type ServerSubset } from "./scope.ts";
 
 /** For whom a connection is: what tells one from another, beside the server. */
-export interface Profile {
+export interface ClientProfile {
   /** What the client speaks, and its servers with it if they can. Who has not said anything yet counts as of old. */
   readonly era: Era;
   /** The class of what the client can do: servers may offer other tools to one that can do more. */
@@ -17,17 +17,17 @@ export interface Profile {
    * How servers reach the client. Who has not said yet what it can do, or never will (plugins, those who only look),
    * is reached by none: of servers that clients share it takes whatever connection there is.
    */
-  readonly attendee: Attendee | undefined;
+  readonly attendee: ClientChannel | undefined;
   /** The servers that there are for it. It shares their connections with those for whom there are others. */
-  readonly scope: Scope;
+  readonly scope: ServerSubset;
 }
 
 export function profileOf(
   capabilities: string,
   client: string | undefined,
-  attendee?: Attendee,
-  scope: Scope = EVERYTHING,
-): Profile {
+  attendee?: ClientChannel,
+  scope: ServerSubset = ALL_SERVERS,
+): ClientProfile {
   const era = attendee?.era ?? "legacy";
   const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
   const perClient = JSON.stringify([shared, client ?? null]);
@@ -35,4 +35,4 @@ export function profileOf(
 }
 
 /** Nobody in particular, who can do nothing in particular. */
-export const ANYBODY: Profile = profileOf("", undefined);
+export const SHARED_PROFILE: ClientProfile = profileOf("", undefined);

@@ -15,7 +15,7 @@ import { editsOf, type Request } from "../jsonrpc/message.ts";
 import { readTokens } from "../protocol/notifications.ts";
 
 /** What a server's own request asks of a client. */
-export interface Asked {
+export interface ServerRequestContent {
   readonly method: AskMethod | TaskQuery;
   /** The server would have it made a task. */
   readonly isTask: boolean;
@@ -31,11 +31,11 @@ export interface Asked {
  * Reads a server's own request. What people are shown says which server asks.
  * @throws {HubError} methodNotFound or invalidParams if clients that can do only this cannot be asked that
  */
-export function readQuestion(
+export function readServerRequest(
   server: string,
   request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
   capabilities: Capabilities,
-): Asked {
+): ServerRequestContent {
   const { method, bytes, params } = request;
   if (!isAskMethod(method)) {
     throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
@@ -45,7 +45,7 @@ export function readQuestion(
   if (lack !== undefined) throw lack;
   const tokens = readTokens(bytes, members);
   const last = tokens.at(-1);
-  const edits = method === Method.elicit ? nameServer(server, bytes, members) : [];
+  const edits = method === Method.elicit ? prefixServerName(server, bytes, members) : [];
   return {
     method,
     isTask: lastMember(members, "task") !== undefined,
@@ -58,7 +58,7 @@ export function readQuestion(
 }
 
 /** @throws {HubError} methodNotFound if clients that can do only this cannot be asked that about tasks */
-export function checkQuery(method: string, { tasks }: Capabilities): void {
+export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
   const can =
     method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
   if (can !== undefined) return;
@@ -110,13 +110,13 @@ function lackError(code: ErrorCode, text: string, needed: Capabilities): HubErro
 }
 
 /** What the client would have to be able to do, if it is for that that a question was refused. */
-export function neededFor({ data }: HubError): object | undefined {
+export function missingCapabilityOf({ data }: HubError): object | undefined {
   const needed = data?.["requiredCapabilities"];
   return typeof needed === "object" && needed !== null ? needed : undefined;
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */
-export function nameServer(
+export function prefixServerName(
   server: string,
   bytes: Uint8Array,
   members: readonly JsonMember[],

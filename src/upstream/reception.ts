@@ -2,25 +2,25 @@ import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { Message, Request, Response } from "../jsonrpc/message.ts";
 import type { SentRequest } from "../transport/transport.ts";
-import { News, type NewsParts } from "./news.ts";
+import { IncomingNotifications, type IncomingNotificationsOptions } from "./news.ts";
 
 /** Whom it may be for that comes in of a server. */
-export interface ReceptionParts extends NewsParts {
+export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
   /** What the hub makes of messages that are of no use. */
   log(level: LogLevel, text: string): void;
 }
 
 /** Takes in what a server sends: answers go to those who wait for them, all else to those whom it concerns. */
-export class Reception {
+export class IncomingMessages {
   /** Messages that ever came, and refusals of pings. */
   heard = 0;
-  readonly #parts: ReceptionParts;
-  readonly #news: News;
+  readonly #parts: IncomingMessagesOptions;
+  readonly #news: IncomingNotifications;
   readonly #complaints = new Set<string>();
 
-  constructor(parts: ReceptionParts) {
+  constructor(parts: IncomingMessagesOptions) {
     this.#parts = parts;
-    this.#news = new News(parts);
+    this.#news = new IncomingNotifications(parts);
   }
 
   /** @param exchange the request on whose stream it came, where the link can tell */
@@ -62,7 +62,7 @@ export class Reception {
   };
 
   /** For a while nothing was heard of changes of these kinds. */
-  missed(...[kinds]: Parameters<News["missed"]>): void {
+  missed(...[kinds]: Parameters<IncomingNotifications["missed"]>): void {
     this.#news.missed(kinds);
   }
 
@@ -88,7 +88,7 @@ export class Reception {
       return;
     }
     if (response.id !== undefined) pending.late(response.id);
-    jobs.late(response, this.#parts.dialect()?.era ?? "legacy");
+    jobs.onLateResponse(response, this.#parts.dialect()?.era ?? "legacy");
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
     this.#parts.log("debug", "An answer that nobody waits for was dropped.");
   }

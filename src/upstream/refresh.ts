@@ -3,7 +3,7 @@ import type { Clock } from "../base/clock.ts";
 /** Some servers announce a change whenever they are asked: the next listing waits, ever longer, in ms. */
 const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };
 
-export interface RefreshParts {
+export interface CoalescedRefreshOptions {
   readonly clock: Clock;
   /** Settles when the server may be asked. */
   ready(): Promise<void>;
@@ -12,8 +12,8 @@ export interface RefreshParts {
 }
 
 /** Lists a server again after it announced a change; announcements meanwhile are answered by one more listing. */
-export class Refresh {
-  readonly #parts: RefreshParts;
+export class CoalescedRefresh {
+  readonly #parts: CoalescedRefreshOptions;
   #wanted = false;
   #running = false;
   #ended = false;
@@ -22,7 +22,7 @@ export class Refresh {
   /** Ends the pause after a listing. */
   #wake: () => void = () => {};
 
-  constructor(parts: RefreshParts) {
+  constructor(parts: CoalescedRefreshOptions) {
     this.#parts = parts;
   }
 

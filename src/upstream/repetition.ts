@@ -6,7 +6,7 @@ const TIMES = 3;
 const PAUSE = 100;
 
 /** Asks again, over a link that may lose single requests, what does no harm if it is asked twice. */
-export class Repetition {
+export class OwnRequestRetry {
   readonly #clock: Clock;
 
   constructor(clock: Clock) {

@@ -7,12 +7,12 @@ import type { Response } from "../jsonrpc/message.ts";
 const LONGEST = 2000;
 
 /** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed, hubLoop */
-export function readReply(server: string, response: Response, step: ConnectPhase): unknown {
+export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
   let value: unknown;
   try {
     value = parseRange(response.bytes, response.body);
   } catch {
-    throw misstep(server, step, "sent an answer that is malformed");
+    throw unexpectedAnswerError(server, step, "sent an answer that is malformed");
   }
   if (response.outcome === "result") return value;
   const { message, data } = membersOf(value);
@@ -21,10 +21,10 @@ export function readReply(server: string, response: Response, step: ConnectPhase
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${what}`, { server, step });
   }
-  throw misstep(server, step, `answered with ${what}`);
+  throw unexpectedAnswerError(server, step, `answered with ${what}`);
 }
 
 /** What a server did instead of what it was asked for. */
-export function misstep(server: string, step: ConnectPhase, what: string): HubError {
+export function unexpectedAnswerError(server: string, step: ConnectPhase, what: string): HubError {
   return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
 }

@@ -12,18 +12,18 @@ const LIST = "tasks";
 const INVALID_PARAMS = -32602;
 
 /** A part of the tasks that somebody has begun, each to be shown as it stands now. */
-export interface Roll<Entry> {
+export interface TaskPage<Entry> {
   readonly entries: readonly Entry[];
   /** The answer that shows these; what is undefined is left out. */
   write(tasks: readonly (Uint8Array | undefined)[]): Uint8Array;
 }
 
 /** The part of `all` that a request of `tasks/list` is for; `all` in the order of their numbers. @throws {HubError} invalidParams */
-export function readRoll<Entry>(
+export function readTaskPage<Entry>(
   all: readonly Entry[],
   numberOf: (entry: Entry) => number,
   request: Request,
-): Roll<Entry> {
+): TaskPage<Entry> {
   const after = Number(readCursorParam(LIST, request) ?? 0);
   const rest = all.filter((entry) => numberOf(entry) > after);
   const entries = rest.slice(0, PAGE);
@@ -45,17 +45,17 @@ export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefin
   const start = skipWhitespace(body, 0);
   if (scanObject(body, start) === undefined) return undefined;
   const members = membersAt(body, { start, end: body.length });
-  const edits = alias.expose(readTask(body, members), readRelated(body, members));
+  const edits = alias.toOwnId(readTask(body, members), readRelated(body, members));
   return joinPieces(applyEdits(body, edits));
 }
 
 /** Whether an error says that there is no such task. */
-export function saysUnknown(body: Uint8Array): boolean {
+export function isUnknownTaskError(body: Uint8Array): boolean {
   const code = lastMember(scanObject(body, skipWhitespace(body, 0))?.items ?? [], "code");
   return code !== undefined && parseRange(body, code) === INVALID_PARAMS;
 }
 
 /** The params that name a task. */
-export function namingTask(id: string): Uint8Array {
+export function taskParams(id: string): Uint8Array {
   return utf8(JSON.stringify({ taskId: id }));
 }

@@ -1,18 +1,18 @@
 import type { Alerts } from "../base/alerts.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Memory, Recalled } from "./parts.ts";
-import type { Profile } from "./profile.ts";
+import type { ListingMemory, SavedListing } from "./parts.ts";
+import type { ClientProfile } from "./profile.ts";
 import type { Snapshots, Subject } from "../snapshot/snapshots.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
-export type Identify = (
+export type ResolveIdentity = (
   spec: RunnableServer,
 ) => Promise<Omit<Subject, "era" | "capabilities"> | undefined>;
 
 /** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
-export class Recollection implements Memory {
+export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
-  readonly #identify: Identify;
+  readonly #identify: ResolveIdentity;
   readonly #alerts: Alerts;
   readonly #redact: (text: string) => string;
   readonly #keeping = new Set<Promise<void>>();
@@ -20,7 +20,7 @@ export class Recollection implements Memory {
   /** @param redact takes out of a server's words what it was given and must not be shown */
   constructor(
     snapshots: Snapshots,
-    identify: Identify,
+    identify: ResolveIdentity,
     alerts: Alerts,
     redact: (text: string) => string,
   ) {
@@ -30,12 +30,12 @@ export class Recollection implements Memory {
     this.#redact = redact;
   }
 
-  async recall(spec: RunnableServer, profile: Profile): Promise<Recalled | undefined> {
+  async recall(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined> {
     const subject = await this.#subject(spec, profile);
     return subject && (await this.#snapshots.load(subject));
   }
 
-  keep(spec: RunnableServer, profile: Profile, recalled: Recalled): void {
+  keep(spec: RunnableServer, profile: ClientProfile, recalled: SavedListing): void {
     const kept = this.#keep(spec, profile, recalled);
     this.#keeping.add(kept);
     void kept.then(() => this.#keeping.delete(kept));
@@ -47,7 +47,11 @@ export class Recollection implements Memory {
     await this.#snapshots.flush();
   }
 
-  async #keep(spec: RunnableServer, profile: Profile, { offer, verdict }: Recalled): Promise<void> {
+  async #keep(
+    spec: RunnableServer,
+    profile: ClientProfile,
+    { offer, verdict }: SavedListing,
+  ): Promise<void> {
     const subject = await this.#subject(spec, profile);
     if (subject === undefined) return;
     const differences = await this.#snapshots.save(subject, offer, verdict);
@@ -63,7 +67,7 @@ export class Recollection implements Memory {
     });
   }
 
-  async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {
+  async #subject(spec: RunnableServer, profile: ClientProfile): Promise<Subject | undefined> {
     const identity = await this.#identify(spec);
     const { era, capabilities } = profile;
     return identity && { ...identity, era, capabilities };

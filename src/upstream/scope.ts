@@ -1,7 +1,7 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 
 /** The servers that a client has to do with; of all others it neither sees nor hears anything. */
-export interface Scope {
+export interface ServerSubset {
   /** The same for the same servers. */
   readonly key: string;
   /** There is one, and never another: its names need no prefix. */
@@ -10,10 +10,10 @@ export interface Scope {
 }
 
 /** All servers, whichever there are. */
-export const EVERYTHING: Scope = { key: "", isSingle: false, has: () => true };
+export const ALL_SERVERS: ServerSubset = { key: "", isSingle: false, has: () => true };
 
 /** These servers alone, whether or not there are such. */
-export function scopeOf(servers: readonly string[]): Scope {
+export function subsetOf(servers: readonly string[]): ServerSubset {
   const names = new Set(servers);
   return {
     key: JSON.stringify([...names].sort()),
@@ -23,6 +23,9 @@ export function scopeOf(servers: readonly string[]): Scope {
 }
 
 /** What a server's names begin with there; empty if there is nothing. */
-export function prefixIn({ isSingle }: Scope, { prefix }: Pick<RunnableServer, "prefix">): string {
+export function namePrefixOf(
+  { isSingle }: ServerSubset,
+  { prefix }: Pick<RunnableServer, "prefix">,
+): string {
   return isSingle ? "" : prefix;
 }

@@ -3,7 +3,7 @@ import type { Implementation } from "../protocol/legacy.ts";
 import type { Severity } from "../protocol/log-level.ts";
 
 /** Who a request is from, as far as servers that keep nothing between requests have to be told with each (basic/versioning). */
-export interface Sender {
+export interface ClientDeclaration {
   /** Of the request: a modern one says the rest itself. */
   readonly era: Era;
   readonly info: Implementation;
@@ -16,7 +16,7 @@ export interface Sender {
 }
 
 /** Who has said nothing yet. Those of the legacy era who set no level leave it to the server: this is what one is told that decides nothing. */
-export const UNKNOWN_SENDER: Sender = {
+export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",
   info: { name: "", version: "" },
   declared: {},

@@ -12,56 +12,61 @@ import {
   type Response,
   replaceRanges,
 } from "../jsonrpc/message.ts";
-import type { Ask, Question } from "./ask.ts";
-import type { Attribution } from "./attribution.ts";
-import type { Attendee, Audience, Occasion } from "./audience.ts";
+import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
+import type { MessageAttribution } from "./attribution.ts";
+import type { ClientChannel, ConnectionClients, ClientRequest } from "./audience.ts";
 import type { Errand } from "../protocol/errand.ts";
-import { Errands, type Receipt } from "./errands.ts";
-import type { Job } from "./tasks.ts";
+import { ClientTasks, type ClientTaskResult } from "./errands.ts";
+import type { ServerTask } from "./tasks.ts";
 import { readCancelled } from "../protocol/notifications.ts";
-import type { Pending } from "./pending.ts";
+import type { PendingRequest } from "./pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import { type Asked, checkQuery, neededFor, readQuestion } from "./question.ts";
+import {
+  type ServerRequestContent,
+  checkTaskCapability,
+  missingCapabilityOf,
+  readServerRequest,
+} from "./question.ts";
 
-export interface AsksParts {
+export interface ServerRequestsOptions {
   readonly server: string;
-  readonly audience: Audience;
-  readonly attribution: Attribution;
+  readonly clients: ConnectionClients;
+  readonly attribution: MessageAttribution;
   readonly clock: Clock;
   send(message: EncodedMessage): void;
   /** Whether requests of that client are in flight at the server; undefined: of any client. */
-  isBusy(client: Attendee | undefined): boolean;
+  hasCallsOf(client: ClientChannel | undefined): boolean;
   /** Suspends or resumes the deadlines of that client's calls; undefined: of calls whose client is not known. */
-  halt(client: Attendee | undefined, halted: boolean): void;
-  complain(text: string): void;
+  suspendDeadlines(client: ClientChannel | undefined, isSuspended: boolean): void;
+  warn(text: string): void;
   /** The server asks the client to open a URL. */
-  elicited(id: string, client: Attendee): void;
+  onUrlElicitation(id: string, client: ClientChannel): void;
 }
 
 /** How long a user may take to answer, in ms. */
-const LIMIT = 10 * 60_000;
+const ANSWER_TIMEOUT = 10 * 60_000;
 /** How many requests of one server may be open at a time. */
-const MOST = 32;
+const MAX_OPEN_REQUESTS = 32;
 
 /** The requests of one server to its clients, each from its arrival until its one response. */
-export class Asks {
-  readonly #parts: AsksParts;
+export class ServerRequests {
+  readonly #options: ServerRequestsOptions;
   /** By the key of the server's id. */
-  readonly #open = new Map<string | number, OpenAsk>();
+  readonly #open = new Map<string | number, OpenServerRequest>();
 
   /** Open requests that suspend the deadlines of all calls of a client. */
-  readonly #holding = new Map<RequestId, Attendee | undefined>();
+  readonly #suspendingClients = new Map<RequestId, ClientChannel | undefined>();
   /** Open requests that suspend the deadline of one call alone. */
-  readonly #held = new Map<RequestId, Pending>();
+  readonly #suspendingCalls = new Map<RequestId, PendingRequest>();
   /** Tasks that clients have created instead of answering at once. */
-  readonly #errands: Errands;
+  readonly #clientTasks: ClientTasks;
 
-  constructor(parts: AsksParts) {
-    this.#parts = parts;
-    this.#errands = new Errands(parts);
+  constructor(options: ServerRequestsOptions) {
+    this.#options = options;
+    this.#clientTasks = new ClientTasks(options);
   }
 
-  get isOpen(): boolean {
+  get hasOpen(): boolean {
     return this.#open.size > 0;
   }
 
@@ -70,23 +75,24 @@ export class Asks {
    * @param task the server's task that it belongs to
    * @param record the client's request on whose response stream it came
    */
-  take(request: Request, job: Job | undefined, record: Pending | undefined): void {
+  handle(request: Request, task: ServerTask | undefined, record: PendingRequest | undefined): void {
     try {
-      if (isTaskQuery(request.method)) this.#inquire(request, request.method);
-      else if (request.method === TaskMethod.list) this.#list(request);
-      else this.#ask(request, job, record);
+      if (isTaskQuery(request.method)) this.#handleTaskRequest(request, request.method);
+      else if (request.method === TaskMethod.list) this.#handleTaskList(request);
+      else this.#handleRequest(request, task, record);
     } catch (thrown) {
       const error = toHubError(thrown);
-      const needed = neededFor(error);
-      if (needed !== undefined) this.#tellLack(needed, job, record?.occasion);
-      this.#parts.send(buildError(request.id, error.toRpc()));
+      const requiredCapabilities = missingCapabilityOf(error);
+      if (requiredCapabilities !== undefined)
+        this.#reportMissingCapability(requiredCapabilities, task, record?.occasion);
+      this.#options.send(buildError(request.id, error.toRpc()));
     }
   }
 
   /** A client's request has ended: ends the server's requests that came on its stream. */
-  settle(record: Pending): void {
-    for (const ask of this.#open.values()) {
-      if (ask.record === record) ask.end("The call that it was for is over.");
+  onRequestEnded(record: PendingRequest): void {
+    for (const open of this.#open.values()) {
+      if (open.record === record) open.endWithError("The call that it was for is over.");
     }
   }
 
@@ -94,193 +100,224 @@ export class Asks {
   cancel(notification: Notification): void {
     const cancelled = readCancelled(notification);
     if (cancelled === undefined) return;
-    this.#open.get(cancelled.key)?.withdraw({ notification, ids: cancelled.ids });
+    this.#open.get(cancelled.key)?.cancel({ notification, ids: cancelled.ids });
   }
 
   /** A client's request was given up: ends the requests for clients for whom the server has nothing left to do. */
-  abandon(): void {
-    for (const ask of this.#open.values()) {
-      if (!ask.isForCall || ask.record !== undefined || this.#parts.isBusy(ask.client)) continue;
-      ask.end("The call that it was for is over.");
+  onRequestCancelled(): void {
+    for (const open of this.#open.values()) {
+      if (!open.isDuringCalls || open.record !== undefined || this.#options.hasCallsOf(open.client))
+        continue;
+      open.endWithError("The call that it was for is over.");
     }
   }
 
   /** The server has ended. */
   close(): void {
-    const { server, audience } = this.#parts;
-    for (const ask of this.#open.values()) ask.withdraw(`Server "${server}" has ended.`);
-    this.#errands.close(audience.capabilities.tasks?.cancel !== undefined);
+    const { server, clients } = this.#options;
+    for (const open of this.#open.values()) open.cancel(`Server "${server}" has ended.`);
+    this.#clientTasks.close(clients.capabilities.tasks?.cancel !== undefined);
   }
 
-  #ask(request: Request, job: Job | undefined, record: Pending | undefined): void {
-    const { server, audience, attribution } = this.#parts;
-    const asked = readQuestion(server, request, audience.capabilities);
-    const occasion = job === undefined ? record?.occasion : undefined;
-    const holder = job?.origin.client ?? occasion?.attendee ?? attribution.of(request);
-    const client = occasion ?? holder ?? this.#refuse();
-    const isOfTask = asked.isTask || job !== undefined;
-    if (asked.elicitation !== undefined && holder !== undefined) {
-      this.#parts.elicited(asked.elicitation, holder);
+  #handleRequest(
+    request: Request,
+    task: ServerTask | undefined,
+    record: PendingRequest | undefined,
+  ): void {
+    const { server, clients, attribution } = this.#options;
+    const content = readServerRequest(server, request, clients.capabilities);
+    const clientRequest = task === undefined ? record?.occasion : undefined;
+    const owner = task?.origin.client ?? clientRequest?.channel ?? attribution.clientOf(request);
+    const target = clientRequest ?? owner ?? this.#unattributableError();
+    const isOfTask = content.isTask || task !== undefined;
+    if (content.elicitation !== undefined && owner !== undefined) {
+      this.#options.onUrlElicitation(content.elicitation, owner);
     }
-    this.#pose(request.id, client, asked, {
-      client: holder,
-      isForCall: job === undefined && this.#parts.isBusy(holder),
-      isLimited: true,
-      record: occasion && record,
-      receive: isOfTask
-        ? (body) => this.#errands.receive(body, job, asked, client)
+    this.#send(request.id, target, content, {
+      client: owner,
+      isDuringCalls: task === undefined && this.#options.hasCallsOf(owner),
+      hasTimeout: true,
+      record: clientRequest && record,
+      translateResult: isOfTask
+        ? (body) => this.#clientTasks.translateResult(body, task, content, target)
         : (body) => ({ result: [body] }),
     });
   }
 
   /** Sends a request about one client task to the client that runs it. */
-  #inquire(request: Request, method: TaskQuery): void {
-    checkQuery(method, this.#parts.audience.capabilities);
-    const asked = this.#errands.inquire(request, method);
-    const { errand, client } = asked;
-    this.#pose(request.id, client, asked, {
+  #handleTaskRequest(request: Request, method: TaskQuery): void {
+    checkTaskCapability(method, this.#options.clients.capabilities);
+    const content = this.#clientTasks.readTaskRequest(request, method);
+    const { task, target: client } = content;
+    this.#send(request.id, client, content, {
       client: undefined,
-      isForCall: this.#parts.isBusy(undefined),
+      isDuringCalls: this.#options.hasCallsOf(undefined),
       record: undefined,
       // `tasks/result` is answered when the task has ended.
-      isLimited: method !== TaskMethod.result,
-      receive: (body) => this.#errands.answer(errand, method, body),
+      hasTimeout: method !== TaskMethod.result,
+      translateResult: (body) => this.#clientTasks.translateTaskResult(task, method, body),
     });
   }
 
-  #tellLack(needed: object, job: Job | undefined, occasion: Occasion | undefined): void {
-    const { server, attribution } = this.#parts;
-    if (job === undefined && occasion?.lacks !== undefined) occasion.lacks(needed);
-    else (job?.origin.client ?? occasion?.attendee ?? attribution.client)?.lacks?.(server, needed);
+  #reportMissingCapability(
+    requiredCapabilities: object,
+    task: ServerTask | undefined,
+    clientRequest: ClientRequest | undefined,
+  ): void {
+    const { server, attribution } = this.#options;
+    if (task === undefined && clientRequest?.onMissingCapability !== undefined)
+      clientRequest.onMissingCapability(requiredCapabilities);
+    else
+      (
+        task?.origin.client ??
+        clientRequest?.channel ??
+        attribution.onlyClient
+      )?.onMissingCapability?.(server, requiredCapabilities);
   }
 
-  #list(request: Request): void {
-    checkQuery(request.method, this.#parts.audience.capabilities);
-    this.#errands.list(request);
+  #handleTaskList(request: Request): void {
+    checkTaskCapability(request.method, this.#options.clients.capabilities);
+    this.#clientTasks.list(request);
   }
 
-  #pose(id: RequestId, client: Ask, asked: Asked, manner: Manner): void {
-    const { server } = this.#parts;
+  #send(
+    id: RequestId,
+    target: ServerRequestTarget,
+    content: ServerRequestContent,
+    context: OpenRequestContext,
+  ): void {
+    const { server } = this.#options;
     const { key } = id;
     if (this.#open.has(key)) {
       throw new HubError("invalidRequest", "A request with this id is still open.");
     }
-    if (this.#open.size === MOST) {
-      throw new HubError("notAsked", `More than ${MOST} requests are open.`, { server });
+    if (this.#open.size === MAX_OPEN_REQUESTS) {
+      throw new HubError("notAsked", `More than ${MAX_OPEN_REQUESTS} requests are open.`, {
+        server,
+      });
     }
-    const ask = new OpenAsk(id, asked, manner, {
-      ...this.#parts,
-      release: () => this.#release(id, manner),
-      over: () => void this.#open.delete(key),
+    const open = new OpenServerRequest(id, content, context, {
+      ...this.#options,
+      resumeDeadlines: () => this.#resumeDeadlines(id, context),
+      onEnd: () => void this.#open.delete(key),
     });
-    this.#open.set(key, ask);
-    this.#hold(id, manner);
-    ask.run((question) => client.ask(question));
+    this.#open.set(key, open);
+    this.#suspendDeadlines(id, context);
+    open.send((serverRequest) => target.sendServerRequest(serverRequest));
   }
 
   /**
    * Suspends the deadline of the call on whose stream the request came; if that is not known, of all calls of the
    * client.
    */
-  #hold(id: RequestId, { record, client }: Manner): void {
+  #suspendDeadlines(id: RequestId, { record, client }: OpenRequestContext): void {
     if (record !== undefined) {
-      this.#held.set(id, record);
+      this.#suspendingCalls.set(id, record);
       record.halt?.(true);
       return;
     }
-    this.#holding.set(id, client);
-    this.#parts.halt(client, true);
+    this.#suspendingClients.set(id, client);
+    this.#options.suspendDeadlines(client, true);
   }
 
-  #release(id: RequestId, { record, client }: Manner): void {
+  #resumeDeadlines(id: RequestId, { record, client }: OpenRequestContext): void {
     if (record !== undefined) {
-      if (this.#held.delete(id)) record.halt?.(false);
-    } else if (this.#holding.delete(id)) {
-      this.#parts.halt(client, false);
+      if (this.#suspendingCalls.delete(id)) record.halt?.(false);
+    } else if (this.#suspendingClients.delete(id)) {
+      this.#options.suspendDeadlines(client, false);
     }
   }
 
-  #refuse(): never {
-    const { server, audience } = this.#parts;
-    const count = audience.clients().length;
+  #unattributableError(): never {
+    const { server, clients } = this.#options;
+    const count = clients.current().length;
     if (count === 0) {
       throw new HubError("notAsked", `There is no client that server "${server}" could ask.`);
     }
     const whom = count > 1 ? `one of the ${count} clients that share it` : "a client";
     const text = `Server "${server}" asks ${whom}, and it cannot be told which one, as it has not answered requests of others, or has none of any: it has to be one for each client (isolation = "perClient").`;
-    this.#parts.complain(text);
+    this.#options.warn(text);
     throw new HubError("notAsked", text, { server });
   }
 }
 
 /** How one request is handled. */
-interface Manner {
+interface OpenRequestContext {
   /** The client whose calls wait meanwhile; undefined: not known. */
-  readonly client: Attendee | undefined;
+  readonly client: ClientChannel | undefined;
   /** It came while calls of clients were in flight. */
-  readonly isForCall: boolean;
+  readonly isDuringCalls: boolean;
   /** The client's request on whose response stream it came, if known. */
-  readonly record: Pending | undefined;
+  readonly record: PendingRequest | undefined;
   /** Ends with an error after `ANSWER_TIMEOUT`; if false, only the deadlines resume then. */
-  readonly isLimited: boolean;
+  readonly hasTimeout: boolean;
   /** Translates the client's result. */
-  receive(body: Uint8Array): Receipt;
+  translateResult(body: Uint8Array): ClientTaskResult;
 }
 
-interface OpenParts extends Pick<AsksParts, "server" | "clock" | "send"> {
+interface OpenServerRequestOptions extends Pick<
+  ServerRequestsOptions,
+  "server" | "clock" | "send"
+> {
   /** Resumes the deadlines of the calls that wait. */
-  release(): void;
-  over(): void;
+  resumeDeadlines(): void;
+  onEnd(): void;
 }
 
 /** A request of the server's that is open. */
-class OpenAsk implements Question {
+class OpenServerRequest implements ServerRequest {
   readonly server: string;
-  readonly method: Asked["method"];
-  readonly params: Asked["params"];
+  readonly method: ServerRequestContent["method"];
+  readonly params: ServerRequestContent["params"];
   readonly #id: RequestId;
-  readonly #asked: Asked;
-  readonly #manner: Manner;
-  readonly #parts: OpenParts;
+  readonly #content: ServerRequestContent;
+  readonly #context: OpenRequestContext;
+  readonly #options: OpenServerRequestOptions;
   #isOver = false;
-  #disarm: () => void = () => {};
-  #recall: (why: Withdrawal) => void = () => {};
+  #cancelTimer: () => void = () => {};
+  #cancelAtClient: (reason: Withdrawal) => void = () => {};
 
-  constructor(id: RequestId, asked: Asked, manner: Manner, parts: OpenParts) {
+  constructor(
+    id: RequestId,
+    content: ServerRequestContent,
+    context: OpenRequestContext,
+    options: OpenServerRequestOptions,
+  ) {
     this.#id = id;
-    this.#asked = asked;
-    this.#parts = parts;
-    this.#manner = manner;
-    this.server = parts.server;
-    this.method = asked.method;
-    this.params = (token) => asked.params(token);
+    this.#content = content;
+    this.#options = options;
+    this.#context = context;
+    this.server = options.server;
+    this.method = content.method;
+    this.params = (token) => content.params(token);
   }
 
-  get isForCall(): boolean {
-    return this.#manner.isForCall;
+  get isDuringCalls(): boolean {
+    return this.#context.isDuringCalls;
   }
 
-  get client(): Attendee | undefined {
-    return this.#manner.client;
+  get client(): ClientChannel | undefined {
+    return this.#context.client;
   }
 
-  get record(): Pending | undefined {
-    return this.#manner.record;
+  get record(): PendingRequest | undefined {
+    return this.#context.record;
   }
 
-  run(ask: (question: Question) => (why: Withdrawal) => void): void {
-    this.#disarm = this.#parts.clock.after(LIMIT, () => {
-      if (this.#manner.isLimited) this.end(`Nobody answered within ${LIMIT / 60_000} minutes.`);
-      else this.#parts.release();
+  send(sendServerRequest: (request: ServerRequest) => (reason: Withdrawal) => void): void {
+    this.#cancelTimer = this.#options.clock.after(ANSWER_TIMEOUT, () => {
+      if (this.#context.hasTimeout)
+        this.endWithError(`Nobody answered within ${ANSWER_TIMEOUT / 60_000} minutes.`);
+      else this.#options.resumeDeadlines();
     });
-    this.#recall = ask(this);
+    this.#cancelAtClient = sendServerRequest(this);
   }
 
   answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined {
-    const { result, errand }: Receipt =
-      outcome === "result" ? this.#manner.receive(body) : { result: [body] };
+    const { result, task }: ClientTaskResult =
+      outcome === "result" ? this.#context.translateResult(body) : { result: [body] };
     this.#finish(buildResponse(this.#id, outcome, ...result));
-    return errand;
+    return task;
   }
 
   fail(error: HubError): void {
@@ -288,28 +325,28 @@ class OpenAsk implements Question {
   }
 
   progress(notification: Notification, tokens: readonly ByteRange[]): void {
-    const { token } = this.#asked;
-    if (token !== undefined) this.#parts.send(replaceRanges(notification, tokens, token));
+    const { token } = this.#content;
+    if (token !== undefined) this.#options.send(replaceRanges(notification, tokens, token));
   }
 
   /** Cancels it at the client; the server gets no response. */
-  withdraw(why: Withdrawal): void {
-    this.#recall(why);
+  cancel(reason: Withdrawal): void {
+    this.#cancelAtClient(reason);
     this.#finish(undefined);
   }
 
   /** Cancels it at the client; the server gets an error. */
-  end(text: string): void {
-    this.#recall(text);
+  endWithError(text: string): void {
+    this.#cancelAtClient(text);
     this.fail(new HubError("notAsked", text, { server: this.server }));
   }
 
   #finish(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#disarm();
-    this.#parts.over();
-    this.#parts.release();
-    if (message !== undefined) this.#parts.send(message);
+    this.#cancelTimer();
+    this.#options.onEnd();
+    this.#options.resumeDeadlines();
+    if (message !== undefined) this.#options.send(message);
   }
 }

@@ -14,27 +14,32 @@ import type {
   TransportEvents,
   ProcessStats,
 } from "../transport/transport.ts";
-import { Attribution } from "./attribution.ts";
-import type { Audience } from "./audience.ts";
+import { MessageAttribution } from "./attribution.ts";
+import type { ConnectionClients } from "./audience.ts";
 import { chooseDialect } from "./choice.ts";
-import type { Dialect, Topic } from "./dialects.ts";
-import { type Approach, type Departure, greet, type Greeting } from "./negotiate.ts";
-import type { Feature, Handshake } from "./handshake.ts";
-import { dropUnmirrorable, type HintTable, listAll } from "./pages.ts";
-import { Jobs } from "./tasks.ts";
+import type { Dialect, ListenTopic } from "./dialects.ts";
+import {
+  type NegotiationPlan,
+  type EarlyExit,
+  negotiate,
+  type NegotiationResult,
+} from "./negotiate.ts";
+import type { ServerFeature, ServerHandshake } from "./handshake.ts";
+import { dropUncallableTools, type CacheHintTable, listAll } from "./pages.ts";
+import { ServerTasks } from "./tasks.ts";
 import { buildWithdrawal, type Withdrawal } from "../protocol/withdrawal.ts";
-import { type Pending, PendingTable, type Rewrite } from "./pending.ts";
-import { Reception } from "./reception.ts";
-import { Repetition } from "./repetition.ts";
-import { Voice } from "./notifications.ts";
+import { type PendingRequest, PendingRequests, type RequestRewrite } from "./pending.ts";
+import { IncomingMessages } from "./reception.ts";
+import { OwnRequestRetry } from "./repetition.ts";
+import { ServerNotifications } from "./notifications.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 
 /** What a session is made from. */
-export interface SessionParts {
+export interface SessionOptions {
   readonly server: string;
   readonly link: Transport;
   /** For whom it is. */
-  readonly audience: Audience;
+  readonly audience: ConnectionClients;
   readonly clock: Clock;
   readonly events: SessionEvents;
 }
@@ -53,51 +58,53 @@ export interface SessionEvents {
 /** MCP spoken with one server over an open Link, in the dialect that it speaks: the greeting, the table of pending requests, the listings. */
 export class Session implements TransportEvents {
   readonly server: string;
-  readonly #parts: SessionParts;
+  readonly #parts: SessionOptions;
   readonly #link: Transport;
-  readonly #pending: PendingTable;
+  readonly #pending: PendingRequests;
   /** What the server says of its own accord. */
-  readonly voice: Voice;
+  readonly voice: ServerNotifications;
   /** What clients' calls were made into that does not end with its answer. */
-  readonly jobs: Jobs;
-  readonly #reception: Reception;
+  readonly jobs: ServerTasks;
+  readonly #reception: IncomingMessages;
   /** What the server has said of itself, once it was met; and the dialect that it speaks. */
-  met: Handshake | undefined;
+  met: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
-  greeting: Greeting | undefined;
+  greeting: NegotiationResult | undefined;
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
   /** For how long its lists hold, as they were last, as far as it says so. */
-  readonly hints: HintTable = new Map();
+  readonly hints: CacheHintTable = new Map();
   /** The `_meta` of its lists, as they were last, as JSON. */
   readonly metas = new Map<Kind, string>();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
-  readonly #repetition: Repetition | undefined;
+  readonly #repetition: OwnRequestRetry | undefined;
 
-  constructor(parts: SessionParts) {
+  constructor(parts: SessionOptions) {
     const { server, link, audience, clock, events } = parts;
     this.#parts = parts;
-    this.#repetition = link.adopt && new Repetition(clock); // A pipe loses no single request.
+    this.#repetition = link.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link, clock, (record) => this.voice.settled(record));
-    this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
-    this.voice = new Voice({
+    this.#pending = new PendingRequests(server, link, clock, (record) =>
+      this.voice.settled(record),
+    );
+    this.jobs = new ServerTasks(server, this.#pending, (params) => this.#dialect?.complete(params));
+    this.voice = new ServerNotifications({
       server,
       link,
-      audience,
-      attribution: new Attribution(audience, this.#pending, this.jobs),
+      clients: audience,
+      attribution: new MessageAttribution(audience, this.#pending, this.jobs),
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
       request: (method, params) =>
         void this.ask(method, params, new AbortController().signal).catch(() => {}),
-      complain: (text) => this.#reception.complain(text),
+      warn: (text) => this.#reception.complain(text),
     });
-    this.#reception = new Reception({
+    this.#reception = new IncomingMessages({
       pending: this.#pending,
       jobs: this.jobs,
       voice: this.voice,
@@ -116,37 +123,37 @@ export class Session implements TransportEvents {
   /** Opens the link and meets the server as `greet` does; `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says */
   async open(
     clientInfo: Implementation,
-    approach: Approach,
+    approach: NegotiationPlan,
     signal: AbortSignal,
     linked: () => void,
-  ): Promise<Departure | undefined> {
+  ): Promise<EarlyExit | undefined> {
     const { server, audience, clock, events } = this.#parts;
     await this.#link.open(this, signal);
     linked();
     const common = { server, clock, clientInfo, capabilities: audience.capabilities };
     // What a server is met with is never cancelled (cancellation, behavior requirements).
     const drop = (id: number): void => void this.#pending.drop(id);
-    const greeting = await greet({
+    const greeting = await negotiate({
       ...approach,
       ...common,
       signal,
-      ask: (method, params, until, headers) =>
+      sendRequest: (method, params, until, headers) =>
         this.#pending.ask(method, params, until, drop, headers),
     });
     if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
     this.greeting = greeting;
     this.met = greeting.handshake;
-    const isModern = greeting.handshake.spoken.era === "modern";
-    this.#link.adopt?.(greeting.handshake.spoken);
+    const isModern = greeting.handshake.protocol.era === "modern";
+    this.#link.adopt?.(greeting.handshake.protocol);
     this.#pending.isMirrored = isModern && this.#link.adopt !== undefined;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
-      link: this.#link,
+      transport: this.#link,
       pending: this.#pending,
       voice: this.voice,
       ask: (method, params, until) => this.ask(method, params, until),
-      missed: (kinds) => this.#reception.missed(kinds),
+      onGap: (kinds) => this.#reception.missed(kinds),
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.begin();
@@ -175,7 +182,7 @@ export class Session implements TransportEvents {
 
   /** Clients wait for something that it does. */
   get isAtWork(): boolean {
-    return this.inFlight > 0 || this.jobs.isBusy;
+    return this.inFlight > 0 || this.jobs.hasRunning;
   }
 
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
@@ -191,14 +198,14 @@ export class Session implements TransportEvents {
       complain,
     });
     const isMirrored = kind === "tools" && this.#pending.isMirrored;
-    return isMirrored ? dropUnmirrorable(items, complain) : items;
+    return isMirrored ? dropUncallableTools(items, complain) : items;
   }
 
   offers(kind: Kind): boolean {
-    return this.met?.offers.has(kind) === true;
+    return this.met?.kinds.has(kind) === true;
   }
 
-  can(feature: Feature): boolean {
+  can(feature: ServerFeature): boolean {
     return this.met?.features.has(feature) === true;
   }
 
@@ -220,7 +227,7 @@ export class Session implements TransportEvents {
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
-  relay(record: Pending, request: Request, { edits, tokens }: Rewrite): number {
+  relay(record: PendingRequest, request: Request, { edits, tokens }: RequestRewrite): number {
     const id = this.#pending.nextId();
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
@@ -237,11 +244,11 @@ export class Session implements TransportEvents {
   }
 
   /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
-  async subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+  async subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     await this.#dialect?.subscribe(id, signal, topic);
   }
 
-  unsubscribe(id: string, topic?: Topic): void {
+  unsubscribe(id: string, topic?: ListenTopic): void {
     this.#dialect?.unsubscribe(id, topic);
   }
 
@@ -249,7 +256,7 @@ export class Session implements TransportEvents {
   cancel(id: number, why: Withdrawal = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
-    if (this.#dialect?.mayMakeTask(record) === true) this.jobs.giveUp(id);
+    if (this.#dialect?.mayMakeTask(record) === true) this.jobs.onCallCancelled(id);
     // Where a request has a stream of its own, to let go of that says it all in the modern era; of old it says nothing.
     const isSaid = this.#link.hasStreams === true && this.era === "modern";
     if (!isSaid) this.#link.send(buildWithdrawal(id, why));

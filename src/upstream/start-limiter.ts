@@ -7,11 +7,11 @@ import type { Clock } from "../base/clock.ts";
 const SLOT_LIMIT = 10_000;
 
 /** Limits how many servers start at a time; a semaphore, first come, first served. */
-export class Gate {
+export class StartLimiter {
   readonly #clock: Clock;
   #limit: number;
-  #busy = 0;
-  readonly #waiting = new Set<() => void>();
+  #starting = 0;
+  readonly #queue = new Set<() => void>();
 
   constructor(limit: number, clock: Clock) {
     this.#limit = limit;
@@ -21,48 +21,48 @@ export class Gate {
   /** How many may start at a time from now on. */
   set limit(limit: number) {
     this.#limit = limit;
-    this.#admit();
+    this.#startQueued();
   }
 
   /** Waits for a slot. @returns a function that releases it; `SLOT_LIMIT` does so, too @throws the signal's reason */
-  async enter(signal: AbortSignal): Promise<() => void> {
+  async acquire(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
-    if (this.#busy >= this.#limit) await this.#wait(signal);
-    else this.#busy++;
-    let isOut = false;
-    const leave = (): void => {
-      if (isOut) return;
-      isOut = true;
-      undo();
-      this.#busy--;
-      this.#admit();
+    if (this.#starting >= this.#limit) await this.#waitForSlot(signal);
+    else this.#starting++;
+    let isReleased = false;
+    const release = (): void => {
+      if (isReleased) return;
+      isReleased = true;
+      cancelTimer();
+      this.#starting--;
+      this.#startQueued();
     };
-    const undo = this.#clock.after(SLOT_LIMIT, leave);
-    return leave;
+    const cancelTimer = this.#clock.after(SLOT_LIMIT, release);
+    return release;
   }
 
   /** A waiter's slot is counted by `#startQueued`, so that nothing can take it before the waiter runs. */
-  #wait(signal: AbortSignal): Promise<void> {
+  #waitForSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const enter = (): void => {
-        signal.removeEventListener("abort", give);
+      const start = (): void => {
+        signal.removeEventListener("abort", onAbort);
         resolve();
       };
-      const give = (): void => {
-        this.#waiting.delete(enter);
+      const onAbort = (): void => {
+        this.#queue.delete(start);
         reject(signal.reason);
       };
-      signal.addEventListener("abort", give, { once: true });
-      this.#waiting.add(enter);
+      signal.addEventListener("abort", onAbort, { once: true });
+      this.#queue.add(start);
     });
   }
 
-  #admit(): void {
-    for (const enter of this.#waiting) {
-      if (this.#busy >= this.#limit) return;
-      this.#waiting.delete(enter);
-      this.#busy++;
-      enter();
+  #startQueued(): void {
+    for (const start of this.#queue) {
+      if (this.#starting >= this.#limit) return;
+      this.#queue.delete(start);
+      this.#starting++;
+      start();
     }
   }
 }

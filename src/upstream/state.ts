@@ -9,10 +9,10 @@ import type { Goal } from "./status.ts";
  * What a connection is, as a union moved by one pure function. `S` is what an open connection gives access to.
  * `attempt` counts the attempts of a series, from 1; a connection that has proved stable begins a new one (0).
  */
-export type State<S> = Rest | Authenticating<S> | Connected<S> | Stopping;
+export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stopping;
 
 /** The states that can follow once nothing of the old server is left. */
-export type Rest =
+export type StoppedState =
   | { readonly at: "idle" }
   | Connecting
   | Reconnecting
@@ -56,11 +56,11 @@ export interface Connected<S> {
 /** Lasts until nothing of the old server is left, so that two copies never run at a time. */
 export interface Stopping {
   readonly at: "stopping";
-  readonly next: Rest;
+  readonly next: StoppedState;
 }
 
 /** What a step depends on beside state and signal; `now` in ms of the clock, `random` in 0…1. */
-export interface Circumstances {
+export interface StepEnvironment {
   readonly now: number;
   readonly random: number;
   readonly policy: Reconnect;
@@ -69,7 +69,7 @@ export interface Circumstances {
   readonly isRemote: boolean;
 }
 
-export interface Step<S> {
+export interface StepResult<S> {
   readonly state: State<S>;
   readonly effects: readonly Effect[];
 }
@@ -83,12 +83,12 @@ const OPEN: Effect = { kind: "open" };
 const CLOSE: Effect = { kind: "close" };
 const AUTHORIZE: Effect = { kind: "authorize" };
 
-const IDLE: Rest = { at: "idle" };
-const DISCONNECTED: Rest = { at: "disconnected" };
-const FIRST: Rest = { at: "connecting", attempt: 1 };
+const IDLE: StoppedState = { at: "idle" };
+const DISCONNECTED: StoppedState = { at: "disconnected" };
+const FIRST: StoppedState = { at: "connecting", attempt: 1 };
 
 /** The next state, and the effects of going there. A signal that means nothing in a state returns that very state. */
-export function step<S>(state: State<S>, signal: Signal<S>, its: Circumstances): Step<S> {
+export function step<S>(state: State<S>, signal: Signal<S>, its: StepEnvironment): StepResult<S> {
   switch (state.at) {
     case "idle":
     case "failed":
@@ -107,7 +107,7 @@ export function step<S>(state: State<S>, signal: Signal<S>, its: Circumstances):
   }
 }
 
-function whileAtRest<S>(state: Rest, { kind }: Signal<S>): Step<S> {
+function whileAtRest<S>(state: StoppedState, { kind }: Signal<S>): StepResult<S> {
   if (kind === "start" || kind === "reconnect") return to(FIRST, OPEN);
   if (kind === "stop" && state.at !== "disconnected") return to(DISCONNECTED);
   return to(state);
@@ -117,8 +117,8 @@ function whileConnecting<S>(
   attempt: number,
   state: State<S>,
   signal: Signal<S>,
-  its: Circumstances,
-): Step<S> {
+  its: StepEnvironment,
+): StepResult<S> {
   switch (signal.kind) {
     case "opened":
       return connect(signal.session, attempt, its);
@@ -140,8 +140,8 @@ function whileConnecting<S>(
 function whileAuthenticating<S>(
   state: Authenticating<S>,
   signal: Signal<S>,
-  its: Circumstances,
-): Step<S> {
+  its: StepEnvironment,
+): StepResult<S> {
   const { attempt, session } = state;
   switch (signal.kind) {
     case "progressed":
@@ -165,7 +165,11 @@ function whileAuthenticating<S>(
   }
 }
 
-function whileConnected<S>(state: Connected<S>, signal: Signal<S>, its: Circumstances): Step<S> {
+function whileConnected<S>(
+  state: Connected<S>,
+  signal: Signal<S>,
+  its: StepEnvironment,
+): StepResult<S> {
   const { attempt, session, responsive, since } = state;
   switch (signal.kind) {
     case "lost": {
@@ -191,7 +195,7 @@ function whileConnected<S>(state: Connected<S>, signal: Signal<S>, its: Circumst
   }
 }
 
-function whileWaiting<S>(state: Reconnecting, { kind }: Signal<S>): Step<S> {
+function whileWaiting<S>(state: Reconnecting, { kind }: Signal<S>): StepResult<S> {
   switch (kind) {
     case "due":
     case "start":
@@ -207,7 +211,7 @@ function whileWaiting<S>(state: Reconnecting, { kind }: Signal<S>): Step<S> {
   }
 }
 
-function whileStopping<S>(state: Stopping, { kind }: Signal<S>): Step<S> {
+function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   const { next } = state;
   switch (kind) {
     case "drained":
@@ -228,22 +232,22 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): Step<S> {
 }
 
 /** A start that comes before a wait has begun cuts it short as it would later. */
-function resume(next: Rest): Rest {
+function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
 
-function arrive<S>(next: Rest): Step<S> {
+function arrive<S>(next: StoppedState): StepResult<S> {
   if (next.at === "connecting") return to(next, OPEN);
   if (next.at === "reconnecting") return to(next, { kind: "arm", signal: "due", at: next.retryAt });
   return to(next);
 }
 
-function connect<S>(session: S, attempt: number, { now }: Circumstances): Step<S> {
+function connect<S>(session: S, attempt: number, { now }: StepEnvironment): StepResult<S> {
   const state: State<S> = { at: "connected", session, since: now, attempt, responsive: true };
   return to(state, { kind: "arm", signal: "stable", at: now + STABLE });
 }
 
-function authenticate<S>(attempt: number, session: S | undefined): Step<S> {
+function authenticate<S>(attempt: number, session: S | undefined): StepResult<S> {
   const progress: Authorization = { step: "starting" };
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
@@ -252,9 +256,9 @@ function authenticate<S>(attempt: number, session: S | undefined): Step<S> {
 function afterLoss(
   attempt: number,
   cause: HubError,
-  { now, random, policy, goal }: Circumstances,
+  { now, random, policy, goal }: StepEnvironment,
   isSoon = false,
-): Rest {
+): StoppedState {
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
@@ -265,10 +269,10 @@ function afterLoss(
   return { at: "reconnecting", attempt, maxAttempts, retryAt, cause };
 }
 
-function leaveFor<S>(next: Rest): Step<S> {
+function leaveFor<S>(next: StoppedState): StepResult<S> {
   return to({ at: "stopping", next }, CLOSE);
 }
 
-function to<S>(state: State<S>, ...effects: Effect[]): Step<S> {
+function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
   return { state, effects };
 }

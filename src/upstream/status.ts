@@ -97,14 +97,14 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 }
 
 /** Which servers have a connection that runs; which are still starting; and of which all have failed, and why. */
-export interface Settled {
+export interface SettledServers {
   readonly connected: readonly string[];
   readonly late: readonly string[];
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
 /** Servers that shall not run, and those of which nobody knows for whom they would, are neither. */
-export function settledOf(servers: readonly ServerStatus[]): Settled {
+export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];
   const failed: { server: string; cause: HubError }[] = [];
@@ -112,13 +112,16 @@ export function settledOf(servers: readonly ServerStatus[]): Settled {
     if (connections.length === 0 || goal === "down") continue;
     if (connections.some(({ state }) => state === "connected")) connected.push(server);
     else if (connections.some((connection) => connection.late !== undefined)) late.push(server);
-    else failed.push({ server, cause: absenceOf(server, connections) });
+    else failed.push({ server, cause: unavailableReasonOf(server, connections) });
   }
   return { connected, late, failed };
 }
 
 /** Why none of a server's connections can be used. */
-export function absenceOf(server: string, connections: readonly ConnectionStatus[]): HubError {
+export function unavailableReasonOf(
+  server: string,
+  connections: readonly ConnectionStatus[],
+): HubError {
   for (const { cause, lastError } of connections) {
     const known = cause ?? lastError;
     if (known !== undefined) return known;

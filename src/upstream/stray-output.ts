@@ -10,19 +10,19 @@ export interface StrayOutput {
 }
 
 /** Stray output is reported again when its count has grown by this factor. */
-const GROWTH = 10;
+const REPORT_GROWTH_FACTOR = 10;
 /** The length of an example, in UTF-16 units. */
-const EXAMPLE = 100;
+const MAX_EXAMPLE_LENGTH = 100;
 
 /**
  * Reports malformed output of one server over all its connections and processes: each kind is explained once, then
  * counted.
  */
-export class Flaws {
+export class MalformedOutputReporter {
   #lines = 0;
   #example: string | undefined;
   /** The count of lines at which the next report is due. */
-  #due = 1;
+  #nextReportAt = 1;
   #hasInvalidText = false;
 
   /** undefined if there was none. */
@@ -31,8 +31,8 @@ export class Flaws {
   }
 
   /** Counts one occurrence, and reports it if a report is due. @param log writes to the server's log */
-  note(flaw: MalformedOutput, log: (level: LogLevel, text: string) => void): void {
-    if (flaw.kind === "invalidText") {
+  add(output: MalformedOutput, log: (level: LogLevel, text: string) => void): void {
+    if (output.kind === "invalidText") {
       if (this.#hasInvalidText) return;
       this.#hasInvalidText = true;
       log(
@@ -42,9 +42,9 @@ export class Flaws {
       return;
     }
     this.#lines++;
-    this.#example ??= flaw.text?.slice(0, EXAMPLE);
-    if (this.#lines < this.#due) return;
-    this.#due *= GROWTH;
+    this.#example ??= output.text?.slice(0, MAX_EXAMPLE_LENGTH);
+    if (this.#lines < this.#nextReportAt) return;
+    this.#nextReportAt *= REPORT_GROWTH_FACTOR;
     log("warn", `It ${describeStrayOutput({ lines: this.#lines, example: this.#example })}`);
   }
 }
@@ -52,6 +52,6 @@ export class Flaws {
 /** Describes stray output as a predicate whose subject is the server. */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
   const count = lines === 1 ? "1 line" : `${lines} lines`;
-  const such = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;
-  return `writes to stdout what is not MCP (${count} so far${such}). That is ignored; its logging should go to stderr.`;
+  const exampleText = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;
+  return `writes to stdout what is not MCP (${count} so far${exampleText}). That is ignored; its logging should go to stderr.`;
 }

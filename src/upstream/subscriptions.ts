@@ -4,10 +4,10 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification } from "../jsonrpc/message.ts";
 import { readUpdated } from "../protocol/notifications.ts";
-import { type Listenable, Tickets } from "./ticket.ts";
+import { type TaskSession, ModernServerTasks } from "./ticket.ts";
 
 /** Somebody who wants to know when a resource is another. */
-export interface Watcher {
+export interface Subscriber {
   /** For whom that is; nobody is told twice of one change. */
   readonly client: object;
   /** The server says so of that URI, at these places; or nobody knows what was missed. */
@@ -18,7 +18,7 @@ export interface Watcher {
 const DIVIDERS = "/?#";
 
 /** A session with the server. */
-export interface Subscribable extends Listenable {
+export interface SubscriptionSession extends TaskSession {
   readonly server: string;
   subscriptions: Subscriptions | undefined;
   /** @throws {HubError} if the server does not agree, or does not answer */
@@ -27,12 +27,12 @@ export interface Subscribable extends Listenable {
 }
 
 interface Entry {
-  readonly watchers: Set<Watcher>;
+  readonly watchers: Set<Subscriber>;
   /** The server has agreed to it. */
   isAgreed: boolean;
 }
 
-export interface SubscriptionsParts {
+export interface SubscriptionsOptions {
   readonly clock: Clock;
   /** How long a server may take to answer, in ms. */
   limit(): number;
@@ -41,15 +41,15 @@ export interface SubscriptionsParts {
 
 /** What clients have subscribed to at one server, by its own URIs; outlives its sessions. The server has one subscription for all. */
 export class Subscriptions {
-  readonly #parts: SubscriptionsParts;
+  readonly #parts: SubscriptionsOptions;
   readonly #entries = new Map<string, Entry>();
-  #session: Subscribable | undefined;
+  #session: SubscriptionSession | undefined;
   /** Those of the connection that has taken the place of this one. */
   #heir: Subscriptions | undefined;
   /** Its tasks, for which clients listen likewise. */
-  readonly tickets = new Tickets();
+  readonly tickets = new ModernServerTasks();
 
-  constructor(parts: SubscriptionsParts) {
+  constructor(parts: SubscriptionsOptions) {
     this.#parts = parts;
   }
 
@@ -59,7 +59,7 @@ export class Subscriptions {
   }
 
   /** Adds a watcher. @returns whether the server has agreed to that already, so that it need not be asked */
-  add(uri: string, watcher: Watcher): boolean {
+  add(uri: string, watcher: Subscriber): boolean {
     if (this.#heir !== undefined) return this.#heir.add(uri, watcher);
     const entry = this.#entries.get(uri) ?? { watchers: new Set(), isAgreed: false };
     this.#entries.set(uri, entry);
@@ -75,7 +75,7 @@ export class Subscriptions {
   }
 
   /** Removes a watcher; after the last one the server is told, unless it has refused that very subscription. */
-  remove(uri: string, watcher: Watcher, isRefused: boolean): void {
+  remove(uri: string, watcher: Subscriber, isRefused: boolean): void {
     if (this.#heir !== undefined) this.#heir.remove(uri, watcher, isRefused);
     const entry = this.#entries.get(uri);
     if (entry?.watchers.delete(watcher) !== true || entry.watchers.size > 0) return;
@@ -86,7 +86,7 @@ export class Subscriptions {
   }
 
   /** There is a new session: subscribes to all again. What was missed meanwhile nobody knows, so everybody is told. */
-  follow(session: Subscribable): void {
+  follow(session: SubscriptionSession): void {
     this.#session = session;
     session.subscriptions = this;
     this.tickets.follow(session);
@@ -114,7 +114,7 @@ export class Subscriptions {
     const found = readUpdated(notification);
     if (found === undefined) return;
     const { uri, uris } = found;
-    const told = new Map<object, { watcher: Watcher; length: number }>();
+    const told = new Map<object, { watcher: Subscriber; length: number }>();
     for (const [own, { watchers }] of this.#entries) {
       if (!isPart(uri, own)) continue;
       for (const watcher of watchers) {
@@ -132,7 +132,7 @@ export class Subscriptions {
     }
   }
 
-  async #restore(session: Subscribable, uri: string): Promise<void> {
+  async #restore(session: SubscriptionSession, uri: string): Promise<void> {
     try {
       await this.#ask(session, uri);
       if (session === this.#session) this.agree(uri);
@@ -145,7 +145,7 @@ export class Subscriptions {
     for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
   }
 
-  async #ask(session: Subscribable, uri: string): Promise<void> {
+  async #ask(session: SubscriptionSession, uri: string): Promise<void> {
     const { clock } = this.#parts;
     const abort = new AbortController();
     const text = `Server "${session.server}" did not answer "${Method.subscribe}" in time.`;

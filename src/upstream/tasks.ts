@@ -21,37 +21,37 @@ import {
   replaceRanges,
 } from "../jsonrpc/message.ts";
 import { Alias, Aliases } from "../protocol/alias.ts";
-import type { Attendee } from "./audience.ts";
-import type { PendingTable } from "./pending.ts";
-import { readMade } from "./ticket.ts";
+import type { ClientChannel } from "./audience.ts";
+import type { PendingRequests } from "./pending.ts";
+import { readCreatedModernTask } from "./ticket.ts";
 
 /** The client and the call of which a task was created. */
-export interface Origin {
-  readonly client: Attendee;
+export interface TaskOrigin {
+  readonly client: ClientChannel;
   readonly route: Route;
   /** The client's progress token as it was spelled, if it gave one. */
   readonly token: Piece | undefined;
   /** 1-based sequence number of the task among the client's. */
-  readonly number: number;
+  readonly sequence: number;
   /** The server has ended, and with it the task, or the result of one that had ended. */
-  lost(job: Job, cause: HubError): void;
+  onLost(task: ServerTask, cause: HubError): void;
 }
 
 /** A legacy task of a server, created of a client's call. It ends with the session and belongs to that client alone. */
-export class Job extends Alias {
+export class ServerTask extends Alias {
   readonly server: string;
-  readonly origin: Origin;
+  readonly origin: TaskOrigin;
   /** The error that ended the session; undefined while the server is there. */
-  lost: HubError | undefined;
-  readonly #standing: Standing;
+  lostCause: HubError | undefined;
+  readonly #status: Standing;
   #isOver: boolean;
 
-  constructor(server: string, remoteId: string, standing: Standing, origin: Origin) {
-    super(remoteId, origin.number);
+  constructor(server: string, remoteId: string, status: Standing, origin: TaskOrigin) {
+    super(remoteId, origin.sequence);
     this.server = server;
     this.origin = origin;
-    this.#standing = standing;
-    this.#isOver = standing.isOver;
+    this.#status = status;
+    this.#isOver = status.isOver;
   }
 
   /** Whether its status is terminal. */
@@ -60,41 +60,41 @@ export class Job extends Alias {
   }
 
   /** Records a status of the server; a result of the task counts as terminal. */
-  note(isOver: boolean): void {
+  recordStatus(isOver: boolean): void {
     this.#isOver ||= isOver;
   }
 
   progress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { client, token } = this.origin;
     if (this.#isOver || token === undefined) return;
-    client.tell(this.server, replaceRanges(notification, tokens, token));
+    client.notify(this.server, replaceRanges(notification, tokens, token));
   }
 
   /** Passes on `notifications/tasks/status` of the server. */
-  tell(notification: Notification): void {
+  onStatus(notification: Notification): void {
     const { bytes, params } = notification;
-    this.note(readStanding(bytes, membersAt(bytes, params)).isOver);
-    this.origin.client.tell(this.server, bytesOf(notification));
+    this.recordStatus(readStanding(bytes, membersAt(bytes, params)).isOver);
+    this.origin.client.notify(this.server, bytesOf(notification));
   }
 
   /** The server has ended: reports the task as failed. */
-  lose(cause: HubError): void {
-    this.lost = cause;
-    this.origin.lost(this, cause);
+  onServerLost(cause: HubError): void {
+    this.lostCause = cause;
+    this.origin.onLost(this, cause);
     if (this.#isOver) return;
     this.#isOver = true;
     const { client } = this.origin;
-    client.tell(this.server, buildNotification(TaskMethod.status, this.describe()));
+    client.notify(this.server, buildNotification(TaskMethod.status, this.toTaskJson()));
   }
 
   /** A lost task as `tasks/get` shows it. */
-  describe(): object {
-    const { createdAt, ttl } = this.#standing;
+  toTaskJson(): object {
+    const { createdAt, ttl } = this.#status;
     const now = new Date().toISOString();
     return {
       taskId: this.id,
       status: "failed",
-      statusMessage: `The task has gone with server "${this.server}": ${this.lost?.message}`,
+      statusMessage: `The task has gone with server "${this.server}": ${this.lostCause?.message}`,
       createdAt: createdAt ?? now,
       lastUpdatedAt: now,
       ttl,
@@ -103,118 +103,125 @@ export class Job extends Alias {
 }
 
 /** How many cancelled calls are remembered, because a task may still be created of them. */
-const MOST_GIVEN_UP = 256;
+const MAX_CANCELLED_CALLS = 256;
 
 /** The legacy tasks of one session. */
-export class Jobs extends Aliases<Job> {
+export class ServerTasks extends Aliases<ServerTask> {
   readonly #server: string;
-  readonly #pending: PendingTable;
-  readonly #complete: (params: object) => object | undefined;
+  readonly #pending: PendingRequests;
+  readonly #completeParams: (params: object) => object | undefined;
   /** By the ids of the calls that they were created of, which are their progress tokens. */
-  readonly #byCall = new Map<number, Job>();
+  readonly #byCall = new Map<number, ServerTask>();
   /** The ids of calls that were cancelled and may still create a task. */
-  readonly #givenUp = new Set<number>();
+  readonly #cancelledCalls = new Set<number>();
 
   /** @param completeParams adds to the params of a request what the server's era requires */
   constructor(
     server: string,
-    pending: PendingTable,
-    complete: (params: object) => object | undefined,
+    pending: PendingRequests,
+    completeParams: (params: object) => object | undefined,
   ) {
     super();
     this.#server = server;
     this.#pending = pending;
-    this.#complete = complete;
+    this.#completeParams = completeParams;
   }
 
   /** Whether some task has not ended. */
-  get isBusy(): boolean {
+  get hasRunning(): boolean {
     return !this.isEmpty && this.all.some(({ isOver }) => !isOver);
   }
 
   /** Records the task that a response says a call has created. @returns undefined if it has created none */
-  begin(response: Response, origin: Origin): Begun | undefined {
-    const created = readCreation(response);
+  addCreated(response: Response, origin: TaskOrigin): CreatedTask | undefined {
+    const created = readTaskCreation(response);
     if (created === undefined || response.id === undefined) return undefined;
-    const { task, members } = created;
+    const { mention, members } = created;
     const { bytes } = response;
-    const job = new Job(this.#server, task.id, readStanding(bytes, members), origin);
-    this.add(job);
-    this.#byCall.set(response.id, job);
-    const edits = job.expose(task, readRelated(bytes, members));
-    return { job, response: applyMessageEdits(response, edits) };
+    const serverTask = new ServerTask(
+      this.#server,
+      mention.id,
+      readStanding(bytes, members),
+      origin,
+    );
+    this.add(serverTask);
+    this.#byCall.set(response.id, serverTask);
+    const edits = serverTask.toOwnId(mention, readRelated(bytes, members));
+    return { task: serverTask, response: applyMessageEdits(response, edits) };
   }
 
   /** The task that a progress token belongs to. */
-  byCall(id: number): Job | undefined {
+  byCall(id: number): ServerTask | undefined {
     return this.#byCall.get(id);
   }
 
   /** The call was cancelled: a task that it still creates is to be cancelled. */
-  giveUp(id: number): void {
-    this.#givenUp.add(id);
-    const [oldest] = this.#givenUp;
-    if (this.#givenUp.size > MOST_GIVEN_UP && oldest !== undefined) this.#givenUp.delete(oldest);
+  onCallCancelled(id: number): void {
+    this.#cancelledCalls.add(id);
+    const [oldest] = this.#cancelledCalls;
+    if (this.#cancelledCalls.size > MAX_CANCELLED_CALLS && oldest !== undefined)
+      this.#cancelledCalls.delete(oldest);
   }
 
   /** A response came to a call that is not in flight: cancels the task that it has created. */
-  late(response: Response, era: Era): void {
-    if (response.id === undefined || !this.#givenUp.delete(response.id)) return;
-    if (era === "legacy") this.reject(response);
-    else if (isMade(response)) this.#cancel(readMade(response)?.task.id);
+  onLateResponse(response: Response, era: Era): void {
+    if (response.id === undefined || !this.#cancelledCalls.delete(response.id)) return;
+    if (era === "legacy") this.cancelCreated(response);
+    else if (isModernTask(response)) this.#cancel(readCreatedModernTask(response)?.task.id);
   }
 
   /** Cancels the task that a response says it has created. @returns whether there is one */
-  reject(response: Response): boolean {
-    const created = readCreation(response);
-    if (created !== undefined) this.#cancel(created.task.id);
+  cancelCreated(response: Response): boolean {
+    const created = readTaskCreation(response);
+    if (created !== undefined) this.#cancel(created.mention.id);
     return created !== undefined;
   }
 
   /** Cancels a task that has not ended. */
-  stop(job: Job): void {
-    if (!job.isOver) this.#cancel(job.remoteId);
+  cancel(task: ServerTask): void {
+    if (!task.isOver) this.#cancel(task.remoteId);
   }
 
   /** Forgets and cancels a task whose client has left or has forgotten it. */
-  drop(job: Job): void {
-    this.delete(job);
-    for (const [id, each] of this.#byCall) if (each === job) this.#byCall.delete(id);
-    this.stop(job);
+  drop(task: ServerTask): void {
+    this.delete(task);
+    for (const [id, each] of this.#byCall) if (each === task) this.#byCall.delete(id);
+    this.cancel(task);
   }
 
   /** The session has ended. */
   fail(cause: HubError): void {
-    const jobs = this.all;
+    const tasks = this.all;
     this.clear();
     this.#byCall.clear();
-    for (const job of jobs) job.lose(cause);
+    for (const task of tasks) task.onServerLost(cause);
   }
 
   #cancel(taskId: string | undefined): void {
-    if (taskId !== undefined) this.#pending.post(TaskMethod.cancel, this.#complete({ taskId }));
+    if (taskId !== undefined)
+      this.#pending.post(TaskMethod.cancel, this.#completeParams({ taskId }));
   }
 }
 
 /** A created task, and the response with the hub's task id. */
-export interface Begun {
-  readonly job: Job;
+export interface CreatedTask {
+  readonly task: ServerTask;
   readonly response: Response;
 }
 
 /** Whether the result of a modern server is a task. */
-function isMade({ outcome, bytes, body }: Response): boolean {
+function isModernTask({ outcome, bytes, body }: Response): boolean {
   return outcome === "result" && readResultType(bytes, membersAt(bytes, body)) === "task";
 }
 
-function readCreation({
+function readTaskCreation({
   outcome,
   bytes,
   body,
 }: Response):
-  { readonly task: Mention; readonly members: ReturnType<typeof membersAt> } | undefined {
+  { readonly mention: Mention; readonly members: ReturnType<typeof membersAt> } | undefined {
   if (outcome === "error") return undefined;
   const members = membersAt(bytes, body);
-  const task = readCreated(bytes, members);
-  return task && { task, members };
+  const mention = readCreated(bytes, members);
+  return mention && { mention, members };
 }

@@ -10,7 +10,7 @@ const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
 const SLACK = 60_000;
 
 /** A task of a server of the modern era, which a client asks for whenever it likes. */
-export class Ticket extends Alias implements OpenTask {
+export class ModernServerTask extends Alias implements OpenTask {
   readonly #began: number;
   #ended = 0;
   isOver = false;
@@ -46,13 +46,13 @@ export interface OpenTask {
 }
 
 /** Somebody who listens for what becomes of a task. */
-export interface TicketWatcher {
+export interface TaskWatcher {
   /** @param task where the notification has its id */
   told(notification: Notification, task: Mention): void;
 }
 
 /** A session with the server. */
-export interface Listenable {
+export interface TaskSession {
   subscribe(id: string, signal: AbortSignal, topic: "task"): Promise<void>;
   unsubscribe(id: string, topic: "task"): void;
 }
@@ -60,14 +60,14 @@ export interface Listenable {
 const NEVER = new AbortController().signal;
 
 /** The tasks of one server of the modern era that somebody waits for; outlives its sessions, as servers may keep tasks. */
-export class Tickets {
+export class ModernServerTasks {
   /** What has not ended. */
   readonly #open = new Set<OpenTask>();
   /** By the server's ids. */
-  readonly #watchers = new Map<string, Set<TicketWatcher>>();
-  #session: Listenable | undefined;
+  readonly #watchers = new Map<string, Set<TaskWatcher>>();
+  #session: TaskSession | undefined;
   /** Those of the connection that has taken the place of this one. */
-  #heir: Tickets | undefined;
+  #heir: ModernServerTasks | undefined;
 
   /** Whether the server is needed although nobody asks anything of it. */
   get isUsed(): boolean {
@@ -86,7 +86,7 @@ export class Tickets {
     this.#open.delete(task);
   }
 
-  watch(id: string, watcher: TicketWatcher): void {
+  watch(id: string, watcher: TaskWatcher): void {
     if (this.#heir !== undefined) {
       this.#heir.watch(id, watcher);
       return;
@@ -96,7 +96,7 @@ export class Tickets {
   }
 
   /** Ends that; after the last one the server need not tell any more. */
-  unwatch(id: string, watcher: TicketWatcher): void {
+  unwatch(id: string, watcher: TaskWatcher): void {
     this.#heir?.unwatch(id, watcher);
     const watchers = this.#watchers.get(id);
     if (watchers?.delete(watcher) !== true || watchers.size > 0) return;
@@ -113,7 +113,7 @@ export class Tickets {
   }
 
   /** There is a new session: it is listened to as the last one was. */
-  follow(session: Listenable): void {
+  follow(session: TaskSession): void {
     this.#session = session;
     // Whoever listens may ask, too.
     for (const id of this.#watchers.keys()) session.subscribe(id, NEVER, "task").catch(() => {});
@@ -125,7 +125,7 @@ export class Tickets {
   }
 
   /** Another connection takes the place of this one; it has no session yet. */
-  bequeath(heir: Tickets): void {
+  bequeath(heir: ModernServerTasks): void {
     for (const task of this.#open) heir.open(task);
     for (const [id, watchers] of this.#watchers) {
       for (const watcher of watchers) heir.watch(id, watcher);
@@ -142,18 +142,18 @@ interface Answerer {
 }
 
 /** Nobody waits for it any more: the server may end it. */
-export function cancelTicket(session: Answerer, taskId: string): void {
+export function cancelServerTask(session: Answerer, taskId: string): void {
   session.ask(TicketMethod.cancel, { taskId }, NEVER).catch(() => {});
 }
 
 /** The task that the answer to a call is. */
-export function readMade({ bytes, body }: Response): Made | undefined {
+export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
   const members = membersAt(bytes, body);
   const task = readTask(bytes, members);
   return task && { task, standing: readTicket(bytes, members) };
 }
 
-export interface Made {
+export interface CreatedModernTask {
   readonly task: Mention;
   readonly standing: TicketStanding;
 }

@@ -9,19 +9,19 @@ import { HubError } from "../base/errors.ts";
 import { invalidError } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
-import type { Pool } from "./pool.ts";
+import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
-import type { Attendee } from "./audience.ts";
-import { type Profile, profileOf } from "./profile.ts";
-import { prefixIn } from "./scope.ts";
-import type { Showcase } from "./catalogs.ts";
-import type { Voice } from "./notifications.ts";
+import type { ClientChannel } from "./audience.ts";
+import { type ClientProfile, profileOf } from "./profile.ts";
+import { namePrefixOf } from "./scope.ts";
+import type { CatalogCache } from "./catalogs.ts";
+import type { ServerNotifications } from "./notifications.ts";
 
 type Prefixed = Pick<RunnableServer, "name" | "prefix">;
 
-export interface ViewParts {
-  readonly pool: Pool;
-  readonly showcase: Showcase;
+export interface ClientViewOptions {
+  readonly pool: ServerPool;
+  readonly showcase: CatalogCache;
   readonly clock: Clock;
   /** How long a first list waits for servers of which nothing is known, in ms. */
   listWait(): number;
@@ -31,9 +31,9 @@ export interface ViewParts {
 const RECALL_WAIT = 500;
 
 /** What one client sees of the hub: its catalog, and the connections that its calls go to. */
-export class View {
-  readonly #parts: ViewParts;
-  #profile: Profile;
+export class ClientView {
+  readonly #parts: ClientViewOptions;
+  #profile: ClientProfile;
   #catalog: Catalog | undefined;
   /** The showcase's, when the catalog was taken from there. */
   #version = 0;
@@ -46,13 +46,13 @@ export class View {
   #recall: "before" | "looking" | "done" = "before";
   #disarm: () => void = () => {};
 
-  constructor(profile: Profile, parts: ViewParts) {
+  constructor(profile: ClientProfile, parts: ClientViewOptions) {
     this.#profile = profile;
     this.#parts = parts;
   }
 
   /** The client says what it can be asked for; from now on the servers are wanted. */
-  introduce(capabilities: string, attendee: Attendee): void {
+  introduce(capabilities: string, attendee: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#parts;
     const counted = narrowClass(capabilities, (name) => pool.countsExtension(name));
@@ -78,7 +78,7 @@ export class View {
   }
 
   /** How servers reach the client; undefined if they do not. */
-  get attendee(): Attendee | undefined {
+  get attendee(): ClientChannel | undefined {
     return this.#profile.attendee;
   }
 
@@ -96,7 +96,7 @@ export class View {
   get skillServers(): readonly string[] {
     return this.#parts.pool
       .connections(this.#profile)
-      .filter(({ offer }) => declaresSkills(offer?.declared?.extensions ?? {}))
+      .filter(({ listing: offer }) => declaresSkills(offer?.declared?.extensions ?? {}))
       .map(({ spec }) => spec.name);
   }
 
@@ -104,7 +104,7 @@ export class View {
   unlisted(kind: Kind, name: string): readonly Connection[] {
     return this.#parts.pool
       .connections(this.#profile)
-      .filter(({ offer, mayRun }) => offer === undefined && mayRun)
+      .filter(({ listing: offer, canStart: mayRun }) => offer === undefined && mayRun)
       .filter(({ spec }) => !isNamed(kind) || this.#fits(spec, name));
   }
 
@@ -185,20 +185,20 @@ export class View {
   settle(): void {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#parts.pool.connections(this.#profile);
-    const isRecalled = !connections.some(({ isRecalling }) => isRecalling);
+    const isRecalled = !connections.some(({ isLoadingSaved: isRecalling }) => isRecalling);
     if (this.#recall === "looking" && isRecalled) this.#tellRecalled();
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 
   /** Of the servers that may have something to say to the client, those included that are still being listed. */
-  get #voices(): readonly Voice[] {
+  get #voices(): readonly ServerNotifications[] {
     if (this.#profile.attendee === undefined) return [];
     const connections = this.#parts.pool.connections(this.#profile);
-    return connections.flatMap(({ voice }) => voice ?? []);
+    return connections.flatMap(({ notifications: voice }) => voice ?? []);
   }
 
   #fits(spec: Prefixed, name: string): boolean {
-    const prefix = prefixIn(this.#profile.scope, spec);
+    const prefix = namePrefixOf(this.#profile.scope, spec);
     return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
   }
 

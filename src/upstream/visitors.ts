@@ -1,18 +1,18 @@
 import { type HubError, toHubError } from "../base/errors.ts";
-import type { Occasion } from "./audience.ts";
+import type { ClientRequest } from "./audience.ts";
 import type { Session } from "./session.ts";
 
 /** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
-export interface Visitor {
+export interface SessionWaiter {
   /** The client's request that it is about. */
-  readonly occasion?: Occasion;
+  readonly occasion?: ClientRequest;
   enter(session: Session): void;
   fail(error: HubError): void;
 }
 
 /** Those who wait for a session. Each is told once, and may come again at once. One that throws fails alone. */
-export class Visitors {
-  readonly #waiting = new Set<Visitor>();
+export class SessionWaiters {
+  readonly #waiting = new Set<SessionWaiter>();
   /** Takes what a visitor has thrown. */
   readonly #broke: (error: HubError) => void;
 
@@ -20,20 +20,20 @@ export class Visitors {
     this.#broke = broke;
   }
 
-  add(visitor: Visitor): void {
+  add(visitor: SessionWaiter): void {
     this.#waiting.add(visitor);
   }
 
   /** @returns whether it has waited */
-  delete(visitor: Visitor): boolean {
+  delete(visitor: SessionWaiter): boolean {
     return this.#waiting.delete(visitor);
   }
 
   /** The one client's request that waits; undefined if there are several clients, or none. */
-  get occasion(): Occasion | undefined {
+  get occasion(): ClientRequest | undefined {
     const occasions = [...this.#waiting].flatMap(({ occasion }) => occasion ?? []);
     const [first, ...others] = occasions;
-    return others.every(({ attendee }) => attendee === first?.attendee) ? first : undefined;
+    return others.every(({ channel: attendee }) => attendee === first?.channel) ? first : undefined;
   }
 
   enter(session: Session): void {
@@ -41,7 +41,7 @@ export class Visitors {
   }
 
   /** Brings one that need not wait to the session. */
-  admit(visitor: Visitor, session: Session): void {
+  admit(visitor: SessionWaiter, session: Session): void {
     try {
       visitor.enter(session);
     } catch (thrown) {
@@ -54,11 +54,11 @@ export class Visitors {
   }
 
   /** Sends all elsewhere. */
-  send(to: (visitor: Visitor) => void): void {
+  send(to: (visitor: SessionWaiter) => void): void {
     this.#tell(to);
   }
 
-  #tell(how: (visitor: Visitor) => void): void {
+  #tell(how: (visitor: SessionWaiter) => void): void {
     const visitors = [...this.#waiting];
     this.#waiting.clear();
     for (const visitor of visitors) {
@@ -70,7 +70,7 @@ export class Visitors {
     }
   }
 
-  #end(visitor: Visitor, error: HubError): void {
+  #end(visitor: SessionWaiter, error: HubError): void {
     this.#broke(error);
     try {
       visitor.fail(error);

@@ -119,7 +119,7 @@ describe("an authorization that a person gives", LIMIT, () => {
     });
     const run = authorizer.authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
       signal: abort.signal,
-      progressed: () => {},
+      onProgress: () => {},
     });
     await assert.rejects(run, (error) => error === reason);
     const back = new URL(scene.visited[0] ?? "").searchParams.get("redirect_uri") ?? "";
@@ -133,7 +133,7 @@ describe("an authorization that a person gives", LIMIT, () => {
     const reason = new HubError("cancelled", "enough");
     const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
       signal: abort.signal,
-      progressed: ({ step }) => {
+      onProgress: ({ step }) => {
         if (step === "exchangingToken") abort.abort(reason);
       },
     });
@@ -149,7 +149,7 @@ describe("an authorization that a person gives", LIMIT, () => {
     });
     const first = authorizer.authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
       signal: abort.signal,
-      progressed: () => {},
+      onProgress: () => {},
     });
     const second = authorize(scene, authorizer);
     await assert.rejects(first, refusing(/enough/, "cancelled"));
@@ -320,7 +320,7 @@ describe("what an authorization server does wrong", LIMIT, () => {
       const authorizer = scene.open(async () => visited.resolve());
       const login = authorizer.authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
         signal: abort.signal,
-        progressed: () => {},
+        onProgress: () => {},
       });
       await visited.promise;
       abort.abort(new HubError("cancelled", "Given up."));
@@ -409,7 +409,7 @@ describe("scopes", LIMIT, () => {
     const more = { oauth: { scopes: ["a"] } };
     await authorize(scene, authorizer, more, wanting("b"));
     await authorize(scene, authorizer, more, wanting("c", 403));
-    const quiet = { signal: SIGNAL, progressed: () => {} };
+    const quiet = { signal: SIGNAL, onProgress: () => {} };
     await authorizer.login(remote(scene.server), resolved(scene.server), CHALLENGE, quiet, ["d"]);
     assert.deepEqual(asked(scene), ["a", "a c", "d"]);
   });

@@ -190,7 +190,7 @@ describe("a login by hand", LIMIT, () => {
       remote(scene.server),
       resolved(scene.server),
       { status: 401, header: "Bearer" },
-      { signal: SIGNAL, progressed: () => {} },
+      { signal: SIGNAL, onProgress: () => {} },
       undefined,
     );
 
@@ -258,7 +258,7 @@ describe("a login that is given up", LIMIT, () => {
       };
       const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
         signal: abort.signal,
-        progressed: () => {},
+        onProgress: () => {},
       });
       await assert.rejects(run, (error) => error === reason);
       await Promise.allSettled(scene.visits.splice(0));
@@ -283,7 +283,7 @@ describe("a token that another hub has just got", LIMIT, () => {
 });
 
 describe("servers that share something", LIMIT, () => {
-  const quiet = { signal: SIGNAL, progressed: (): void => {} };
+  const quiet = { signal: SIGNAL, onProgress: (): void => {} };
   const bear = async (
     by: OpenAuthorizer,
     place: { readonly url: URL },
@@ -347,7 +347,7 @@ describe("the manifest's secret of a client", LIMIT, () => {
     const target = { ...resolved(scene.server, more), secrets: ["canary-of-a-client"] };
     const run = scene.open().authorize(remote(scene.server, more), target, CHALLENGE, {
       signal: SIGNAL,
-      progressed: () => {},
+      onProgress: () => {},
     });
     await assert.rejects(run, (error: unknown) => {
       assert.doesNotMatch(String(error), /canary/);

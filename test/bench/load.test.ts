@@ -17,7 +17,7 @@ import { parseCommandLine } from "../../src/cli/args.ts";
 import { putTapBefore, TAP_VARIABLE, writeTap } from "../../src/cli/tap.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
-import type { Pending } from "../../src/upstream/pending.ts";
+import type { PendingRequest } from "../../src/upstream/pending.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
@@ -53,7 +53,7 @@ class OneAtATime implements Line {
     this.#stall = stall;
   }
 
-  relay(record: Pending): number {
+  relay(record: PendingRequest): number {
     const id = ++this.calls;
     const now = this.#clock.now();
     let begin = Math.max(now, this.#freeAt);

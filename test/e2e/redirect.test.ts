@@ -63,7 +63,7 @@ describe("a server that sends requests on to another one", () => {
             async (url) => void (await browse(url)),
           );
           const challenge = { status: 401, header: undefined } as const;
-          const quiet = { signal: SIGNAL, progressed: () => {} };
+          const quiet = { signal: SIGNAL, onProgress: () => {} };
           await authorizer.authorize(remote(server), resolved(server), challenge, quiet);
           const { Authorization: token } = await authorizer
             .credentialsFor(remote(server), resolved(server))

@@ -24,7 +24,7 @@ describe("a refresh token that is good once", () => {
             await browse(url);
           });
         const challenge = { status: 401, header: undefined } as const;
-        const quiet = { signal: SIGNAL, progressed: () => {} };
+        const quiet = { signal: SIGNAL, onProgress: () => {} };
         await (await open()).authorize(remote(server), resolved(server), challenge, quiet);
         authority.expire();
         let release = (): void => {};

@@ -8,7 +8,7 @@ import type { Hub } from "../../src/hub/hub.ts";
 import { Logbook } from "../../src/base/logbook.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
-import { tellAlerts } from "../../src/upstream/account.ts";
+import { updateAlerts } from "../../src/upstream/account.ts";
 import type { Session } from "../../src/upstream/session.ts";
 import type { State } from "../../src/upstream/state.ts";
 import { turn } from "../fixtures/clock.ts";
@@ -586,7 +586,7 @@ describe("an alert", () => {
     const connecting: State<Session> = { at: "connecting", attempt: 1 };
     const open = { at: "connected", session, since: 0, attempt: 1, responsive: true } as const;
     const move = (before: State<Session>, state: State<Session>): void =>
-      tellAlerts(
+      updateAlerts(
         { server: "a", client: undefined, connection: "", before, state, cause: undefined },
         alerts,
       );

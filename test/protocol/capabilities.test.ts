@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
 import { readCapabilities, readClass, writeClass } from "../../src/protocol/capabilities.ts";
-import type { Profile } from "../../src/upstream/profile.ts";
+import type { ClientProfile } from "../../src/upstream/profile.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,
@@ -275,7 +275,7 @@ describe("what was listed", () => {
       { a },
       {
         snapshots: {
-          load: ({ capabilities }: Pick<Profile, "capabilities">) => {
+          load: ({ capabilities }: Pick<ClientProfile, "capabilities">) => {
             kept.push(capabilities);
             return Promise.resolve(undefined);
           },

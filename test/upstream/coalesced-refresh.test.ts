@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Refresh } from "../../src/upstream/refresh.ts";
+import { CoalescedRefresh } from "../../src/upstream/refresh.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { Latch } from "../fixtures/memory.ts";
 
@@ -11,7 +11,7 @@ function begin(...outcomes: Outcome[]) {
   const clock = new VirtualClock();
   const latches = outcomes.map(() => new Latch());
   let count = 0;
-  const refresh = new Refresh({
+  const refresh = new CoalescedRefresh({
     clock,
     ready: () => Promise.resolve(),
     async list() {

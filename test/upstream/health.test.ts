@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { Vigil } from "../../src/upstream/health.ts";
+import { HealthMonitor } from "../../src/upstream/health.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   call,
@@ -44,7 +44,7 @@ class Watched {
 interface Watch {
   readonly clock: VirtualClock;
   readonly session: Watched;
-  readonly vigil: Vigil;
+  readonly vigil: HealthMonitor;
   /** What was told, with the time. */
   readonly told: string[];
 }
@@ -54,7 +54,7 @@ function watch(settings: { healthInterval?: number; idleStop?: number }): Watch 
   const session = new Watched();
   const told: string[] = [];
   const tell = (what: string): number => told.push(`${what} at ${clock.now()}`);
-  const vigil = new Vigil({
+  const vigil = new HealthMonitor({
     session,
     clock,
     healthInterval: 0,

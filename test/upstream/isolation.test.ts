@@ -5,10 +5,10 @@ import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { EventBus } from "../../src/base/events.ts";
 import type { StdioServer } from "../../src/manifest/schema.ts";
-import type { Attendee } from "../../src/upstream/audience.ts";
-import { Gate } from "../../src/upstream/start-limiter.ts";
-import { Pool } from "../../src/upstream/pool.ts";
-import { ANYBODY, profileOf } from "../../src/upstream/profile.ts";
+import type { ClientChannel } from "../../src/upstream/audience.ts";
+import { StartLimiter } from "../../src/upstream/start-limiter.ts";
+import { ServerPool } from "../../src/upstream/pool.ts";
+import { SHARED_PROFILE, profileOf } from "../../src/upstream/profile.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   call,
@@ -24,12 +24,12 @@ import {
   specOf,
 } from "../fixtures/memory.ts";
 
-const ALONE: Attendee = {
+const ALONE: ClientChannel = {
   era: "legacy",
   level: undefined,
-  ask: () => () => {},
-  tell() {},
-  tellLog() {},
+  sendServerRequest: () => () => {},
+  notify() {},
+  sendLogMessage() {},
 };
 const SILENCE = (): undefined => undefined;
 const OWN = { isolation: "perClient" } as const;
@@ -277,15 +277,18 @@ describe("clients that come and go while it changes who shares a server", () => 
 });
 
 /** A pool over scripted servers, without any hub around it. */
-function makePool(scripts: Readonly<Record<string, Script>>, specs: readonly StdioServer[]): Pool {
+function makePool(
+  scripts: Readonly<Record<string, Script>>,
+  specs: readonly StdioServer[],
+): ServerPool {
   const clock = new VirtualClock();
   const bus = new EventBus();
-  const pool = new Pool({
-    surroundings: {
+  const pool = new ServerPool({
+    environment: {
       clientInfo: () => ({ name: "toolmux", version: "1" }),
       clock,
-      gate: new Gate(16, clock),
-      makeLink({ name }) {
+      startLimiter: new StartLimiter(16, clock),
+      openTransport({ name }) {
         const script = scripts[name];
         if (script === undefined) throw new HubError("spawnFailed", "no such script");
         return Promise.resolve(script.connect());
@@ -333,7 +336,7 @@ describe("the pool", () => {
   it("refuses a server that each client has for itself to a client that nobody knows, and says why", () => {
     const a = new Script("x");
     const pool = makePool({ a }, [specOf("a", OWN)]);
-    assert.throws(() => pool.find("a", ANYBODY), {
+    assert.throws(() => pool.find("a", SHARED_PROFILE), {
       code: "notSupported",
       message: /"a".*isolation = "perClient".*which client/,
     });
@@ -347,12 +350,12 @@ describe("the pool", () => {
     await turn();
     assert.equal(pool.connections(one).length, 1);
     assert.deepEqual(pool.connections(other), []);
-    assert.deepEqual(pool.connections(ANYBODY), pool.connections(one));
+    assert.deepEqual(pool.connections(SHARED_PROFILE), pool.connections(one));
   });
 
   it("has nothing for a server that there is not, or that is down", () => {
     const pool = makePool({}, [specOf("off", { enabled: false })]);
-    assert.equal(pool.find("none", ANYBODY), undefined);
-    assert.equal(pool.find("off", ANYBODY), undefined);
+    assert.equal(pool.find("none", SHARED_PROFILE), undefined);
+    assert.equal(pool.find("off", SHARED_PROFILE), undefined);
   });
 });

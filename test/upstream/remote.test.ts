@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import type { HubParts } from "../../src/hub/options.ts";
+import type { HubOptions } from "../../src/hub/options.ts";
 import type { RemoteServer } from "../../src/manifest/schema.ts";
-import type { Passage } from "../../src/upstream/authorization.ts";
+import type { AuthorizationRun } from "../../src/upstream/authorization.ts";
 import { ALL, INITIALIZED } from "../fixtures/asks.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
@@ -44,7 +44,7 @@ interface Stage<S extends Script> extends ReturnType<typeof setStage> {
 async function begin<S extends Script>(
   s: S,
   settings: Partial<RemoteServer> = {},
-  authorize?: HubParts["authorize"],
+  authorize?: HubOptions["authorize"],
 ): Promise<Stage<S>> {
   const links = overHttp(s);
   const manifest = remotes({ s: settings });
@@ -528,9 +528,9 @@ describe("a server over HTTP that wants an authorization", () => {
 
   /** A way to get one that does as the test says. */
   function makeAuthority() {
-    const passages: Passage[] = [];
+    const passages: AuthorizationRun[] = [];
     let settle: (error?: HubError) => void = () => {};
-    const authorize: NonNullable<HubParts["authorize"]> = (_, _schemes, _challenge, passage) => {
+    const authorize: NonNullable<HubOptions["authorize"]> = (_, _schemes, _challenge, passage) => {
       passages.push(passage);
       return new Promise((resolve, reject) => {
         settle = (error) => (error === undefined ? resolve() : reject(error));
@@ -607,7 +607,7 @@ describe("a server over HTTP that wants an authorization", () => {
   it("shows how far that has come, and the page where it is given", async () => {
     const authority = makeAuthority();
     const { hub, events } = await challenged(authority);
-    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
     await turn();
     const progress = { step: "openingBrowser", url: "https://a.example/" };
     assert.deepEqual(statusOf(hub, "s").progress, progress);
@@ -619,7 +619,7 @@ describe("a server over HTTP that wants an authorization", () => {
   it("is named, with the page, to whoever has waited for it for too long", async () => {
     const authority = makeAuthority();
     const { client, clock } = await challenged(authority);
-    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
     await clock.run(60_000);
     const text = textOfResult(await client.find(isAnswer(1)));
     assert.match(text, /wants an authorization.*: open https:\/\/a\.example\/ Try again later/);
@@ -628,7 +628,7 @@ describe("a server over HTTP that wants an authorization", () => {
   it("has the client whose call waits asked to open the page, and told when it is over", async () => {
     const authority = makeAuthority();
     const { client } = await challenged(authority);
-    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
     const { id, params } = await client.find(({ method }) => method === "elicitation/create");
     assert.equal(params?.["url"], "https://a.example/");
     client.send({ jsonrpc: "2.0", id, result: { action: "accept" } });
@@ -652,7 +652,7 @@ describe("a server over HTTP that wants an authorization", () => {
       for (const posted of postedCalls(links)) links[0]?.lose(posted, "unauthorized");
       links[0]?.challenge(CHALLENGE);
       await turn();
-      authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+      authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
       await turn();
       const asked = [client, other].map(({ messages }) =>
         messages.some(({ method }) => method === "elicitation/create"),
@@ -664,7 +664,7 @@ describe("a server over HTTP that wants an authorization", () => {
   it("is left alone if the person at the client declines", async () => {
     const authority = makeAuthority();
     const { client } = await challenged(authority);
-    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
     const { id } = await client.find(({ method }) => method === "elicitation/create");
     client.send({ jsonrpc: "2.0", id, result: { action: "decline" } });
     const { error } = await client.find(isAnswer(1));

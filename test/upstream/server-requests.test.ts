@@ -4,8 +4,8 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../../src/base/bytes.ts";
 import type { Hub } from "../../src/hub/hub.ts";
-import type { Attendee } from "../../src/upstream/audience.ts";
-import { Elicitations } from "../../src/upstream/elicitations.ts";
+import type { ClientChannel } from "../../src/upstream/audience.ts";
+import { UrlElicitations } from "../../src/upstream/elicitations.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
@@ -711,17 +711,20 @@ describe("an elicitation by URL", () => {
   });
 
   it("holds no client that has left", () => {
-    const elicitations = new Elicitations();
-    const attendee: Attendee = {
+    const elicitations = new UrlElicitations();
+    const attendee: ClientChannel = {
       era: "legacy",
-      ask: () => () => {},
+      sendServerRequest: () => () => {},
       level: undefined,
-      tell: () => {},
-      tellLog: () => {},
+      notify: () => {},
+      sendLogMessage: () => {},
     };
-    for (const id of ["e", "f"]) elicitations.give(id, attendee);
-    elicitations.forget(attendee);
-    assert.deepEqual([elicitations.end("e")?.size, elicitations.end("g")], [0, undefined]);
+    for (const id of ["e", "f"]) elicitations.add(id, attendee);
+    elicitations.removeClient(attendee);
+    assert.deepEqual(
+      [elicitations.complete("e")?.size, elicitations.complete("g")],
+      [0, undefined],
+    );
   });
 
   it("is remembered of the last ones only", async () => {

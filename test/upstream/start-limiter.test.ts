@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Gate } from "../../src/upstream/start-limiter.ts";
+import { StartLimiter } from "../../src/upstream/start-limiter.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { introduce, Latch, manifestOf, Script, setStage, statusOf } from "../fixtures/memory.ts";
 
@@ -9,11 +9,11 @@ const NEVER = new AbortController().signal;
 /** A gate, and those who came to it: what lets them out again, once they are in. */
 function open(limit: number) {
   const clock = new VirtualClock();
-  const gate = new Gate(limit, clock);
+  const gate = new StartLimiter(limit, clock);
   const inside: string[] = [];
   const leave = new Map<string, () => void>();
   const come = async (name: string, signal = NEVER): Promise<void> => {
-    leave.set(name, await gate.enter(signal));
+    leave.set(name, await gate.acquire(signal));
     inside.push(name);
   };
   return { clock, gate, inside, come, leave: (name: string) => leave.get(name)?.() };

@@ -4,7 +4,12 @@ import { array, assert as check, constantFrom, nat, oneof, property, record } fr
 import { HubError } from "../../src/base/errors.ts";
 import type { Reconnect } from "../../src/manifest/schema.ts";
 import type { Effect, Signal } from "../../src/upstream/signal.ts";
-import { type Circumstances, type State, type Step, step } from "../../src/upstream/state.ts";
+import {
+  type StepEnvironment,
+  type State,
+  type StepResult,
+  step,
+} from "../../src/upstream/state.ts";
 import type { Authorization } from "../../src/transport/http/credentials.ts";
 import type { Goal } from "../../src/upstream/status.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
@@ -20,7 +25,7 @@ const POLICY: Reconnect = {
   jitter: 0.2,
   maxAttempts: 5,
 };
-const circumstances = (its: Partial<Circumstances> = {}): Circumstances => ({
+const circumstances = (its: Partial<StepEnvironment> = {}): StepEnvironment => ({
   now: NOW,
   random: 0,
   policy: POLICY,
@@ -267,7 +272,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
   },
 };
 
-function print({ state, effects }: Step<string>): string {
+function print({ state, effects }: StepResult<string>): string {
   return [printState(state), ...effects.map(printEffect)].join(" ");
 }
 
@@ -408,7 +413,7 @@ describe("the time until the next attempt", () => {
   }
 
   it("grows from loss to loss for a server that dies right after its handshake", () => {
-    let { state }: Step<string> = { state: { at: "connecting", attempt: 1 }, effects: [] };
+    let { state }: StepResult<string> = { state: { at: "connecting", attempt: 1 }, effects: [] };
     const delays: number[] = [];
     for (const name of ["opened", "lost", "drained", "due", "opened", "lost", "drained"] as const) {
       ({ state } = step<string>(state, signals[name], circumstances()));
@@ -418,7 +423,7 @@ describe("the time until the next attempt", () => {
   });
 
   it("begins anew for a server that was stable before it was lost", () => {
-    let { state }: Step<string> = { state: { at: "connecting", attempt: 4 }, effects: [] };
+    let { state }: StepResult<string> = { state: { at: "connecting", attempt: 4 }, effects: [] };
     for (const name of ["opened", "stable", "lost", "drained"] as const) {
       ({ state } = step<string>(state, signals[name], circumstances()));
     }
@@ -432,7 +437,7 @@ describe("the time until the next attempt", () => {
 });
 
 describe("a server that runs by itself", () => {
-  const lose = (since: number, its: Partial<Circumstances> = {}): string => {
+  const lose = (since: number, its: Partial<StepEnvironment> = {}): string => {
     const { state } = step({ ...states.connected, since }, signals.lost, {
       ...circumstances(),
       isRemote: true,
@@ -461,7 +466,7 @@ describe("twenty starts at a time", () => {
     let state: State<string> = states.idle;
     const effects: Effect[] = [];
     for (let i = 0; i < 20; i++) {
-      const after: Step<string> = step(state, signals.start, circumstances());
+      const after: StepResult<string> = step(state, signals.start, circumstances());
       ({ state } = after);
       effects.push(...after.effects);
     }

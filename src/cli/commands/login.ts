@@ -34,7 +34,7 @@ export async function login(invocation: Invocation, world: World, name: string):
     undo();
     return ask(url, server);
   });
-  const proceeding = { signal: world.signal, progressed: () => {} };
+  const proceeding = { signal: world.signal, onProgress: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
   const standing = await authorizer.stand(spec, resolved);

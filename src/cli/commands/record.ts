@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { FaceHub } from "../../frontend/http/server.ts";
-import type { Tap } from "../../hub/options.ts";
+import type { TransportWrapper } from "../../hub/options.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseSize } from "../../manifest/units.ts";
 import { openOutlet } from "../../recording/file.ts";
@@ -19,7 +19,7 @@ const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
 
 /** A recording of a hub, from what is put in its places. */
 export interface Recording {
-  readonly openTap: (redact: (text: string) => string) => Tap;
+  readonly openTap: (redact: (text: string) => string) => TransportWrapper;
   client(link: Transport): Transport;
   face(hub: FaceHub): FaceHub;
   manifest(manifest: Manifest): void;

@@ -3,7 +3,7 @@ import { buildCatalog, type Catalog, type CatalogSource } from "../../catalog/ca
 import type { Finding, Fix } from "./findings.ts";
 import { LocalClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { namesOf } from "../../hub/options.ts";
+import { nameRulesOf } from "../../hub/options.ts";
 import { stateFolder } from "../../base/paths.ts";
 import {
   type Manifest,
@@ -61,7 +61,7 @@ export async function recallListing(
     const advice = "toolmux doctor --connect starts the servers and looks.";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
-  return { catalog: buildCatalog(sources, namesOf(manifest.hub), digest), findings };
+  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), digest), findings };
 }
 
 function examineFiles({ files }: Survey): readonly Finding[] {

@@ -3,7 +3,7 @@ import type { Clock } from "../../base/clock.ts";
 import { type ErrorCode, toHubError } from "../../base/errors.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import type { Scope } from "../../upstream/scope.ts";
+import type { ServerSubset } from "../../upstream/scope.ts";
 import type { Message } from "../../jsonrpc/message.ts";
 import { Letters } from "../modern/request.ts";
 import type { Taker } from "../modern/clients.ts";
@@ -38,7 +38,7 @@ export class Stateless {
   }
 
   /** Handles the message of a POST. */
-  take(frame: Message, query: Query, wants: Wants, scope: Scope): Answer | Promise<Answer> {
+  take(frame: Message, query: Query, wants: Wants, scope: ServerSubset): Answer | Promise<Answer> {
     if (frame.kind === "notification") return accepted();
     if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
     if (this.#counters.size >= MOST) {

@@ -9,7 +9,7 @@ import { type Clock, systemClock } from "../../base/clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
-import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
+import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/scope.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { settlesWithin } from "../../base/grace.ts";
@@ -40,7 +40,7 @@ export const DRAIN = 1500;
 
 /** What the HTTP server needs of a hub. */
 export interface FaceHub {
-  accept(link: Transport, signal: AbortSignal, scope: Scope): Promise<void>;
+  accept(link: Transport, signal: AbortSignal, scope: ServerSubset): Promise<void>;
   status(): readonly ServerStatus[];
   /** Serves requests of the modern era. @param clientId undefined: clients cannot be told apart */
   createModernClients(client: string | undefined): Taker;
@@ -255,7 +255,7 @@ export class Face {
   }
 
   /** The session that the request names, if it was opened for the same servers; else the answer that refuses it. */
-  #find({ version, session: id }: Saying, scope: Scope): SessionLink | Answer {
+  #find({ version, session: id }: Saying, scope: ServerSubset): SessionLink | Answer {
     if (version !== null && !isLegacyVersion(version)) {
       return refuse(400, `This protocol version is not spoken here: ${version}.`);
     }
@@ -301,6 +301,6 @@ function serversIn(request: HonoRequest): Servers {
   return request.queries("servers")?.flatMap((names) => names.split(","));
 }
 
-function readScope(servers: Servers): Scope {
-  return servers === undefined ? EVERYTHING : scopeOf(servers);
+function readScope(servers: Servers): ServerSubset {
+  return servers === undefined ? ALL_SERVERS : subsetOf(servers);
 }

@@ -5,7 +5,7 @@ import { HubError } from "../../base/errors.ts";
 import { lastMember, scanObject, readString } from "../../base/json.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import type { Scope } from "../../upstream/scope.ts";
+import type { ServerSubset } from "../../upstream/scope.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
   type Message,
@@ -41,7 +41,7 @@ export interface SessionParts {
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
   /** The servers that it was opened for. */
-  readonly scope: Scope;
+  readonly scope: ServerSubset;
   /** A request was answered. */
   answered(): void;
   /** Called once, when the session has ended. */
@@ -84,7 +84,7 @@ export class SessionLink implements Transport {
     };
   }
 
-  get scope(): Scope {
+  get scope(): ServerSubset {
     return this.#parts.scope;
   }
 

@@ -1,6 +1,6 @@
 import type { Clock } from "../../base/clock.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import type { Scope } from "../../upstream/scope.ts";
+import type { ServerSubset } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { type Answer, withHeaders } from "./http1/answer.ts";
@@ -19,7 +19,7 @@ export interface SessionsParts {
   readonly deadlines: Deadlines;
   readonly most: number;
   /** Serves a client on a transport, with a subset of the servers. */
-  accept(link: Transport, scope: Scope): Promise<void>;
+  accept(link: Transport, scope: ServerSubset): Promise<void>;
 }
 
 /** All sessions, by id. */
@@ -48,7 +48,7 @@ export class Sessions {
   }
 
   /** Opens a session for an `initialize`; it is closed again if that fails. */
-  async begin(frame: RpcRequest, wants: Wants, scope: Scope): Promise<Answer> {
+  async begin(frame: RpcRequest, wants: Wants, scope: ServerSubset): Promise<Answer> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };

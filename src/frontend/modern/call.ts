@@ -12,10 +12,10 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/log-level.ts";
 import { addHint, modernize } from "../../protocol/translate.ts";
 import type { Call, Caller, Place, Running } from "../../router/call.ts";
-import type { Question } from "../../upstream/ask.ts";
+import type { ServerRequest } from "../../upstream/ask.ts";
 import { readTokens } from "../../protocol/notifications.ts";
 import type { Withdrawal } from "../../protocol/withdrawal.ts";
-import type { Sender } from "../../upstream/sender.ts";
+import type { ClientDeclaration } from "../../upstream/sender.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { readId } from "../../jsonrpc/id.ts";
 import {
@@ -64,7 +64,7 @@ export interface VisitHost {
 const CACHEABLE: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
 /** Shared by the calls that no server has sent a request for, which are most. Never changed. */
-const NONE = new Map<string, Question>();
+const NONE = new Map<string, ServerRequest>();
 
 /**
  * One request of a modern client in flight at a server. If the server sends a request meanwhile, the client is answered
@@ -104,7 +104,7 @@ export class Visit implements Caller, Parked {
     this.#attach(letter, way);
   }
 
-  get sender(): Sender {
+  get sender(): ClientDeclaration {
     return this.#letter.sender;
   }
 
@@ -146,7 +146,7 @@ export class Visit implements Caller, Parked {
     }
   }
 
-  ask(question: Question): () => void {
+  sendServerRequest(question: ServerRequest): () => void {
     if (this.#isOver) {
       question.fail(new HubError("notAsked", "The request that it was for is over."));
       return () => {};

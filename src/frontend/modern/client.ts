@@ -22,9 +22,9 @@ import type { Ledger } from "../../router/ledger.ts";
 import { Router } from "../../router/router.ts";
 import type { AnyManner } from "../../router/params.ts";
 import { sessionOf } from "../../upstream/account.ts";
-import type { Question } from "../../upstream/ask.ts";
-import type { Attendee } from "../../upstream/audience.ts";
-import type { View } from "../../upstream/view.ts";
+import type { ServerRequest } from "../../upstream/ask.ts";
+import type { ClientChannel } from "../../upstream/audience.ts";
+import type { ClientView } from "../../upstream/view.ts";
 import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
 import type { Editions } from "../editions.ts";
 import { checkState, checkTasks, type Letter, textIn } from "./request.ts";
@@ -48,12 +48,12 @@ export interface PartyParts {
 }
 
 /** The modern requests of one client with the same capability class. To legacy servers it is one client. */
-export class Party implements Attendee, VisitHost {
+export class Party implements ClientChannel, VisitHost {
   readonly era = "modern";
   readonly clock: Clock;
   readonly parking: Parking;
   readonly #parts: PartyParts;
-  readonly #view: View;
+  readonly #view: ClientView;
   readonly #keeping: Keeping;
   readonly #router: Router;
   readonly #visits = new IdTable<Visit>();
@@ -74,7 +74,7 @@ export class Party implements Attendee, VisitHost {
    * @param modernTasks the tasks of its client
    */
   constructor(
-    view: View,
+    view: ClientView,
     capabilities: string,
     declared: object,
     parts: PartyParts,
@@ -104,7 +104,7 @@ export class Party implements Attendee, VisitHost {
     return this.#parts.serverInfo();
   }
 
-  get view(): View {
+  get view(): ClientView {
     return this.#view;
   }
 
@@ -150,10 +150,10 @@ export class Party implements Attendee, VisitHost {
     for (const listening of this.#listenings) listening.compare(this.#view.catalog);
   }
 
-  ask(question: Question): () => void {
+  sendServerRequest(question: ServerRequest): () => void {
     const { server } = question;
     const [visit, ...others] = this.#asking(server);
-    if (visit !== undefined && others.length === 0) return visit.ask(question);
+    if (visit !== undefined && others.length === 0) return visit.sendServerRequest(question);
     const text =
       visit === undefined
         ? `There is no request running for which server "${server}" could ask.`
@@ -162,19 +162,19 @@ export class Party implements Attendee, VisitHost {
     return () => {};
   }
 
-  lacks(server: string, needed: object): void {
+  onMissingCapability(server: string, needed: object): void {
     const [visit, ...others] = this.#asking(server);
     if (others.length === 0) visit?.lacks(needed);
   }
 
   /** Modern clients get no notifications outside of a request. */
-  tell(): void {}
+  notify(): void {}
 
   /**
    * A log message names no request. A client that cannot be told from others gets it only if it has the one call at
    * that server.
    */
-  tellLog(server: string, severity: Severity, message: EncodedMessage): void {
+  sendLogMessage(server: string, severity: Severity, message: EncodedMessage): void {
     const there = this.#at(server);
     if (this.#parts.client === undefined && there.length > 1) return;
     let isPiped = false;

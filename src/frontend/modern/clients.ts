@@ -1,8 +1,8 @@
 import { HubError } from "../../base/errors.ts";
 import type { Call } from "../../router/call.ts";
 import { Keeping } from "../../router/modern-tasks.ts";
-import { EVERYTHING, type Scope } from "../../upstream/scope.ts";
-import type { View } from "../../upstream/view.ts";
+import { ALL_SERVERS, type ServerSubset } from "../../upstream/scope.ts";
+import type { ClientView } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { Letter } from "./request.ts";
 import { Party, type PartyParts } from "./client.ts";
@@ -16,7 +16,7 @@ const MOST = { parties: 32, listenings: 1024 };
 
 export interface PartiesParts extends PartyParts {
   /** The view of one client. @param clientId undefined: clients that cannot be told apart */
-  view(client: string | undefined, scope: Scope): View;
+  view(client: string | undefined, scope: ServerSubset): ClientView;
   /** Called once, when all are closed. */
   ended(parties: Parties): void;
 }
@@ -35,7 +35,8 @@ export class Parties {
   readonly #keeping: Keeping;
   /** Cache: the client of the last request. */
   #latest:
-    { readonly capabilities: string; readonly scope: Scope; readonly party: Party } | undefined;
+    | { readonly capabilities: string; readonly scope: ServerSubset; readonly party: Party }
+    | undefined;
   #disarm: () => void = () => {};
   #isClosed = false;
 
@@ -54,7 +55,7 @@ export class Parties {
    * @param check validates the request against its client's catalog, and again when the catalog grows; may throw
    * @throws {HubError} if the request cannot be served
    */
-  take(letter: Letter, way: WayBack, scope: Scope = EVERYTHING, check?: Check): void {
+  take(letter: Letter, way: WayBack, scope: ServerSubset = ALL_SERVERS, check?: Check): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (letter.request.method === ModernMethod.listen) this.#checkListenings();
     const party = this.#find(letter, scope);
@@ -88,7 +89,7 @@ export class Parties {
     this.#parts.ended(this);
   }
 
-  #find({ capabilities, sender }: Letter, scope: Scope): Party {
+  #find({ capabilities, sender }: Letter, scope: ServerSubset): Party {
     // Most requests are of the same client as the one before.
     const latest = this.#latest;
     if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
@@ -97,7 +98,7 @@ export class Parties {
     return party;
   }
 
-  #seek(capabilities: string, declared: object, scope: Scope): Party {
+  #seek(capabilities: string, declared: object, scope: ServerSubset): Party {
     const key = `${scope.key}\n${capabilities}`;
     const known = this.#parties.get(key);
     if (known !== undefined) return known;

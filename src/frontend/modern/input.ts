@@ -4,7 +4,7 @@ import { scanObject } from "../../base/json.ts";
 import { removeMembers } from "../../base/object.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
-import type { Question } from "../../upstream/ask.ts";
+import type { ServerRequest } from "../../upstream/ask.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { type EncodedMessage, joinMessage, replaceRanges } from "../../jsonrpc/message.ts";
 
@@ -13,7 +13,7 @@ const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationI
 
 /** An `input_required` result from the requests of servers (multi round-trip requests). */
 export function writeInputRequired(
-  questions: ReadonlyMap<string, Question>,
+  questions: ReadonlyMap<string, ServerRequest>,
   state: string,
   server: Implementation,
 ): Uint8Array {
@@ -54,7 +54,7 @@ function embed(params: readonly Piece[] | undefined): readonly Piece[] {
 const CANCELLED = utf8('{"action":"cancel"}');
 
 /** No answer will come: elicitation is answered with `cancel`, other requests fail. */
-export function cancelQuestion(question: Question): void {
+export function cancelQuestion(question: ServerRequest): void {
   if (question.method === Method.elicit) question.answer("result", CANCELLED);
   else question.fail(new HubError("notAsked", "The client has not come back with an answer."));
 }

@@ -16,7 +16,7 @@ import {
 } from "../../protocol/modern.ts";
 import { isSeverity } from "../../protocol/log-level.ts";
 import { membersOfMeta } from "../../protocol/meta.ts";
-import type { Sender } from "../../upstream/sender.ts";
+import type { ClientDeclaration } from "../../upstream/sender.ts";
 import { type Request, bytesOf } from "../../jsonrpc/message.ts";
 
 /** A request of the modern era with its parsed envelope (the `_meta` that says who sends it). */
@@ -24,7 +24,7 @@ export interface Letter {
   readonly request: Request;
   /** The members of its params. */
   readonly members: readonly JsonMember[];
-  readonly sender: Sender;
+  readonly sender: ClientDeclaration;
   /** The capability class of its client. */
   readonly capabilities: string;
 }

@@ -126,7 +126,7 @@ export class Listening {
       address: readdressed,
       respond: (message: EncodedMessage | undefined) => this.#settle(uri, message),
       notify: () => {},
-      ask: refuseAll,
+      sendServerRequest: refuseAll,
     };
     try {
       const running = this.#parts.router.route(request, caller, RESOURCE, this.#watches);

@@ -3,7 +3,7 @@ import { SessionLink } from "../../../src/frontend/http/session.ts";
 import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
-import { EVERYTHING } from "../../../src/upstream/scope.ts";
+import { ALL_SERVERS } from "../../../src/upstream/scope.ts";
 import { type Pair, type Peer, linkContract } from "../../contract/link.ts";
 import { Events } from "../../fixtures/http.ts";
 import { poll } from "../../harness/clock.ts";
@@ -14,7 +14,7 @@ function session(): Promise<Pair> {
   const link = new SessionLink({
     clock: systemClock,
     deadlines: new Deadlines(),
-    scope: EVERYTHING,
+    scope: ALL_SERVERS,
     answered() {},
     ended,
   });

@@ -7,7 +7,7 @@ import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
 import { HELD, SessionLink } from "../../../src/frontend/http/session.ts";
 import { BOUNDS } from "../../../src/frontend/http/event-buffer.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
-import { EVERYTHING } from "../../../src/upstream/scope.ts";
+import { ALL_SERVERS } from "../../../src/upstream/scope.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import type { Message } from "../../../src/jsonrpc/message.ts";
 import type { SentRequest, Responder } from "../../../src/transport/transport.ts";
@@ -42,7 +42,7 @@ class Stage {
   readonly session = new SessionLink({
     clock: this.clock,
     deadlines: new Deadlines(this.clock),
-    scope: EVERYTHING,
+    scope: ALL_SERVERS,
     answered: () => void this.answered++,
     ended: () => void this.ended++,
   });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { scopeOf } from "../../../src/upstream/scope.ts";
+import { subsetOf } from "../../../src/upstream/scope.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
 import { put, SAMPLE } from "../../fixtures/asks.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";
@@ -371,7 +371,7 @@ describe("catalogs of parts", () => {
     for (const [i, part] of parts.entries()) {
       if (i === 60) assert.equal(hub.catalog, whole);
       const [ours, theirs] = memoryTransportPair();
-      void hub.accept(ours, new AbortController().signal, scopeOf(part));
+      void hub.accept(ours, new AbortController().signal, subsetOf(part));
       const peer = new Peer(theirs);
       await introduce(peer);
       const shown = part.length === 1 ? ["t"] : part.map((name) => `${name}__t`);
