@@ -12,48 +12,51 @@ export interface Sink {
   append(lines: readonly string[]): Promise<number>;
 }
 
-export interface BacklogParts {
+export interface LineQueueOptions {
   readonly log: (level: "info" | "warn", text: string) => void;
   /** Maximum size of the queue in bytes; beyond it, the oldest lines are dropped. */
-  readonly limit?: number;
+  readonly maxSize?: number;
   /** Retry delays in ms after failed writes: the first, and the maximum. */
-  readonly pauses?: { readonly first: number; readonly most: number };
+  readonly retryDelays?: { readonly first: number; readonly max: number };
 }
 
 type Timer = ReturnType<typeof setTimeout>;
 
-const LIMIT = 8 * 1024 * 1024;
-const PAUSES = { first: 250, most: 30_000 };
+const MAX_QUEUE_SIZE = 8 * 1024 * 1024;
+const RETRY_DELAYS = { first: 250, max: 30_000 };
 /** Delay in ms in which lines are collected for one write; a killed hub loses at most these. */
-const GATHERING = 20;
+const COLLECT_DELAY = 20;
 /** Maximum size of one write, in bytes. */
-const BATCH = 256 * 1024;
+const MAX_BATCH_SIZE = 256 * 1024;
 
 /** A bounded queue of lines with one background writer. Calls never wait for it, whatever happens to the disk. */
-export class Backlog {
+export class LineQueue {
   readonly #sink: Sink;
-  readonly #log: BacklogParts["log"];
-  readonly #limit: number;
-  readonly #pauses: NonNullable<BacklogParts["pauses"]>;
+  readonly #log: LineQueueOptions["log"];
+  readonly #maxSize: number;
+  readonly #retryDelays: NonNullable<LineQueueOptions["retryDelays"]>;
   /** Oldest first. */
   #lines: string[] = [];
   /** Size of all lines, in bytes. */
   #size = 0;
   /** Number of dropped lines that are not yet recorded in the file. */
-  #missing = 0;
+  #dropped = 0;
   /** Number of consecutive failed writes. */
   #failures = 0;
   #timer: Timer | undefined;
   /** Never rejects; undefined while nothing is being written. */
   #writing: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
-  #isOver = false;
+  #isClosed = false;
 
-  constructor(sink: Sink, { log, limit = LIMIT, pauses = PAUSES }: BacklogParts) {
+  constructor(
+    sink: Sink,
+    { log, maxSize = MAX_QUEUE_SIZE, retryDelays = RETRY_DELAYS }: LineQueueOptions,
+  ) {
     this.#sink = sink;
     this.#log = log;
-    this.#limit = limit;
-    this.#pauses = pauses;
+    this.#maxSize = maxSize;
+    this.#retryDelays = retryDelays;
   }
 
   /** Queues a line without its line end. After `close`, the line is dropped. */
@@ -62,46 +65,47 @@ export class Backlog {
     this.#lines.push(line);
     this.#size += sizeOf(line);
     this.#trim();
-    this.#writeAfter(GATHERING);
+    this.#scheduleWrite(COLLECT_DELAY);
   }
 
   /** Writes the queued lines, for at most `timeout` ms, and stops. Never rejects; repeated calls join the first. */
-  close(limit: number): Promise<void> {
-    this.#closing ??= this.#close(limit);
+  close(timeout: number): Promise<void> {
+    this.#closing ??= this.#close(timeout);
     return this.#closing;
   }
 
-  async #close(limit: number): Promise<void> {
+  async #close(timeout: number): Promise<void> {
     clearTimeout(this.#timer);
     let timer: Timer | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, limit);
+    const timedOut = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, timeout);
     });
-    await Promise.race([this.#finish(), late]);
+    await Promise.race([this.#writeAll(), timedOut]);
     clearTimeout(timer);
-    this.#isOver = true;
-    const lost = this.#lines.length + this.#missing;
-    if (lost > 0) this.#log("warn", `${print(lost)} could not be written to ${this.#sink.path}`);
+    this.#isClosed = true;
+    const lost = this.#lines.length + this.#dropped;
+    if (lost > 0)
+      this.#log("warn", `${countLines(lost)} could not be written to ${this.#sink.path}`);
   }
 
-  async #finish(): Promise<void> {
+  async #writeAll(): Promise<void> {
     await this.#writing;
     try {
-      while (this.#lines.length > 0 && !this.#isOver) await this.#writeBatch();
+      while (this.#lines.length > 0 && !this.#isClosed) await this.#writeBatch();
     } catch (error) {
-      this.#fail(error);
+      this.#onWriteError(error);
     }
   }
 
   /** Schedules the next write, unless one is scheduled or running. */
-  #writeAfter(ms: number): void {
+  #scheduleWrite(ms: number): void {
     const isKnown = this.#timer !== undefined || this.#writing !== undefined;
     if (isKnown || this.#lines.length === 0 || this.#closing !== undefined) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#writing = this.#write().then((pause) => {
         this.#writing = undefined;
-        this.#writeAfter(pause);
+        this.#scheduleWrite(pause);
       });
     }, ms);
     this.#timer.unref();
@@ -114,48 +118,48 @@ export class Backlog {
   async #write(): Promise<number> {
     try {
       do await this.#writeBatch();
-      while (this.#size > BATCH);
-      return GATHERING;
+      while (this.#size > MAX_BATCH_SIZE);
+      return COLLECT_DELAY;
     } catch (error) {
-      return this.#fail(error);
+      return this.#onWriteError(error);
     }
   }
 
   async #writeBatch(): Promise<void> {
-    const missing = this.#missing;
+    const missing = this.#dropped;
     const gap = missing > 0 ? [JSON.stringify({ time: new Date().toISOString(), missing })] : [];
-    const batch = this.#take();
+    const batch = this.#takeBatch();
     let written = 0;
     try {
       written = await this.#sink.append([...gap, ...batch]);
     } finally {
-      if (written > 0) this.#missing -= missing;
-      this.#giveBack(batch.slice(Math.max(0, written - gap.length)));
+      if (written > 0) this.#dropped -= missing;
+      this.#requeue(batch.slice(Math.max(0, written - gap.length)));
     }
     if (this.#failures === 0) return;
     this.#failures = 0;
-    const loss = missing > 0 ? `; what is missing: ${print(missing)}` : "";
+    const loss = missing > 0 ? `; what is missing: ${countLines(missing)}` : "";
     this.#log("info", `${this.#sink.path} can be written to again${loss}`);
   }
 
   /** @returns the delay until the next retry, in ms */
-  #fail(error: unknown): number {
+  #onWriteError(error: unknown): number {
     this.#failures++;
     if (this.#failures === 1) {
       const why = error instanceof Error ? error.message : String(error);
       const text = `${this.#sink.path} cannot be written to: ${why}; calls go on, and it is tried again`;
       this.#log("warn", text);
     }
-    return Math.min(this.#pauses.first * 2 ** (this.#failures - 1), this.#pauses.most);
+    return Math.min(this.#retryDelays.first * 2 ** (this.#failures - 1), this.#retryDelays.max);
   }
 
   /** Removes the oldest lines from the queue, up to `MAX_BATCH_SIZE` bytes. */
-  #take(): string[] {
+  #takeBatch(): string[] {
     let size = 0;
     let count = 0;
     for (const line of this.#lines) {
       size += sizeOf(line);
-      if (size > BATCH && count > 0) break;
+      if (size > MAX_BATCH_SIZE && count > 0) break;
       count++;
     }
     const batch = this.#lines.splice(0, count);
@@ -163,7 +167,7 @@ export class Backlog {
     return batch;
   }
 
-  #giveBack(batch: readonly string[]): void {
+  #requeue(batch: readonly string[]): void {
     if (batch.length === 0) return;
     this.#lines = [...batch, ...this.#lines];
     for (const line of batch) this.#size += sizeOf(line);
@@ -171,14 +175,14 @@ export class Backlog {
   }
 
   #trim(): void {
-    while (this.#size > this.#limit) {
+    while (this.#size > this.#maxSize) {
       this.#size -= sizeOf(this.#lines.shift() ?? "");
-      this.#missing++;
+      this.#dropped++;
     }
   }
 }
 
-function print(lines: number): string {
+function countLines(lines: number): string {
   return lines === 1 ? "1 line" : `${lines} lines`;
 }
 

@@ -17,7 +17,7 @@ import type { Redaction } from "./redaction.ts";
 export type Outcome =
   "ok" | "toolError" | "error" | "cancelled" | "timedOut" | "unavailable" | "lost" | "failed";
 
-export interface Ending {
+export interface CallEnding {
   readonly outcome: Outcome;
   /** The error's code, if there is an error: one of the hub's codes, or the number of a JSON-RPC error. */
   readonly error?: string;
@@ -26,7 +26,7 @@ export interface Ending {
 }
 
 /** Start of a call in ms since the epoch, and its duration in ms. */
-export interface Span {
+export interface CallTiming {
   readonly started: number;
   readonly duration: number;
 }
@@ -49,46 +49,46 @@ const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
 ]);
 
 /** Maximum size of logged arguments, in bytes of JSON; larger ones are omitted. */
-const LONGEST_ARGUMENTS = 64 * 1024;
+const MAX_ARGUMENTS_SIZE = 64 * 1024;
 /** Maximum length of a name, in UTF-16 units: names come from outside. */
-const LONGEST_NAME = 200;
+const MAX_NAME_LENGTH = 200;
 /** Maximum size of an error that is parsed for its code, in bytes. */
-const LARGEST_ERROR = 64 * 1024;
+const MAX_ERROR_SIZE = 64 * 1024;
 
-export function describeAnswer(answer: Answer): Ending {
+export function describeAnswer(answer: Answer): CallEnding {
   const { size } = answer;
   if (answer.kind === "error") return { outcome: "error", ...codeOf(answer), size };
   return { outcome: answer.isError ? "toolError" : "ok", size };
 }
 
 /** @param error what `next` rejected with */
-export function describeFailure(error: unknown): Ending {
+export function describeFailure(error: unknown): CallEnding {
   const code: unknown = (error as { code?: unknown } | null | undefined)?.code;
   if (typeof code !== "string") return { outcome: "failed" };
-  return { outcome: OUTCOMES.get(code) ?? "failed", error: cut(code) };
+  return { outcome: OUTCOMES.get(code) ?? "failed", error: truncate(code) };
 }
 
 /**
  * The log line of a call: one JSON object, without a line end.
  * @param redaction masks arguments; undefined: the arguments are omitted
  */
-export function describeCall(
+export function formatCall(
   call: ToolCall,
-  { outcome, error, size }: Ending,
-  { started, duration }: Span,
+  { outcome, error, size }: CallEnding,
+  { started, duration }: CallTiming,
   redaction: Redaction | undefined,
 ): string {
   const { client, tool } = call;
-  const shown = redaction && showArguments(call.argumentsJson, redaction);
+  const shown = redaction && redactArguments(call.argumentsJson, redaction);
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
     // Call numbers and client ids are unique per hub only, and several hubs may write to one file.
     hub: process.pid,
     call: call.number,
-    client: { id: client.id, name: cut(client.name), version: cut(client.version) },
-    server: cut(tool.server),
-    tool: cut(tool.name),
-    name: cut(tool.exposedName),
+    client: { id: client.id, name: truncate(client.name), version: truncate(client.version) },
+    server: truncate(tool.server),
+    tool: truncate(tool.name),
+    name: truncate(tool.exposedName),
     duration: Math.round(duration * 10) / 10,
     outcome,
     error,
@@ -98,14 +98,14 @@ export function describeCall(
   return shown?.kind === "text" ? `${entry.slice(0, -1)},"arguments":${shown.text}}` : entry;
 }
 
-type Shown =
+type LoggedArguments =
   | { readonly kind: "text"; readonly text: string; readonly size?: undefined }
   /** `size` is in bytes. */
   | { readonly kind: "leftOut"; readonly size: number };
 
-function showArguments(json: string, redaction: Redaction): Shown {
+function redactArguments(json: string, redaction: Redaction): LoggedArguments {
   const size = Buffer.byteLength(json);
-  if (size > LONGEST_ARGUMENTS || !isJson(json)) return { kind: "leftOut", size };
+  if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "leftOut", size };
   // In valid JSON, line breaks stand only between tokens.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }
@@ -120,12 +120,12 @@ function isJson(text: string): boolean {
 }
 
 function codeOf({ size, value }: Answer): { error?: string } {
-  if (size > LARGEST_ERROR) return {};
+  if (size > MAX_ERROR_SIZE) return {};
   const code: unknown = (value as { code?: unknown } | null | undefined)?.code;
   return typeof code === "number" ? { error: String(code) } : {};
 }
 
-function cut<Name extends string | undefined>(name: Name): Name | string {
-  if (name === undefined || name.length <= LONGEST_NAME) return name;
-  return `${name.slice(0, LONGEST_NAME)}…`;
+function truncate<Name extends string | undefined>(name: Name): Name | string {
+  if (name === undefined || name.length <= MAX_NAME_LENGTH) return name;
+  return `${name.slice(0, MAX_NAME_LENGTH)}…`;
 }

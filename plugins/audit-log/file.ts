@@ -15,13 +15,13 @@ const FLAGS =
   constants.O_NONBLOCK;
 
 /** Age in ms above which a lock is stale: no rotation takes that long, so its hub was killed. */
-const OLDEST_LOCK = 10_000;
+const STALE_LOCK_AGE = 10_000;
 
 /** Longest pause between two parts of one write, in ms. */
-const SETTLING = 10;
+const MAX_WRITE_GAP = 10;
 
 const NEWLINE = 0x0a;
-const LINK = "it is a symbolic link, which is not followed";
+const SYMLINK_ERROR = "it is a symbolic link, which is not followed";
 
 export interface FileLimits {
   /** In bytes; exceeded only by a file with a single line. */
@@ -64,7 +64,7 @@ export class LogFile {
     try {
       return await open(this.path, FLAGS, 0o600);
     } catch (error) {
-      if (codeOf(error) === "ELOOP") throw new Error(LINK, { cause: error });
+      if (codeOf(error) === "ELOOP") throw new Error(SYMLINK_ERROR, { cause: error });
       if (codeOf(error) !== "ENOENT") throw error;
     }
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
@@ -90,7 +90,7 @@ export class LogFile {
       ends.push(size);
     }
     const bytes = Buffer.from(parts.join(""));
-    const written = await write(handle, bytes, end);
+    const written = await writeBytes(handle, bytes, end);
     const whole = ends.filter((length) => length <= written).length;
     if (whole === 0) throw new Error("it took only a part of a line");
     return whole;
@@ -111,22 +111,22 @@ export class LogFile {
   /** Rotates the files. If another hub is rotating them, nothing is done. */
   async #rotate(line: string): Promise<void> {
     const lock = `${this.path}.lock`;
-    if (!(await take(lock))) return;
+    if (!(await acquireLock(lock))) return;
     try {
       // Another hub may have rotated them in the meantime.
       if (!(await this.#isFull(line))) return;
       const { keep } = this.#limits;
       for (let number = keep; number > 1; number--) {
-        await move(this.#old(number - 1), this.#old(number));
+        await renameIfExists(this.#rotatedPath(number - 1), this.#rotatedPath(number));
       }
-      if (keep > 0) await move(this.path, this.#old(1));
+      if (keep > 0) await renameIfExists(this.path, this.#rotatedPath(1));
       else await rm(this.path, { force: true });
     } finally {
       await rm(lock, { force: true });
     }
   }
 
-  #old(number: number): string {
+  #rotatedPath(number: number): string {
     return `${this.path}.${number}`;
   }
 }
@@ -136,7 +136,11 @@ export class LogFile {
  * @returns how many bytes were written. Deno does not report a partial write, so the file is read back: if other hubs
  * write at the same time, a line may be written twice, but none is lost.
  */
-async function write(handle: FileHandle, bytes: Buffer, end: number | undefined): Promise<number> {
+async function writeBytes(
+  handle: FileHandle,
+  bytes: Buffer,
+  end: number | undefined,
+): Promise<number> {
   try {
     const { bytesWritten } = await handle.write(bytes, 0, bytes.length, null);
     return bytesWritten;
@@ -164,12 +168,12 @@ async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolea
     if (last[0] === NEWLINE) return { end, isCut: false };
     if (end === before) return { end, isCut: true };
     before = end;
-    await setTimeout(SETTLING);
+    await setTimeout(MAX_WRITE_GAP);
   }
 }
 
 /** @returns whether the lock was acquired */
-async function take(lock: string): Promise<boolean> {
+async function acquireLock(lock: string): Promise<boolean> {
   try {
     const handle = await open(lock, "wx", 0o600);
     await handle.close();
@@ -178,12 +182,12 @@ async function take(lock: string): Promise<boolean> {
     if (codeOf(error) !== "EEXIST") throw error;
   }
   const { mtimeMs } = await lstat(lock).catch(() => ({ mtimeMs: Infinity }));
-  if (Date.now() - mtimeMs > OLDEST_LOCK) await rm(lock, { force: true });
+  if (Date.now() - mtimeMs > STALE_LOCK_AGE) await rm(lock, { force: true });
   return false;
 }
 
 /** Renames a file if it exists. */
-async function move(from: string, to: string): Promise<void> {
+async function renameIfExists(from: string, to: string): Promise<void> {
   try {
     await rename(from, to);
   } catch (error) {

@@ -1,16 +1,16 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { definePlugin, size } from "../../src/plugin/plugin.ts";
-import { Backlog } from "./backlog.ts";
-import { describeAnswer, describeCall, describeFailure } from "./entry.ts";
+import { LineQueue } from "./backlog.ts";
+import { describeAnswer, formatCall, describeFailure } from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
 /** How long `dispose` waits for unwritten lines, in ms; the hub waits one second. */
-const FINISH = 800;
+const CLOSE_TIMEOUT = 800;
 
-const MOST_FILES = 100;
-const KEEP = `a whole number between 0 and ${MOST_FILES}`;
+const MAX_FILES = 100;
+const KEEP = `a whole number between 0 and ${MAX_FILES}`;
 const PATH = `a path such as "password", "auth.token", "items.*.secret" or "**.token"`;
 const flag = v.boolean("true or false");
 
@@ -29,7 +29,7 @@ const options = v.strictObject({
   ),
   maxSize: v.exactOptional(size, "10MiB"),
   keep: v.exactOptional(
-    v.pipe(v.number(KEEP), v.integer(KEEP), v.minValue(0, KEEP), v.maxValue(MOST_FILES, KEEP)),
+    v.pipe(v.number(KEEP), v.integer(KEEP), v.minValue(0, KEEP), v.maxValue(MAX_FILES, KEEP)),
     5,
   ),
 });
@@ -41,7 +41,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
   whenBroken: "pass",
   async setup({ file, arguments: withArguments, redact, maxSize, keep }, host) {
     const path = file === undefined ? join(await host.folder(), "audit.jsonl") : host.resolve(file);
-    const backlog = new Backlog(new LogFile(path, { maxSize, keep }), {
+    const backlog = new LineQueue(new LogFile(path, { maxSize, keep }), {
       log: (level, text) => host.log(level, text),
     });
     const redaction = withArguments ? new Redaction(redact) : undefined;
@@ -52,9 +52,9 @@ export default definePlugin<v.InferOutput<typeof options>>({
           const from = performance.now();
           const answered = next(call);
           // The promise of `next` is returned unchanged, so that the answer does not wait for the log.
-          const tell = (ending: Parameters<typeof describeCall>[1]): void => {
+          const tell = (ending: Parameters<typeof formatCall>[1]): void => {
             const duration = performance.now() - from;
-            backlog.add(describeCall(call, ending, { started, duration }, redaction));
+            backlog.add(formatCall(call, ending, { started, duration }, redaction));
           };
           answered
             .then(
@@ -67,7 +67,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
           return answered;
         };
       },
-      dispose: () => backlog.close(FINISH),
+      dispose: () => backlog.close(CLOSE_TIMEOUT),
     };
   },
 });

@@ -10,8 +10,8 @@ import {
   type ToolCall,
   type ToolInfo,
 } from "../../src/plugin/plugin.ts";
-import { canonical, mark } from "./json.ts";
-import { Store } from "./store.ts";
+import { normalize, withCachedTime } from "./json.ts";
+import { ResultCache } from "./store.ts";
 
 /*
  * Caches the results of tools without side effects. The cache key is the server, the tool and the arguments. A result
@@ -39,8 +39,8 @@ export default definePlugin<v.InferOutput<typeof options>>({
   options,
   whenBroken: "pass",
   setup(settings, host) {
-    const store = new Store(settings);
-    const readers = new Readers();
+    const store = new ResultCache(settings);
+    const readers = new ReadOnlyTools();
     let stopListening: (() => void) | undefined;
     return {
       call(next, tool) {
@@ -51,21 +51,21 @@ export default definePlugin<v.InferOutput<typeof options>>({
         // Subscribed only when a tool is cached, as the subscription costs time at every call.
         stopListening ??= host.subscribe(
           (event) => {
-            if (!isCallEnd(event) || readers.has(event.server, event.tool)) return;
-            store.drop(event.server);
+            if (!isCallEnd(event) || readers.isReadOnly(event.server, event.tool)) return;
+            store.removeServer(event.server);
           },
           ["callFinished", "callCancelled"],
         );
         return async (call) => {
-          if (call.size > store.largest) return next(call);
-          const key = keyOf(call);
+          if (call.size > store.maxEntrySize) return next(call);
+          const key = cacheKeyOf(call);
           if (key === undefined) return next(call);
           const known = store.get(key);
           if (known !== undefined) return known;
-          const shelf = store.shelf(tool.server);
+          const shelf = store.groupOf(tool.server);
           const answer = await next(call);
-          if (answer.size > store.largest || answer.isError) return answer;
-          const kept = keep(call, answer);
+          if (answer.size > store.maxEntrySize || answer.isError) return answer;
+          const kept = copyForCache(call, answer);
           if (kept !== undefined) store.put(shelf, key, kept);
           return answer;
         };
@@ -73,11 +73,11 @@ export default definePlugin<v.InferOutput<typeof options>>({
       events: ["server", "state", "catalog"],
       event(event) {
         if (event.kind === "server" || (event.kind === "state" && event.to === "connected")) {
-          store.drop(event.server);
+          store.removeServer(event.server);
         } else if (event.kind === "catalog") {
-          for (const name of event.altered) store.drop(readers.serverOf(name));
+          for (const name of event.altered) store.removeServer(readers.serverOf(name));
           for (const name of event.removed) {
-            store.drop(readers.serverOf(name));
+            store.removeServer(readers.serverOf(name));
             readers.delete(name);
           }
         }
@@ -94,8 +94,8 @@ export default definePlugin<v.InferOutput<typeof options>>({
  * A copy of the answer for the cache: the original would keep the buffer that it was read into. Undefined if it may not
  * be cached.
  */
-function keep(call: ToolCall, answer: Answer): Answer | undefined {
-  const json = mark(answer.json, new Date());
+function copyForCache(call: ToolCall, answer: Answer): Answer | undefined {
+  const json = withCachedTime(answer.json, new Date());
   try {
     return json === undefined ? undefined : call.answer(json);
   } catch {
@@ -111,20 +111,20 @@ function isCallEnd(
 }
 
 /** The known tools, and which of them have no side effects. */
-class Readers {
+class ReadOnlyTools {
   /** By the exposed name. */
   readonly #tools = new Map<string, ToolInfo>();
-  readonly #readers = new Set<string>();
+  readonly #readOnly = new Set<string>();
 
-  set(tool: ToolInfo, isReader: boolean): void {
+  set(tool: ToolInfo, isReadOnly: boolean): void {
     this.#tools.set(tool.exposedName, tool);
-    if (isReader) this.#readers.add(`${tool.server}\0${tool.name}`);
-    else this.#readers.delete(`${tool.server}\0${tool.name}`);
+    if (isReadOnly) this.#readOnly.add(`${tool.server}\0${tool.name}`);
+    else this.#readOnly.delete(`${tool.server}\0${tool.name}`);
   }
 
   /** Whether the tool is known to have no side effects. */
-  has(server: string, tool: string): boolean {
-    return this.#readers.has(`${server}\0${tool}`);
+  isReadOnly(server: string, tool: string): boolean {
+    return this.#readOnly.has(`${server}\0${tool}`);
   }
 
   serverOf(exposedName: string): string | undefined {
@@ -135,14 +135,14 @@ class Readers {
     const tool = this.#tools.get(exposedName);
     if (tool === undefined) return;
     this.#tools.delete(exposedName);
-    this.#readers.delete(`${tool.server}\0${tool.name}`);
+    this.#readOnly.delete(`${tool.server}\0${tool.name}`);
   }
 }
 
 /** The cache key: equal for calls with the same result. Undefined if the arguments cannot be normalized. */
-function keyOf({ tool, client, argumentsJson }: ToolCall): string | undefined {
-  const whose = tool.isolation === "perClient" ? client.id : "";
-  const args = canonical(argumentsJson);
+function cacheKeyOf({ tool, client, argumentsJson }: ToolCall): string | undefined {
+  const clientId = tool.isolation === "perClient" ? client.id : "";
+  const args = normalize(argumentsJson);
   if (args === undefined) return undefined;
-  return `${JSON.stringify([tool.server, tool.name, whose])}${args}`;
+  return `${JSON.stringify([tool.server, tool.name, clientId])}${args}`;
 }

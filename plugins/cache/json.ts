@@ -10,21 +10,21 @@ const MAX_DEPTH = 500;
  * members with duplicate keys all stay, in order: texts that a server could read differently stay different.
  * @returns undefined if the text is malformed or nested too deep
  */
-export function canonical(json: string): string | undefined {
+export function normalize(json: string): string | undefined {
   const part = readSpelling(json, MAX_DEPTH);
-  return part && write(part);
+  return part && normalizePart(part);
 }
 
-function write(part: Part): string | undefined {
+function normalizePart(part: Part): string | undefined {
   switch (part.kind) {
     case "closed":
       return undefined;
     case "scalar":
-      return plain(part.source.slice(part.start, part.end));
+      return unescapeScalar(part.source.slice(part.start, part.end));
     case "array": {
       const elements: string[] = [];
       for (const element of part.elements) {
-        const text = write(element);
+        const text = normalizePart(element);
         if (text === undefined) return undefined;
         elements.push(text);
       }
@@ -33,9 +33,9 @@ function write(part: Part): string | undefined {
     case "object": {
       const members: { readonly key: string; readonly text: string }[] = [];
       for (const { name, value } of part.members) {
-        const text = write(value);
+        const text = normalizePart(value);
         if (text === undefined) return undefined;
-        const key = plain(name);
+        const key = unescapeScalar(name);
         members.push({ key, text: `${key}:${text}` });
       }
       // The sort is stable: duplicate keys stay in order.
@@ -46,7 +46,7 @@ function write(part: Part): string | undefined {
 }
 
 /** The scalar without unnecessary escapes; only strings have any. */
-function plain(text: string): string {
+function unescapeScalar(text: string): string {
   return text.includes("\\") ? JSON.stringify(JSON.parse(text)) : text;
 }
 
@@ -57,7 +57,7 @@ const CACHED_KEY = "toolmux/cached";
  * The result with its time in `_meta`, otherwise unchanged.
  * @returns undefined if the result may not be cached: it links to a resource that may be gone later, or is not complete
  */
-export function mark(json: string, at: Date): string | undefined {
+export function withCachedTime(json: string, time: Date): string | undefined {
   if (json.includes('"resource_link"')) return undefined;
   const result = readSpelling(json, 2);
   if (result?.kind !== "object") return undefined;
@@ -68,14 +68,16 @@ export function mark(json: string, at: Date): string | undefined {
       return undefined;
     if (key === "_meta") meta = value;
   }
-  const member = `"${CACHED_KEY}":"${at.toISOString()}"`;
+  const member = `"${CACHED_KEY}":"${time.toISOString()}"`;
   if (meta === undefined)
-    return insert(json, result.end - 1, `"_meta":{${member}}`, result.members.length);
+    return insertMember(json, result.end - 1, `"_meta":{${member}}`, result.members.length);
   // A `_meta` that is not an object cannot hold the time.
-  return meta.kind === "object" ? insert(json, meta.end - 1, member, meta.members.length) : json;
+  return meta.kind === "object"
+    ? insertMember(json, meta.end - 1, member, meta.members.length)
+    : json;
 }
 
 /** @param before number of members in front of it */
-function insert(text: string, at: number, member: string, before: number): string {
+function insertMember(text: string, at: number, member: string, before: number): string {
   return text.slice(0, at) + (before > 0 ? "," : "") + member + text.slice(at);
 }

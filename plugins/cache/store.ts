@@ -1,31 +1,31 @@
 import type { Answer } from "../../src/plugin/plugin.ts";
 
 interface Entry {
-  readonly shelf: Shelf;
+  readonly group: ServerGroup;
   readonly answer: Answer;
   /** In bytes, with the key. */
-  readonly weight: number;
+  readonly size: number;
   /** ms since the epoch. */
-  readonly since: number;
+  readonly storedAt: number;
 }
 
 /** The keys of one server's cached results. */
-export interface Shelf {
+export interface ServerGroup {
   readonly server: string;
   readonly keys: Set<string>;
 }
 
 /** Estimated memory per entry besides its texts, in bytes, so that many small entries count as well. */
-const OVERHEAD = 256;
+const ENTRY_OVERHEAD = 256;
 
 /** An LRU cache of answers with a TTL and a maximum total size. */
-export class Store {
+export class ResultCache {
   readonly #ttl: number;
   readonly #maxSize: number;
   readonly #now: () => number;
   /** Least recently used first. */
   readonly #entries = new Map<string, Entry>();
-  readonly #shelves = new Map<string, Shelf>();
+  readonly #groups = new Map<string, ServerGroup>();
   #size = 0;
 
   /** @param now ms since the epoch; has to advance while the machine sleeps */
@@ -41,7 +41,7 @@ export class Store {
   }
 
   /** Maximum size of one entry in bytes, so that a single result cannot evict all others. */
-  get largest(): number {
+  get maxEntrySize(): number {
     return this.#maxSize / 4;
   }
 
@@ -50,48 +50,48 @@ export class Store {
     if (entry === undefined) return undefined;
     this.#entries.delete(key);
     this.#entries.set(key, entry);
-    if (!this.#isOver(entry)) return entry.answer;
+    if (!this.#isExpired(entry)) return entry.answer;
     this.#remove(key, entry);
     return undefined;
   }
 
   /** The group to pass to `put` for results of calls that begin now; invalid once the server's results are dropped. */
-  shelf(server: string): Shelf {
-    const known = this.#shelves.get(server);
+  groupOf(server: string): ServerGroup {
+    const known = this.#groups.get(server);
     if (known !== undefined) return known;
-    const shelf = { server, keys: new Set<string>() };
-    this.#shelves.set(server, shelf);
-    return shelf;
+    const group = { server, keys: new Set<string>() };
+    this.#groups.set(server, group);
+    return group;
   }
 
   /** Stores an answer, unless it is too large, or its server's results were dropped since `groupOf` was called. */
-  put(shelf: Shelf, key: string, answer: Answer): void {
-    const weight = answer.size + 2 * key.length + OVERHEAD;
-    if (this.#shelves.get(shelf.server) !== shelf || weight > this.largest) return;
+  put(group: ServerGroup, key: string, answer: Answer): void {
+    const size = answer.size + 2 * key.length + ENTRY_OVERHEAD;
+    if (this.#groups.get(group.server) !== group || size > this.maxEntrySize) return;
     this.#evict(key);
     for (const [oldest, entry] of this.#entries) {
-      if (this.#size + weight <= this.#maxSize && !this.#isOver(entry)) break;
+      if (this.#size + size <= this.#maxSize && !this.#isExpired(entry)) break;
       this.#remove(oldest, entry);
     }
-    this.#entries.set(key, { shelf, answer, weight, since: this.#now() });
-    shelf.keys.add(key);
-    this.#size += weight;
+    this.#entries.set(key, { group, answer, size, storedAt: this.#now() });
+    group.keys.add(key);
+    this.#size += size;
   }
 
   /** Removes a server's results, including those of calls in progress. */
-  drop(server: string | undefined): void {
+  removeServer(server: string | undefined): void {
     if (server === undefined) return;
-    const shelf = this.#shelves.get(server);
-    this.#shelves.delete(server);
-    for (const key of shelf?.keys ?? []) this.#evict(key);
+    const group = this.#groups.get(server);
+    this.#groups.delete(server);
+    for (const key of group?.keys ?? []) this.#evict(key);
   }
 
   clear(): void {
-    for (const server of this.#shelves.keys()) this.drop(server);
+    for (const server of this.#groups.keys()) this.removeServer(server);
   }
 
-  #isOver({ since }: Entry): boolean {
-    const age = this.#now() - since;
+  #isExpired({ storedAt }: Entry): boolean {
+    const age = this.#now() - storedAt;
     // If the clock was set back, the age is unknown.
     return age < 0 || age >= this.#ttl;
   }
@@ -103,7 +103,7 @@ export class Store {
 
   #remove(key: string, entry: Entry): void {
     this.#entries.delete(key);
-    entry.shelf.keys.delete(key);
-    this.#size -= entry.weight;
+    entry.group.keys.delete(key);
+    this.#size -= entry.size;
   }
 }

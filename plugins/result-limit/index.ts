@@ -2,15 +2,15 @@ import { clearTimeout, setTimeout } from "node:timers";
 import * as v from "valibot";
 import { definePlugin, limit, size, type Tool, type Transport } from "../../src/plugin/plugin.ts";
 import { limitResult } from "./limit.ts";
-import { type Clock, Shelf } from "./shelf.ts";
+import { type Clock, ContentStore } from "./shelf.ts";
 import { serve } from "./server.ts";
 import { SERVER, TOOL } from "./words.ts";
 
 /** Smallest `max` in bytes: enough for a page and the notice below it. */
-const LEAST = 2000;
+const MIN_RESULT_SIZE = 2000;
 
 const options = v.strictObject({
-  max: v.exactOptional(v.pipe(size, v.minValue(LEAST, "a size of at least 2KB")), "64KB"),
+  max: v.exactOptional(v.pipe(size, v.minValue(MIN_RESULT_SIZE, "a size of at least 2KB")), "64KB"),
   maxMedia: v.exactOptional(size, "5MB"),
   keep: v.exactOptional(size, "64MiB"),
   ttl: v.exactOptional(limit, "30m"),
@@ -34,7 +34,7 @@ export default definePlugin({
   whenBroken: "pass",
   options,
   setup({ max, maxMedia, keep, ttl }, host) {
-    const shelf = new Shelf(keep, ttl, clock);
+    const shelf = new ContentStore(keep, ttl, clock);
     const readMore = (): string | undefined => host.nameOf(SERVER, TOOL);
     const store = { tool: readMore, put: shelf.put.bind(shelf) };
     const open = new Set<Transport>();
@@ -45,7 +45,7 @@ export default definePlugin({
     host.signal.addEventListener("abort", () => void end(), { once: true });
     return {
       // With an output schema, structured content would be required; but it may be too large, and cannot be cut.
-      list: (items, server) => (server === SERVER ? items : items.map(withoutOutput)),
+      list: (items, server) => (server === SERVER ? items : items.map(withoutOutputSchema)),
       call(next, tool) {
         if (tool.server === SERVER) return next;
         const mayDrop = (): boolean => tool.definition["outputSchema"] === undefined;
@@ -71,7 +71,7 @@ export default definePlugin({
   },
 });
 
-function withoutOutput(tool: Tool): Tool {
+function withoutOutputSchema(tool: Tool): Tool {
   if (!("outputSchema" in tool)) return tool;
   const { outputSchema: _, ...rest } = tool;
   return rest;

@@ -1,11 +1,18 @@
 import { Buffer } from "node:buffer";
 import { rewrite } from "../../src/plugin/plugin.ts";
 import { paginate } from "./pages.ts";
-import { type Item, type Media, readResult, repeats, sizeOf, type Writing } from "./result.ts";
-import type { Kept } from "./shelf.ts";
+import {
+  type ContentItem,
+  type MediaItem,
+  readResult,
+  repeatsStructured,
+  sizeOf,
+  type TextItem,
+} from "./result.ts";
+import type { StoredContent } from "./shelf.ts";
 import { describeCut, describeMedia, NOTICE_SIZE } from "./words.ts";
 
-export interface Limits {
+export interface ResultLimits {
   /** Maximum text of a result, in bytes; also of its structured content. */
   readonly max: number;
   /** Maximum Base64 data of an image or sound, in bytes. */
@@ -13,14 +20,14 @@ export interface Limits {
 }
 
 /** Where the cut text and omitted media are stored. */
-export interface Store {
+export interface OverflowStore {
   /**
    * The exposed name of the tool that reads further pages; undefined if clients do not see the tool, so that no text is
    * stored.
    */
   tool(): string | undefined;
   /** @returns the id for reading it; undefined if it was not stored */
-  put(kept: Kept): string | undefined;
+  put(kept: StoredContent): string | undefined;
 }
 
 /** Joins the texts of a result's entries. */
@@ -34,9 +41,9 @@ const SEPARATOR = "\n\n";
  */
 export function limitResult(
   json: string,
-  limits: Limits,
+  limits: ResultLimits,
   mayDrop: () => boolean,
-  store: Store,
+  store: OverflowStore,
 ): string | undefined {
   const result = readResult(json);
   if (result === undefined) return undefined;
@@ -46,7 +53,7 @@ export function limitResult(
   const small = items.map((item) =>
     isTooLarge(item, limits) ? replaceMedia(item, limits, store) : item,
   );
-  const all = drop ? [...small, ...whatIsLost(items, structured)] : small;
+  const all = drop ? [...small, ...lostStructuredContent(items, structured)] : small;
   const isLong = sizeOfAll(all) > limits.max;
   if (!isLong && !isLarge && !drop) return undefined;
   const shown = isLong ? cutItems(all, limits.max, store) : all;
@@ -54,18 +61,18 @@ export function limitResult(
   return rewrite(part, drop ? { content, structuredContent: undefined } : { content });
 }
 
-function isTooLarge(item: Item, { maxMedia }: Limits): item is Media {
+function isTooLarge(item: ContentItem, { maxMedia }: ResultLimits): item is MediaItem {
   return item.kind === "media" && item.data.length > maxMedia;
 }
 
 /** The structured content as a text entry, unless the entries repeat it. */
-function whatIsLost(items: readonly Item[], structured: string): Writing[] {
-  if (repeats(items, structured)) return [];
+function lostStructuredContent(items: readonly ContentItem[], structured: string): TextItem[] {
+  if (repeatsStructured(items, structured)) return [];
   // Too long to be shown as a whole, so this entry's own JSON is never part of the result.
   return [{ kind: "writing", json: structured, isText: false, text: structured }];
 }
 
-function sizeOfAll(items: readonly Item[]): number {
+function sizeOfAll(items: readonly ContentItem[]): number {
   const sizes = items.flatMap((item) => (item.kind === "writing" ? [sizeOf(item.text)] : []));
   return sizes.reduce((sum, size) => sum + size, SEPARATOR.length * (sizes.length - 1));
 }
@@ -73,12 +80,12 @@ function sizeOfAll(items: readonly Item[]): number {
 /**
  * The shown part of the entries: those before the cut, the beginning of the entry that is cut, all media, and a notice.
  */
-function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
+function cutItems(items: readonly ContentItem[], max: number, store: OverflowStore): ContentItem[] {
   const texts = items.flatMap((item) => (item.kind === "writing" ? [item.text] : []));
   const bytes = Buffer.from(texts.join(SEPARATOR));
   const ends = paginate(bytes, max - NOTICE_SIZE);
   const shown = ends[0] ?? 0;
-  const content: Item[] = [];
+  const content: ContentItem[] = [];
   let start = 0;
   for (const item of items) {
     if (item.kind === "media") {
@@ -89,7 +96,7 @@ function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
     // Repairs unpaired surrogates, which some clients cannot send on.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
-      content.push(retext(item, bytes.toString("utf8", start, Math.min(end, shown))));
+      content.push(withText(item, bytes.toString("utf8", start, Math.min(end, shown))));
     }
     start = end + SEPARATOR.length;
   }
@@ -100,19 +107,23 @@ function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
   return [...content, writeText(describeCut(size, more))];
 }
 
-function replaceMedia(media: Media, { maxMedia }: Limits, store: Store): Writing {
-  const { what, mimeType, data } = media;
+function replaceMedia(
+  media: MediaItem,
+  { maxMedia }: ResultLimits,
+  store: OverflowStore,
+): TextItem {
+  const { label: what, mimeType, data } = media;
   const id = store.put({ kind: "media", mimeType, bytes: Buffer.from(data) });
-  return writeText(describeMedia({ what, mimeType, size: data.length }, maxMedia, id));
+  return writeText(describeMedia({ label: what, mimeType, size: data.length }, maxMedia, id));
 }
 
 /** The item with another text; an item other than a text becomes one. */
-function retext(item: Writing, text: string): Writing {
+function withText(item: TextItem, text: string): TextItem {
   if (!item.isText) return writeText(text);
   const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });
   return { kind: "writing", json, isText: true, text };
 }
 
-function writeText(text: string): Writing {
+function writeText(text: string): TextItem {
   return { kind: "writing", json: JSON.stringify({ type: "text", text }), isText: true, text };
 }

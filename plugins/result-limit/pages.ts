@@ -4,7 +4,7 @@ import { Buffer } from "node:buffer";
  * Where a text may be cut, in order of preference: the share of a page that may be given up, and the sequences after
  * which it is cut.
  */
-const PLACES: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
+const BREAK_POINTS: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
   { share: 1 / 4, ends: ["\n\n", "\r\n\r\n"] },
   { share: 1 / 2, ends: ["\n"] },
   // Elements of a JSON text without line breaks.
@@ -14,10 +14,10 @@ const PLACES: readonly { readonly share: number; readonly ends: readonly string[
 ];
 
 /** Minimum page size in bytes: any character fits, usually with all its combining marks. */
-export const LEAST_PAGE = 256;
+export const MIN_PAGE_SIZE = 256;
 
 /** How far around a cut graphemes are searched, in bytes. */
-const LOOK_BACK = LEAST_PAGE / 2;
+const GRAPHEME_WINDOW = MIN_PAGE_SIZE / 2;
 
 /**
  * Splits UTF-8 text into pages of at most `limit` bytes (at least MIN_PAGE_SIZE), at the ends of paragraphs, lines,
@@ -28,7 +28,7 @@ export function paginate(text: Buffer, limit: number): readonly number[] {
   const ends: number[] = [];
   let start = 0;
   while (text.length - start > limit) {
-    start = cut(text, start, limit);
+    start = findPageEnd(text, start, limit);
     ends.push(start);
   }
   ends.push(text.length);
@@ -42,9 +42,9 @@ export function pageOf(text: Buffer, ends: readonly number[], page: number): str
 }
 
 /** The end of the page that begins at `start`; the rest of the text is longer than a page. */
-function cut(text: Buffer, start: number, limit: number): number {
+function findPageEnd(text: Buffer, start: number, limit: number): number {
   const end = start + limit;
-  for (const { share, ends } of PLACES) {
+  for (const { share, ends } of BREAK_POINTS) {
     const from = end - Math.floor(limit * share);
     const window = text.subarray(from, end);
     const last = Math.max(
@@ -55,18 +55,18 @@ function cut(text: Buffer, start: number, limit: number): number {
     );
     if (last > 0) return from + last;
   }
-  return cutCharacters(text, end);
+  return graphemeBoundary(text, end);
 }
 
 /** The last grapheme boundary at or before `end`. */
-function cutCharacters(text: Buffer, end: number): number {
-  const at = floor(text, end);
+function graphemeBoundary(text: Buffer, end: number): number {
+  const at = codePointStart(text, end);
   const before = text[at - 1] ?? 0;
   const after = text[at] ?? 0;
   if (before < 0x80 && after < 0x80 && before !== 0x0d) return at;
-  const from = floor(text, at - LOOK_BACK);
+  const from = codePointStart(text, at - GRAPHEME_WINDOW);
   const left = text.toString("utf8", from, at);
-  const around = left + text.toString("utf8", at, floor(text, at + LOOK_BACK));
+  const around = left + text.toString("utf8", at, codePointStart(text, at + GRAPHEME_WINDOW));
   const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
   const index = segmenter.segment(around).containing(left.length)?.index ?? 0;
   // A longer grapheme is not a readable character and may be split.
@@ -74,7 +74,7 @@ function cutCharacters(text: Buffer, end: number): number {
 }
 
 /** The index itself, or the start of the code point that contains it. */
-function floor(text: Buffer, at: number): number {
+function codePointStart(text: Buffer, at: number): number {
   let i = Math.min(at, text.length);
   while (((text[i] ?? 0) & 0xc0) === 0x80) i--;
   return i;

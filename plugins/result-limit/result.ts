@@ -3,10 +3,10 @@ import { isDeepStrictEqual } from "node:util";
 import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
 /** An entry of `content`, with its JSON text. */
-export type Item = Writing | Media;
+export type ContentItem = TextItem | MediaItem;
 
 /** A readable entry: a text, a text resource, or any other entry such as a link, as its JSON text. */
-export interface Writing {
+export interface TextItem {
   readonly kind: "writing";
   readonly json: string;
   /** Whether it is a text entry, which can be cut and remain one. */
@@ -17,24 +17,24 @@ export interface Writing {
 }
 
 /** An image, a sound, or a binary resource in Base64. */
-export interface Media {
+export interface MediaItem {
   readonly kind: "media";
   readonly json: string;
   /** For people: "An image". */
-  readonly what: string;
+  readonly label: string;
   readonly mimeType: string;
   readonly data: string;
 }
 
-export interface Result {
+export interface ToolResult {
   readonly part: Part;
-  readonly items: readonly Item[];
+  readonly items: readonly ContentItem[];
   /** `structuredContent` as JSON text. */
   readonly structured: string | undefined;
 }
 
 /** Parses a tool's result; undefined if it is malformed or has neither content nor structured content. */
-export function readResult(json: string): Result | undefined {
+export function readResult(json: string): ToolResult | undefined {
   // Three levels: the result, its content, and the entries.
   const part = readSpelling(json, 3);
   if (part?.kind !== "object") return undefined;
@@ -42,55 +42,61 @@ export function readResult(json: string): Result | undefined {
     part.members.findLast((member) => member.key === key)?.value;
   const content = find("content");
   const found = find("structuredContent");
-  const structured = found && spellingOf(found);
+  const structured = found && textOfPart(found);
   if (content === undefined && structured !== undefined) return { part, items: [], structured };
   if (content?.kind !== "array") return undefined;
-  const entries = JSON.parse(spellingOf(content)) as readonly unknown[];
+  const entries = JSON.parse(textOfPart(content)) as readonly unknown[];
   const items = content.elements.map((element, i) => readItem(element, entries[i]));
   return { part, items, structured };
 }
 
-function spellingOf({ source, start, end }: Part): string {
+function textOfPart({ source, start, end }: Part): string {
   return source.slice(start, end);
 }
 
-function readItem(part: Part, entry: unknown): Item {
-  const json = spellingOf(part);
+function readItem(part: Part, entry: unknown): ContentItem {
+  const json = textOfPart(part);
   const writing = { kind: "writing", json, isText: false, text: json, part } as const;
   if (!isObject(entry)) return writing;
   const { type, text, data, mimeType, resource } = entry;
   if (type === "text" && typeof text === "string") return { ...writing, isText: true, text };
   if ((type === "image" || type === "audio") && typeof data === "string") {
     const what = type === "image" ? "An image" : "A sound";
-    return { kind: "media", json, what, mimeType: typeOf(mimeType), data };
+    return { kind: "media", json, label: what, mimeType: mimeTypeOf(mimeType), data };
   }
   if (type !== "resource" || !isObject(resource)) return writing;
   const { uri, text: inner, blob } = resource;
   if (typeof blob === "string") {
     const what = typeof uri === "string" ? `The resource ${uri.slice(0, 100)}` : "A resource";
-    return { kind: "media", json, what, mimeType: typeOf(resource["mimeType"]), data: blob };
+    return {
+      kind: "media",
+      json,
+      label: what,
+      mimeType: mimeTypeOf(resource["mimeType"]),
+      data: blob,
+    };
   }
   return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
 }
 
 /** Whether the entries repeat the structured content, so that nothing is lost without it. */
-export function repeats(items: readonly Item[], structured: string): boolean {
+export function repeatsStructured(items: readonly ContentItem[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
-  if (say(items, value)) return true;
+  if (entriesMatch(items, value)) return true;
   // Values other than objects are wrapped by servers, as `{"result": …}` or `{"content": …}`.
   const [inner, ...others] = isObject(value) ? Object.values(value) : [];
-  return others.length === 0 && say(items, inner);
+  return others.length === 0 && entriesMatch(items, inner);
 }
 
-function say(items: readonly Item[], value: unknown): boolean {
+function entriesMatch(items: readonly ContentItem[], value: unknown): boolean {
   const [first] = items;
-  if (items.length === 1 && first !== undefined && says(first, value)) return true;
+  if (items.length === 1 && first !== undefined && itemMatches(first, value)) return true;
   if (!Array.isArray(value) || value.length !== items.length) return false;
-  return items.every((item, i) => says(item, value[i]));
+  return items.every((item, i) => itemMatches(item, value[i]));
 }
 
 /** Whether the value is the entry's text, the JSON value of its text, or the entry itself. */
-function says(item: Item, value: unknown): boolean {
+function itemMatches(item: ContentItem, value: unknown): boolean {
   const text = item.kind === "media" ? item.data : item.text;
   return text === value || isJsonOf(text, value) || isJsonOf(item.json, value);
 }
@@ -108,7 +114,7 @@ export function sizeOf(text: string): number {
   return Buffer.byteLength(text);
 }
 
-function typeOf(mimeType: unknown): string {
+function mimeTypeOf(mimeType: unknown): string {
   return typeof mimeType === "string" ? mimeType : "application/octet-stream";
 }
 

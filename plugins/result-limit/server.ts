@@ -1,6 +1,6 @@
 import type { Transport } from "../../src/plugin/plugin.ts";
 import { pageOf } from "./pages.ts";
-import type { Kept, Shelf } from "./shelf.ts";
+import type { StoredContent, ContentStore } from "./shelf.ts";
 import { describePage, readUri, TOOL, uriOf } from "./words.ts";
 
 /** Newest first. */
@@ -50,40 +50,45 @@ type Params = Readonly<Record<string, unknown>>;
  * Serves the stored results as an MCP server. Anyone who knows an id may read its result, so none is listed.
  * @param tool the current exposed name of the tool
  */
-export function serve(transport: Transport, shelf: Shelf, tool: () => string): void {
+export function serve(transport: Transport, shelf: ContentStore, tool: () => string): void {
   // oxlint-disable-next-line unicorn/prefer-add-event-listener
   transport.onmessage = (message: unknown): void => {
     const { id, method, params } = (message ?? {}) as Params;
     // Notifications need no answer, and there are no requests whose responses could arrive.
     if (id === undefined || typeof method !== "string") return;
-    const reply = answer(method, (params ?? {}) as Params, shelf, tool);
+    const reply = handleRequest(method, (params ?? {}) as Params, shelf, tool);
     void transport.send({ jsonrpc: "2.0", id, ...reply });
   };
   void transport.start();
 }
 
-function answer(method: string, params: Params, shelf: Shelf, tool: () => string): Reply {
+function handleRequest(
+  method: string,
+  params: Params,
+  shelf: ContentStore,
+  tool: () => string,
+): Reply {
   switch (method) {
     case "initialize":
-      return { result: introduce(params["protocolVersion"]) };
+      return { result: initializeResult(params["protocolVersion"]) };
     case "ping":
       return { result: {} };
     case "tools/list":
       return { result: { tools: [READ_MORE] } };
     case "tools/call":
-      return call(params, shelf, tool);
+      return callTool(params, shelf, tool);
     case "resources/list":
       return { result: { resources: [] } };
     case "resources/templates/list":
       return { result: { resourceTemplates: TEMPLATES } };
     case "resources/read":
-      return read(params["uri"], shelf);
+      return readResource(params["uri"], shelf);
     default:
-      return fail(CODES.methodNotFound, `There is no method ${method.slice(0, 100)}.`);
+      return rpcError(CODES.methodNotFound, `There is no method ${method.slice(0, 100)}.`);
   }
 }
 
-function introduce(requested: unknown): object {
+function initializeResult(requested: unknown): object {
   const protocolVersion = VERSIONS.find((version) => version === requested) ?? VERSIONS[0];
   return {
     protocolVersion,
@@ -92,45 +97,49 @@ function introduce(requested: unknown): object {
   };
 }
 
-function call({ name, arguments: args }: Params, shelf: Shelf, tool: () => string): Reply {
-  if (name !== TOOL) return fail(CODES.invalidParams, `The only tool here is ${TOOL}.`);
+function callTool(
+  { name, arguments: args }: Params,
+  shelf: ContentStore,
+  tool: () => string,
+): Reply {
+  if (name !== TOOL) return rpcError(CODES.invalidParams, `The only tool here is ${TOOL}.`);
   const { id: given, page: wanted = 2 } = (args ?? {}) as Params;
   if (typeof given !== "string") {
-    return refuse("Give the id that the last line of the result has, as a string.");
+    return toolError("Give the id that the last line of the result has, as a string.");
   }
   const id = given.trim();
   // Models sometimes write numbers as strings.
   const page = typeof wanted === "string" ? Number(wanted) : wanted;
   if (typeof page !== "number" || !Number.isSafeInteger(page) || page < 1) {
-    return refuse("Give a page as a whole number, 1 or more.");
+    return toolError("Give a page as a whole number, 1 or more.");
   }
   const kept = shelf.get(id);
   if (kept === undefined) {
-    return refuse(
+    return toolError(
       "There is no result of that id any more: results are kept for a while only. Call the tool that it came from again, and ask for less.",
     );
   }
   if (kept.kind === "media") {
-    return refuse(`That is no text but ${kept.mimeType}: read it as the resource ${uriOf(id)}.`);
+    return toolError(`That is no text but ${kept.mimeType}: read it as the resource ${uriOf(id)}.`);
   }
   const pages = kept.ends.length;
   const text = pageOf(kept.bytes, kept.ends, page);
-  if (text === undefined) return refuse(`There is no page ${page}: the last one is ${pages}.`);
+  if (text === undefined) return toolError(`There is no page ${page}: the last one is ${pages}.`);
   const notice = describePage({ page, pages }, { id, tool: tool() });
   return { result: { content: [textItem(text), textItem(notice)] } };
 }
 
-function read(uri: unknown, shelf: Shelf): Reply {
+function readResource(uri: unknown, shelf: ContentStore): Reply {
   const place = typeof uri === "string" ? readUri(uri) : undefined;
   const kept = place && shelf.get(place.id);
   const contents = kept && contentsOf(kept, place.page);
   if (contents !== undefined) return { result: { contents: [{ uri, ...contents }] } };
   const message = "There is no such resource any more: results are kept for a while only.";
-  return fail(CODES.resourceNotFound, message, { uri });
+  return rpcError(CODES.resourceNotFound, message, { uri });
 }
 
 /** The whole result or one page; undefined if there is no such page. */
-function contentsOf(kept: Kept, page: number | undefined): object | undefined {
+function contentsOf(kept: StoredContent, page: number | undefined): object | undefined {
   if (kept.kind === "media") {
     const { mimeType, bytes } = kept;
     return page === undefined ? { mimeType, blob: bytes.toString() } : undefined;
@@ -144,10 +153,10 @@ function textItem(text: string): object {
   return { type: "text", text };
 }
 
-function refuse(text: string): Reply {
+function toolError(text: string): Reply {
   return { result: { content: [textItem(text)], isError: true } };
 }
 
-function fail(code: number, message: string, data?: object): Reply {
+function rpcError(code: number, message: string, data?: object): Reply {
   return { error: { code, message, ...(data !== undefined && { data }) } };
 }

@@ -2,9 +2,9 @@ import type { Buffer } from "node:buffer";
 import { randomBytes } from "node:crypto";
 
 /** Stored content of a result that was cut. */
-export type Kept = Text | Media;
+export type StoredContent = StoredText | StoredMedia;
 
-export interface Text {
+export interface StoredText {
   readonly kind: "text";
   /** In UTF-8. */
   readonly bytes: Buffer;
@@ -13,7 +13,7 @@ export interface Text {
 }
 
 /** An image, a sound, or any other binary resource. */
-export interface Media {
+export interface StoredMedia {
   readonly kind: "media";
   readonly mimeType: string;
   /** Base64, as received. */
@@ -32,7 +32,7 @@ export interface Clock {
 }
 
 interface Entry {
-  readonly kept: Kept;
+  readonly content: StoredContent;
   /** In bytes. */
   readonly size: number;
   /** In ms of the clock. */
@@ -40,28 +40,28 @@ interface Entry {
 }
 
 /** Size of a page's stored end, in bytes. */
-const NUMBER_SIZE = 8;
+const PAGE_END_SIZE = 8;
 
 /**
  * An in-memory LRU store with a TTL for content that was cut off. Knowing an id is enough to read its content, so ids
  * are 128 random bits.
  */
-export class Shelf {
-  readonly #room: number;
+export class ContentStore {
+  readonly #maxSize: number;
   readonly #ttl: number;
   readonly #clock: Clock;
   /** Least recently used first. */
   readonly #entries = new Map<string, Entry>();
   #size = 0;
   #isClosed = false;
-  #disarm: (() => void) | undefined;
+  #cancelTimer: (() => void) | undefined;
 
   /**
    * @param maxSize maximum total size, in bytes
    * @param ttl ms since the last `put` or `get`
    */
-  constructor(room: number, ttl: number, clock: Clock) {
-    this.#room = room;
+  constructor(maxSize: number, ttl: number, clock: Clock) {
+    this.#maxSize = maxSize;
     this.#ttl = ttl;
     this.#clock = clock;
   }
@@ -72,34 +72,35 @@ export class Shelf {
   }
 
   /** @returns the id; undefined if the content exceeds the whole store, or the store is closed */
-  put(kept: Kept): string | undefined {
-    const size = kept.bytes.length + (kept.kind === "text" ? NUMBER_SIZE * kept.ends.length : 0);
-    if (this.#isClosed || size > this.#room) return undefined;
+  put(content: StoredContent): string | undefined {
+    const size =
+      content.bytes.length + (content.kind === "text" ? PAGE_END_SIZE * content.ends.length : 0);
+    if (this.#isClosed || size > this.#maxSize) return undefined;
     for (const [id, entry] of this.#entries) {
-      if (this.#size + size <= this.#room) break;
+      if (this.#size + size <= this.#maxSize) break;
       this.#remove(id, entry);
     }
     const id = randomBytes(16).toString("hex");
-    this.#entries.set(id, { kept, size, expires: this.#clock.now() + this.#ttl });
+    this.#entries.set(id, { content, size, expires: this.#clock.now() + this.#ttl });
     this.#size += size;
-    this.#arm();
+    this.#setTimer();
     return id;
   }
 
-  get(id: string): Kept | undefined {
+  get(id: string): StoredContent | undefined {
     const entry = this.#entries.get(id);
     if (entry === undefined || entry.expires <= this.#clock.now()) return undefined;
     entry.expires = this.#clock.now() + this.#ttl;
     this.#entries.delete(id);
     this.#entries.set(id, entry);
-    return entry.kept;
+    return entry.content;
   }
 
   /** Removes everything; later `put` calls store nothing. */
   close(): void {
     this.#isClosed = true;
-    this.#disarm?.();
-    this.#disarm = undefined;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     this.#entries.clear();
     this.#size = 0;
   }
@@ -110,15 +111,15 @@ export class Shelf {
   }
 
   /** One timer, for the entry that expires next; if that was read in the meantime, the timer just fires early. */
-  #arm(): void {
-    if (this.#disarm !== undefined) return;
+  #setTimer(): void {
+    if (this.#cancelTimer !== undefined) return;
     const [next] = this.#entries.values();
     if (next === undefined) return;
-    this.#disarm = this.#clock.after(Math.max(0, next.expires - this.#clock.now()), () => {
-      this.#disarm = undefined;
+    this.#cancelTimer = this.#clock.after(Math.max(0, next.expires - this.#clock.now()), () => {
+      this.#cancelTimer = undefined;
       const now = this.#clock.now();
       for (const [id, entry] of this.#entries) if (entry.expires <= now) this.#remove(id, entry);
-      this.#arm();
+      this.#setTimer();
     });
   }
 }

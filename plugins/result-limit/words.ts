@@ -8,7 +8,7 @@ const SCHEME = "toolmux-result://";
 /** Maximum size of each notice, in bytes, whatever the names and numbers in it. */
 export const NOTICE_SIZE = 512;
 /** Maximum length of a tool's name or a media type in a notice; no client accepts longer tool names. */
-const MOST_NAME = 128;
+const MAX_NAME_LENGTH = 128;
 
 export function uriOf(id: string, page?: number): string {
   return page === undefined ? SCHEME + id : `${SCHEME}${id}/${page}`;
@@ -47,20 +47,20 @@ export function describePage(
 }
 
 function describeNext({ id, tool }: { id: string; tool: string }, page: number): string {
-  const name = tool.length > MOST_NAME ? TOOL : tool;
+  const name = tool.length > MAX_NAME_LENGTH ? TOOL : tool;
   return `For page ${page} call the tool ${name} with ${JSON.stringify({ id, page })}`;
 }
 
 /** The notice in place of an image or sound that is too large. `id` is undefined if it was not stored. */
 export function describeMedia(
-  { what, mimeType, size }: { what: string; mimeType: string; size: number },
-  most: number,
+  { label, mimeType, size }: { label: string; mimeType: string; size: number },
+  limit: number,
   id: string | undefined,
 ): string {
   const where =
     id === undefined ? "It was not kept" : `It can be read as the resource ${uriOf(id)}`;
-  const type = mimeType.slice(0, MOST_NAME);
-  return `[${what} (${type}, ${printSize(size)} in base64) was left out, as it is over the limit of ${printSize(most)}. ${where}.]`;
+  const type = mimeType.slice(0, MAX_NAME_LENGTH);
+  return `[${label} (${type}, ${printSize(size)} in base64) was left out, as it is over the limit of ${printSize(limit)}. ${where}.]`;
 }
 
 /** 63488 → "63.5 KB"; rounded to tenths. */

@@ -1,43 +1,43 @@
 import type { Schema } from "./keywords.ts";
 
 /** A repaired schema. */
-export interface Outcome {
+export interface RepairedSchema {
   readonly schema: unknown;
   /** Whether it may accept values that it did not accept before. It never accepts fewer. */
   readonly isWider: boolean;
 }
 
 /** A schema that is being changed. */
-export class Draft {
+export class EditableSchema {
   isWider = false;
-  readonly #before: Schema;
+  readonly #original: Schema;
   /** Copied at the first change: most schemas need none. */
-  #parts: Map<string, unknown> | undefined;
+  #copy: Map<string, unknown> | undefined;
 
   constructor(schema: Schema) {
-    this.#before = schema;
+    this.#original = schema;
   }
 
   keywords(): string[] {
-    return this.#parts === undefined ? Object.keys(this.#before) : [...this.#parts.keys()];
+    return this.#copy === undefined ? Object.keys(this.#original) : [...this.#copy.keys()];
   }
 
   has(keyword: string): boolean {
-    return this.#parts?.has(keyword) ?? Object.hasOwn(this.#before, keyword);
+    return this.#copy?.has(keyword) ?? Object.hasOwn(this.#original, keyword);
   }
 
   get(keyword: string): unknown {
-    if (this.#parts !== undefined) return this.#parts.get(keyword);
-    return Object.hasOwn(this.#before, keyword) ? this.#before[keyword] : undefined;
+    if (this.#copy !== undefined) return this.#copy.get(keyword);
+    return Object.hasOwn(this.#original, keyword) ? this.#original[keyword] : undefined;
   }
 
   set(keyword: string, value: unknown): void {
     if (this.has(keyword) && this.get(keyword) === value) return;
-    this.#change().set(keyword, value);
+    this.#copyForChange().set(keyword, value);
   }
 
   delete(keyword: string): void {
-    if (this.has(keyword)) this.#change().delete(keyword);
+    if (this.has(keyword)) this.#copyForChange().delete(keyword);
   }
 
   /** Deletes keywords that may have rejected values. */
@@ -46,12 +46,12 @@ export class Draft {
     this.isWider = true;
   }
 
-  get outcome(): Outcome {
-    const schema = this.#parts === undefined ? this.#before : Object.fromEntries(this.#parts);
+  get result(): RepairedSchema {
+    const schema = this.#copy === undefined ? this.#original : Object.fromEntries(this.#copy);
     return { schema, isWider: this.isWider };
   }
 
-  #change(): Map<string, unknown> {
-    return (this.#parts ??= new Map(Object.entries(this.#before)));
+  #copyForChange(): Map<string, unknown> {
+    return (this.#copy ??= new Map(Object.entries(this.#original)));
   }
 }

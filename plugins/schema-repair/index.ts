@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { definePlugin, type LogLevel, type Tool } from "../../src/plugin/plugin.ts";
-import { printName } from "./notes.ts";
+import { sanitizeName } from "./notes.ts";
 import { repair } from "./repair.ts";
 
 /*
@@ -15,7 +15,7 @@ const options = v.strictObject({
 });
 
 /** Maximum number of remembered log entries, for servers whose tools keep changing. */
-const MAX_LINES = 10_000;
+const MAX_REMEMBERED = 10_000;
 /** Maximum number of tool names in a log line. */
 const MAX_NAMES = 20;
 
@@ -26,19 +26,19 @@ export default definePlugin<v.InferOutput<typeof options>>({
   setup({ unrepairable }, host) {
     const told = new Set<string>();
     /** Logs a change, once per tool; tools with the same change share a line. */
-    const tell = (server: string, what: string, { names, level }: Remark): void => {
+    const tell = (server: string, what: string, { names, level }: LoggedChange): void => {
       const fresh = names.filter((name) => !told.has(`${server}\0${name}\0${what}`));
       if (fresh.length === 0) return;
-      if (told.size > MAX_LINES) told.clear();
+      if (told.size > MAX_REMEMBERED) told.clear();
       for (const name of fresh) told.add(`${server}\0${name}\0${what}`);
-      const list = fresh.slice(0, MAX_NAMES).map((name) => `"${printName(name)}"`);
+      const list = fresh.slice(0, MAX_NAMES).map((name) => `"${sanitizeName(name)}"`);
       if (fresh.length > MAX_NAMES) list.push(`${fresh.length - MAX_NAMES} more`);
       const tools = `tool${fresh.length > 1 ? "s" : ""} ${list.join(", ")}`;
       host.log(level, `Server "${server}", ${tools}: ${what}.`);
     };
     return {
       list(items, server) {
-        const remarks = new Map<string, Remark>();
+        const remarks = new Map<string, LoggedChange>();
         const shown = items.flatMap((given) => {
           const { tool, done, isMinor } = repairTool(given);
           const isHidden = tool === undefined && unrepairable === "hide";
@@ -58,7 +58,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
   },
 });
 
-interface Remark {
+interface LoggedChange {
   readonly names: string[];
   readonly level: LogLevel;
 }

@@ -16,7 +16,7 @@ export function isSchema(value: unknown): value is Schema | boolean {
 }
 
 /** Keywords whose value is a schema. */
-export const SINGLE = [
+export const SCHEMA_KEYWORDS = [
   "additionalProperties",
   "contains",
   "contentSchema",
@@ -31,17 +31,17 @@ export const SINGLE = [
 ] as const;
 
 /** Keywords for which providers accept boolean schemas. */
-export const SWITCHES: readonly string[] = [
+export const BOOLEAN_SCHEMA_KEYWORDS: readonly string[] = [
   "additionalProperties",
   "unevaluatedItems",
   "unevaluatedProperties",
 ];
 
 /** Keywords whose value is a non-empty array of schemas. */
-export const LISTS = ["allOf", "anyOf", "oneOf", "prefixItems"] as const;
+export const SCHEMA_LIST_KEYWORDS = ["allOf", "anyOf", "oneOf", "prefixItems"] as const;
 
 /** Keywords whose value is an object with a schema for each name. */
-export const MAPS = [
+export const SCHEMA_MAP_KEYWORDS = [
   "$defs",
   "definitions",
   "dependentSchemas",
@@ -50,10 +50,10 @@ export const MAPS = [
 ] as const;
 
 /** Keywords whose schemas are used by references only. */
-export const DEFINITIONS: readonly string[] = ["$defs", "definitions"];
+export const DEFINITION_KEYWORDS: readonly string[] = ["$defs", "definitions"];
 
 /** Keywords without influence on what a schema accepts. */
-export const ANNOTATIONS: readonly string[] = [
+export const ANNOTATION_KEYWORDS: readonly string[] = [
   "$anchor",
   "$comment",
   "$id",
@@ -81,19 +81,19 @@ export const TYPES: readonly unknown[] = [
 ];
 
 /** Valid values of the other keywords. */
-export const FORMS: Readonly<Record<string, (value: unknown) => boolean>> = {
+export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
   // Their meaning depends on the dynamic scope, which no client supports.
-  $dynamicAnchor: isNothing,
-  $dynamicRef: isNothing,
-  $recursiveAnchor: isNothing,
-  $recursiveRef: isNothing,
-  $vocabulary: isNothing,
+  $dynamicAnchor: isNeverValid,
+  $dynamicRef: isNeverValid,
+  $recursiveAnchor: isNeverValid,
+  $recursiveRef: isNeverValid,
+  $vocabulary: isNeverValid,
   $id: (value) => isString(value) && /^[^#]*#?$/.test(value),
   contentEncoding: isString,
   contentMediaType: isString,
-  dependentRequired: (value) => isObject(value) && Object.values(value).every(areNames),
+  dependentRequired: (value) => isObject(value) && Object.values(value).every(isNameList),
   deprecated: isFlag,
   description: isString,
   enum: (value) => Array.isArray(value) && value.length > 0,
@@ -114,17 +114,17 @@ export const FORMS: Readonly<Record<string, (value: unknown) => boolean>> = {
   multipleOf: (value) => isNumber(value) && value > 0,
   pattern: isPattern,
   readOnly: isFlag,
-  required: areNames,
+  required: isNameList,
   title: isString,
   type: (value) =>
     Array.isArray(value)
-      ? value.length > 0 && isSet(value) && value.every((name) => TYPES.includes(name))
+      ? value.length > 0 && hasNoDuplicates(value) && value.every((name) => TYPES.includes(name))
       : TYPES.includes(value),
   uniqueItems: isFlag,
   writeOnly: isFlag,
 };
 
-function isNothing(): boolean {
+function isNeverValid(): boolean {
   return false;
 }
 
@@ -144,13 +144,13 @@ function isCount(value: unknown): boolean {
   return isNumber(value) && Number.isInteger(value) && value >= 0;
 }
 
-function isSet(list: readonly unknown[]): boolean {
+function hasNoDuplicates(list: readonly unknown[]): boolean {
   return new Set(list).size === list.length;
 }
 
 /** An array of different names. */
-function areNames(value: unknown): boolean {
-  return Array.isArray(value) && value.every(isString) && isSet(value);
+function isNameList(value: unknown): boolean {
+  return Array.isArray(value) && value.every(isString) && hasNoDuplicates(value);
 }
 
 /**

@@ -1,60 +1,62 @@
 /** A location in a schema: a linked list of keys, innermost first. */
-export interface Place {
+export interface SchemaLocation {
   readonly name: string;
-  readonly above: Place | undefined;
+  readonly parent: SchemaLocation | undefined;
 }
 
 /** Maximum number of locations per change; further ones are counted. */
-const MAX_PLACES = 3;
-const MAX_NAME = 40;
+const MAX_LOCATIONS = 3;
+const MAX_NAME_LENGTH = 40;
 
 /** A change that most schemas need, as generators still write `$schema`, and that has no effect. */
-export const MARK = "the mark of an older draft left out";
+export const SCHEMA_KEYWORD_REMOVED = "the mark of an older draft left out";
 
 /** The changes of a schema and their locations, for the log. */
-export class Notes {
-  readonly #done = new Map<string, { readonly places: Set<string>; count: number }>();
+export class ChangeNotes {
+  readonly #changes = new Map<string, { readonly places: Set<string>; count: number }>();
 
-  add(what: string, place?: Place): void {
-    const done = this.#done.get(what) ?? { places: new Set(), count: 0 };
-    this.#done.set(what, done);
-    done.count++;
-    if (place !== undefined && done.places.size < MAX_PLACES) done.places.add(print(place));
+  add(what: string, location?: SchemaLocation): void {
+    const change = this.#changes.get(what) ?? { places: new Set(), count: 0 };
+    this.#changes.set(what, change);
+    change.count++;
+    if (location !== undefined && change.places.size < MAX_LOCATIONS)
+      change.places.add(formatLocation(location));
   }
 
   /** Whether no change deserves a warning. */
   get isMinor(): boolean {
-    return [...this.#done.keys()].every((what) => what === MARK);
+    return [...this.#changes.keys()].every((what) => what === SCHEMA_KEYWORD_REMOVED);
   }
 
   /** Adds the changes of another list. */
-  join(others: Notes): void {
-    for (const [what, { places, count }] of others.#done) {
-      const done = this.#done.get(what) ?? { places: new Set(), count: 0 };
-      this.#done.set(what, done);
+  merge(others: ChangeNotes): void {
+    for (const [what, { places, count }] of others.#changes) {
+      const done = this.#changes.get(what) ?? { places: new Set(), count: 0 };
+      this.#changes.set(what, done);
       done.count += count;
-      for (const place of places) if (done.places.size < MAX_PLACES) done.places.add(place);
+      for (const place of places) if (done.places.size < MAX_LOCATIONS) done.places.add(place);
     }
   }
 
   /** One line: `missing items added (properties.tags); …`. */
   toString(): string {
-    const parts = [...this.#done].map(([what, { places, count }]) => {
-      const more = count > MAX_PLACES ? [`${count} in all`] : [];
+    const parts = [...this.#changes].map(([what, { places, count }]) => {
+      const more = count > MAX_LOCATIONS ? [`${count} in all`] : [];
       return places.size === 0 ? what : `${what} (${[...places, ...more].join(", ")})`;
     });
     return parts.join("; ");
   }
 }
 
-function print(place: Place | undefined): string {
+function formatLocation(location: SchemaLocation | undefined): string {
   const names: string[] = [];
-  for (let at = place; at !== undefined; at = at.above) names.unshift(printName(at.name));
+  for (let current = location; current !== undefined; current = current.parent)
+    names.unshift(sanitizeName(current.name));
   return names.join(".");
 }
 
 /** A name that a server chose, made safe for a log line. */
-export function printName(name: string): string {
-  const short = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name;
+export function sanitizeName(name: string): string {
+  const short = name.length > MAX_NAME_LENGTH ? `${name.slice(0, MAX_NAME_LENGTH - 1)}…` : name;
   return short.replace(/[^\p{L}\p{N}\p{P}\p{S} ]/gu, "?");
 }

@@ -1,17 +1,17 @@
-import type { Draft } from "./draft.ts";
-import { MARK } from "./notes.ts";
-import { FORMS, isObject, isSchema, TYPES } from "./keywords.ts";
+import type { EditableSchema } from "./draft.ts";
+import { SCHEMA_KEYWORD_REMOVED } from "./notes.ts";
+import { VALUE_CHECKS, isObject, isSchema, TYPES } from "./keywords.ts";
 
-export interface Dialect {
+export interface DialectOptions {
   /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
-  readonly refStandsAlone: boolean;
+  readonly ignoresRefSiblings: boolean;
   readonly isRoot: boolean;
   /** Called for each change. */
   readonly note: (what?: string) => void;
 }
 
 /** Keywords unknown to draft-07 and earlier. */
-const NEWER = [
+const KEYWORDS_SINCE_2019 = [
   "dependentRequired",
   "dependentSchemas",
   "maxContains",
@@ -22,15 +22,15 @@ const NEWER = [
 ] as const;
 
 /** Rewrites keywords of earlier drafts and of OpenAPI to 2020-12. */
-export function modernize(draft: Draft, dialect: Dialect): void {
+export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOptions): void {
   const { note } = dialect;
-  for (const keyword of dialect.refStandsAlone ? NEWER : []) {
+  for (const keyword of dialect.ignoresRefSiblings ? KEYWORDS_SINCE_2019 : []) {
     if (draft.has(keyword)) note();
     draft.delete(keyword);
   }
   const [type, items, required] = ["type", "items", "required"].map((key) => draft.get(key));
-  if (draft.has("type") && !FORMS["type"]?.(type)) {
-    const names = new Set([type].flat().map(lower));
+  if (draft.has("type") && !VALUE_CHECKS["type"]?.(type)) {
+    const names = new Set([type].flat().map(toLowerCase));
     if (names.size > 0 && [...names].every((name) => TYPES.includes(name))) {
       note();
       draft.set("type", Array.isArray(type) ? [...names] : [...names][0]);
@@ -66,20 +66,23 @@ export function modernize(draft: Draft, dialect: Dialect): void {
     if (isSchema(rest)) draft.set("items", rest);
   }
   if (draft.has("$schema") && !(dialect.isRoot && isModern(draft.get("$schema")))) {
-    note(MARK);
+    note(SCHEMA_KEYWORD_REMOVED);
     draft.delete("$schema");
   }
   splitDependencies(draft, dialect);
 }
 
 /** `dependencies` (up to draft-07) has two successors since 2019-09. */
-function splitDependencies(draft: Draft, { note, refStandsAlone }: Dialect): void {
+function splitDependencies(
+  draft: EditableSchema,
+  { note, ignoresRefSiblings }: DialectOptions,
+): void {
   const dependencies = draft.get("dependencies");
   if (dependencies === undefined) return;
   note();
   // Whether 2020-12 validators apply it depends on the implementation.
   draft.widen("dependencies");
-  if (!refStandsAlone || !isObject(dependencies)) return;
+  if (!ignoresRefSiblings || !isObject(dependencies)) return;
   for (const keyword of ["dependentRequired", "dependentSchemas"]) {
     const isWanted = keyword === "dependentRequired" ? Array.isArray : isSchema;
     const entries = Object.entries(dependencies).filter(([, value]) => isWanted(value));
@@ -87,7 +90,7 @@ function splitDependencies(draft: Draft, { note, refStandsAlone }: Dialect): voi
   }
 }
 
-function lower(name: unknown): unknown {
+function toLowerCase(name: unknown): unknown {
   return typeof name === "string" ? name.toLowerCase() : name;
 }
 

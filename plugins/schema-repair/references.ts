@@ -1,11 +1,11 @@
 import {
-  DEFINITIONS,
+  DEFINITION_KEYWORDS,
   isObject,
   isSchema,
-  LISTS,
-  MAPS,
+  SCHEMA_LIST_KEYWORDS,
+  SCHEMA_MAP_KEYWORDS,
   type Schema,
-  SINGLE,
+  SCHEMA_KEYWORDS,
   TYPES,
 } from "./keywords.ts";
 
@@ -17,20 +17,20 @@ const MAX_VALUES = 200_000;
 const MAX_UNFOLDED = 100_000;
 
 /** A reference that has to be removed, and its target; for a cycle with the target's `type`, if that is known. */
-export type Cut =
+export type InvalidReference =
   { readonly to: "nowhere" } | { readonly to: "itself"; readonly type: string | undefined };
 
 /** Facts about a whole schema that the repair of its parts needs. */
-export interface Survey {
+export interface SchemaAnalysis {
   /** Schemas whose `$ref` has to be removed. */
-  readonly cuts: ReadonlyMap<Schema, Cut>;
+  readonly invalidReferences: ReadonlyMap<Schema, InvalidReference>;
   readonly hasReferences: boolean;
   /** Whether any schema uses `unevaluatedItems` or `unevaluatedProperties`. */
   readonly hasUnevaluated: boolean;
 }
 
 /** Why the schema is too deep or too large to be processed; undefined if it is not. */
-export function findExcess(value: unknown): string | undefined {
+export function findLimitViolation(value: unknown): string | undefined {
   let count = 0;
   let level = [value];
   for (let depth = 0; level.length > 0; depth++) {
@@ -48,78 +48,98 @@ export function findExcess(value: unknown): string | undefined {
 }
 
 /** @returns a text if the schema cannot be repaired: the reason */
-export function survey(root: Schema): Survey | string {
-  const parts = collect(root);
-  const cuts = new Map<Schema, Cut>();
+export function analyze(root: Schema): SchemaAnalysis | string {
+  const schemas = collectSchemas(root);
+  const invalidReferences = new Map<Schema, InvalidReference>();
   const targets = new Map<Schema, Schema | boolean>();
-  for (const [schema, isEmbedded] of parts) {
+  for (const [schema, isEmbedded] of schemas) {
     if (!Object.hasOwn(schema, "$ref")) continue;
-    const target = isEmbedded ? undefined : resolve(root, schema["$ref"]);
-    const isKnown = typeof target === "boolean" || (target !== undefined && parts.has(target));
+    const target = isEmbedded ? undefined : resolveReference(root, schema["$ref"]);
+    const isKnown = typeof target === "boolean" || (target !== undefined && schemas.has(target));
     if (isKnown && target !== undefined) targets.set(schema, target);
-    else cuts.set(schema, { to: "nowhere" });
+    else invalidReferences.set(schema, { to: "nowhere" });
   }
-  const size = targets.size === 0 ? 0 : unfold(root, targets, cuts);
+  const size = targets.size === 0 ? 0 : countUnfolded(root, targets, invalidReferences);
   if (size > MAX_UNFOLDED) {
     return `what its references lead to would be more than ${MAX_UNFOLDED} schemas, each in its place`;
   }
-  const hasUnevaluated = [...parts.keys()].some(
+  const hasUnevaluated = [...schemas.keys()].some(
     (schema) => "unevaluatedItems" in schema || "unevaluatedProperties" in schema,
   );
-  return { cuts, hasReferences: targets.size + cuts.size > 0, hasUnevaluated };
+  return {
+    invalidReferences,
+    hasReferences: targets.size + invalidReferences.size > 0,
+    hasUnevaluated,
+  };
 }
 
 /** The direct subschemas; those of `$defs` and `definitions` are separate. */
-function partsOf(schema: Schema): { readonly used: Schema[]; readonly defined: Schema[] } {
+function subschemasOf(schema: Schema): { readonly used: Schema[]; readonly defined: Schema[] } {
   const used: Schema[] = [];
   const defined: Schema[] = [];
   for (const keyword of Object.keys(schema)) {
-    const to = DEFINITIONS.includes(keyword) ? defined : used;
+    const list = DEFINITION_KEYWORDS.includes(keyword) ? defined : used;
     const value = schema[keyword];
     const isList = keyword === "items" && Array.isArray(value);
-    if ((isList || HOLDERS.has(keyword)) && typeof value === "object" && value !== null) {
-      for (const part of Object.values(value)) if (isObject(part)) to.push(part);
+    if (
+      (isList || CONTAINER_KEYWORDS.has(keyword)) &&
+      typeof value === "object" &&
+      value !== null
+    ) {
+      for (const part of Object.values(value)) if (isObject(part)) list.push(part);
     }
-    if (SINGLES.has(keyword) && isObject(value)) to.push(value);
+    if (SINGLE_SCHEMA_KEYWORDS.has(keyword) && isObject(value)) list.push(value);
   }
   return { used, defined };
 }
 
 // Includes the keywords of earlier drafts.
-const HOLDERS: ReadonlySet<string> = new Set([...LISTS, ...MAPS, "dependencies"]);
-const SINGLES: ReadonlySet<string> = new Set([...SINGLE, "additionalItems"]);
+const CONTAINER_KEYWORDS: ReadonlySet<string> = new Set([
+  ...SCHEMA_LIST_KEYWORDS,
+  ...SCHEMA_MAP_KEYWORDS,
+  "dependencies",
+]);
+const SINGLE_SCHEMA_KEYWORDS: ReadonlySet<string> = new Set([
+  ...SCHEMA_KEYWORDS,
+  "additionalItems",
+]);
 
 /**
  * All schemas within a schema, itself included, and whether references in them are relative to an `$id` of their own.
  */
-function collect(root: Schema): Map<Schema, boolean> {
-  const parts = new Map<Schema, boolean>([[root, false]]);
+function collectSchemas(root: Schema): Map<Schema, boolean> {
+  const schemas = new Map<Schema, boolean>([[root, false]]);
   // Iterating a Map visits entries that are added meanwhile.
-  for (const [schema, isEmbedded] of parts) {
-    const { used, defined } = partsOf(schema);
+  for (const [schema, isEmbedded] of schemas) {
+    const { used, defined } = subschemasOf(schema);
     for (const child of [...used, ...defined]) {
-      if (parts.has(child)) continue;
-      parts.set(child, isEmbedded || typeof child["$id"] === "string");
+      if (schemas.has(child)) continue;
+      schemas.set(child, isEmbedded || typeof child["$id"] === "string");
     }
   }
-  return parts;
+  return schemas;
 }
 
 /** Resolves a reference within the schema: `#`, or `#/` and a JSON Pointer. */
-export function resolve(root: Schema, reference: unknown): Schema | boolean | undefined {
+export function resolveReference(root: Schema, reference: unknown): Schema | boolean | undefined {
   if (typeof reference !== "string" || !/^#(?:\/|$)/.test(reference)) return undefined;
-  let at: unknown = root;
-  for (const step of reference.split("/").slice(1)) {
-    const key = decode(step);
-    if (key === undefined || typeof at !== "object" || at === null || !Object.hasOwn(at, key)) {
+  let value: unknown = root;
+  for (const token of reference.split("/").slice(1)) {
+    const key = decodePointerToken(token);
+    if (
+      key === undefined ||
+      typeof value !== "object" ||
+      value === null ||
+      !Object.hasOwn(value, key)
+    ) {
       return undefined;
     }
-    at = (at as Readonly<Record<string, unknown>>)[key];
+    value = (value as Readonly<Record<string, unknown>>)[key];
   }
-  return isSchema(at) ? at : undefined;
+  return isSchema(value) ? value : undefined;
 }
 
-function decode(step: string): string | undefined {
+function decodePointerToken(step: string): string | undefined {
   try {
     return decodeURIComponent(step).replaceAll("~1", "/").replaceAll("~0", "~");
   } catch {
@@ -143,16 +163,16 @@ interface Step {
  * Counts the schemas after replacing each reference by its target. References that close a cycle are added to
  * `invalidReferences`. Uses an explicit stack, as references may form long chains.
  */
-function unfold(
+function countUnfolded(
   root: Schema,
   targets: ReadonlyMap<Schema, Schema | boolean>,
-  cuts: Map<Schema, Cut>,
+  invalidReferences: Map<Schema, InvalidReference>,
 ): number {
   const sizes = new Map<Schema, number>();
   const running = new Set<Schema>();
   const visits: Visit[] = [];
   const enter = (schema: Schema): void => {
-    const { used, defined } = partsOf(schema);
+    const { used, defined } = subschemasOf(schema);
     const open: Step[] = defined.map((to) => ({ to, by: "definition" }));
     for (const to of used) open.push({ to, by: "part" });
     const target = targets.get(schema);
@@ -175,7 +195,10 @@ function unfold(
       visit.open.pop();
       const { type } = step.to;
       const isKnown = TYPES.includes(type);
-      cuts.set(visit.schema, { to: "itself", type: isKnown ? (type as string) : undefined });
+      invalidReferences.set(visit.schema, {
+        to: "itself",
+        type: isKnown ? (type as string) : undefined,
+      });
     } else {
       enter(step.to);
     }

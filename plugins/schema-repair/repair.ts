@@ -1,11 +1,18 @@
 import { isObject, isSchema, type Schema } from "./keywords.ts";
-import { Notes } from "./notes.ts";
-import { findExcess, survey } from "./references.ts";
-import { ANYTHING, flatten, inline, rename, type Root, type } from "./root.ts";
-import { Walk } from "./walk.ts";
+import { ChangeNotes } from "./notes.ts";
+import { findLimitViolation, analyze } from "./references.ts";
+import {
+  ANY_ARGUMENTS,
+  flatten,
+  resolveRootReference,
+  moveInvalidNames,
+  type RootResult,
+  setObjectType,
+} from "./root.ts";
+import { SchemaRepairer } from "./walk.ts";
 
 /** The outcome of a repair. */
-export type Repair =
+export type RepairResult =
   | { readonly kind: "fine" }
   /**
    * `done`: the changes, for the log; `isMinor`: not worth a warning; `text`: what to add to the tool's description.
@@ -30,14 +37,14 @@ const MAX_ROUNDS = 20;
  * Repairs a schema so that clients and providers accept it. The result accepts all objects that the schema accepted,
  * and repairing it again changes nothing. Pure; takes time proportional to the schema's size.
  */
-export function repair(given: unknown, purpose: Purpose): Repair {
-  const notes = new Notes();
-  const excess = findExcess(given);
-  if (excess !== undefined) return { kind: "hopeless", fault: excess };
+export function repair(given: unknown, purpose: Purpose): RepairResult {
+  const notes = new ChangeNotes();
+  const violation = findLimitViolation(given);
+  if (violation !== undefined) return { kind: "hopeless", fault: violation };
   if (purpose === "arguments" && (given === undefined || given === null || given === true)) {
     return {
       kind: "repaired",
-      schema: ANYTHING,
+      schema: ANY_ARGUMENTS,
       done: "a missing schema added",
       isMinor: false,
       text: "",
@@ -49,7 +56,7 @@ export function repair(given: unknown, purpose: Purpose): Repair {
   const texts: string[] = [];
   let schema = given;
   for (let round = 0; round < MAX_ROUNDS; round++) {
-    const next = improve(schema, purpose, notes);
+    const next = repairOnce(schema, purpose, notes);
     if ("fault" in next) return { kind: "hopeless", fault: next.fault };
     if (next.text !== undefined) texts.push(next.text);
     if (next.schema === schema) {
@@ -68,32 +75,40 @@ export function repair(given: unknown, purpose: Purpose): Repair {
 }
 
 /** One round; returns the same schema if there was nothing to repair. */
-function improve(schema: Schema, purpose: Purpose, notes: Notes): Root {
+function repairOnce(schema: Schema, purpose: Purpose, notes: ChangeNotes): RootResult {
   const isForModels = purpose === "arguments";
   const { $schema: dialect } = schema;
-  const refStandsAlone = typeof dialect === "string" && /\/draft-0[3-7]\//.test(dialect);
-  const whole = survey(schema);
-  if (typeof whole === "string") return { fault: whole };
-  const walk = (areTargetsWider: boolean): { schema: unknown; notes: Notes; again: boolean } => {
-    const own = new Notes();
-    const walker = new Walk({ ...whole, refStandsAlone, areTargetsWider, isForModels, notes: own });
+  const ignoresRefSiblings = typeof dialect === "string" && /\/draft-0[3-7]\//.test(dialect);
+  const analysis = analyze(schema);
+  if (typeof analysis === "string") return { fault: analysis };
+  const repairAll = (
+    areTargetsWider: boolean,
+  ): { schema: unknown; notes: ChangeNotes; again: boolean } => {
+    const own = new ChangeNotes();
+    const walker = new SchemaRepairer({
+      ...analysis,
+      ignoresRefSiblings,
+      areTargetsWider,
+      isForModels,
+      notes: own,
+    });
     const outcome = walker.repair(schema, undefined);
-    const again = walker.hasWidened && whole.hasReferences && !areTargetsWider;
+    const again = walker.hasWidened && analysis.hasReferences && !areTargetsWider;
     return { schema: outcome.schema, notes: own, again };
   };
-  const first = walk(false);
-  const walked = first.again ? walk(true) : first;
+  const first = repairAll(false);
+  const walked = first.again ? repairAll(true) : first;
   if (walked.schema !== schema) {
-    notes.join(walked.notes);
+    notes.merge(walked.notes);
     return { schema: walked.schema as Schema };
   }
-  const inlined = inline(schema, notes);
+  const inlined = resolveRootReference(schema, notes);
   if (inlined !== schema) return { schema: inlined };
-  const typed = type(schema, notes, isForModels);
+  const typed = setObjectType(schema, notes, isForModels);
   if ("fault" in typed || typed.schema !== schema || !isForModels) return typed;
   const flat = flatten(schema, notes);
   if ("fault" in flat || flat.schema !== schema) return flat;
-  const renamed = rename(schema, notes);
+  const renamed = moveInvalidNames(schema, notes);
   if (renamed !== schema) return { schema: renamed };
   if (isObject(schema["properties"])) return { schema };
   notes.add("missing properties added");

@@ -1,19 +1,24 @@
-import { ANNOTATIONS, DEFINITIONS, isObject, type Schema } from "./keywords.ts";
-import type { Notes } from "./notes.ts";
-import { resolve } from "./references.ts";
+import { ANNOTATION_KEYWORDS, DEFINITION_KEYWORDS, isObject, type Schema } from "./keywords.ts";
+import type { ChangeNotes } from "./notes.ts";
+import { resolveReference } from "./references.ts";
 import { isPropertyName } from "./walk.ts";
 
 /** The schema of arbitrary arguments. */
-export const ANYTHING: Schema = { type: "object", properties: {} };
+export const ANY_ARGUMENTS: Schema = { type: "object", properties: {} };
 
 /** Maximum length of the text for the model, in UTF-16 units. */
 const MAX_TEXT = 2000;
 
 /** A root schema of type object, or why there is none. */
-export type Root = { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
+export type RootResult =
+  { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
 
 /** Sets the root's type to object. */
-export function type(schema: Schema, notes: Notes, isForModels: boolean): Root {
+export function setObjectType(
+  schema: Schema,
+  notes: ChangeNotes,
+  isForModels: boolean,
+): RootResult {
   const names = [schema["type"]].flat();
   if (schema["type"] === "object") return { schema };
   const isOpen = schema["type"] === undefined && (isForModels || isObject(schema["properties"]));
@@ -23,11 +28,13 @@ export function type(schema: Schema, notes: Notes, isForModels: boolean): Root {
 }
 
 /** Resolves a reference at the root. */
-export function inline(schema: Schema, notes: Notes): Schema {
-  const target = Object.hasOwn(schema, "$ref") ? resolve(schema, schema["$ref"]) : undefined;
+export function resolveRootReference(schema: Schema, notes: ChangeNotes): Schema {
+  const target = Object.hasOwn(schema, "$ref")
+    ? resolveReference(schema, schema["$ref"])
+    : undefined;
   if (!isObject(target)) return schema;
   const isOwn = (keyword: string): boolean =>
-    keyword === "$ref" || [...ANNOTATIONS, ...DEFINITIONS].includes(keyword);
+    keyword === "$ref" || [...ANNOTATION_KEYWORDS, ...DEFINITION_KEYWORDS].includes(keyword);
   notes.add("the reference at its root resolved");
   const { $ref: _, ...own } = schema;
   if (!Object.keys(schema).every(isOwn)) {
@@ -35,19 +42,19 @@ export function inline(schema: Schema, notes: Notes): Schema {
     return { ...own, allOf: [...all, { $ref: schema["$ref"] }] };
   }
   // The root's own definitions stay, as references look for them there.
-  const entries = Object.entries(target).filter(([key]) => !DEFINITIONS.includes(key));
+  const entries = Object.entries(target).filter(([key]) => !DEFINITION_KEYWORDS.includes(key));
   return { ...Object.fromEntries(entries), ...own };
 }
 
 /** Keywords that providers reject at the root. */
-const COMBINED = ["allOf", "anyOf", "oneOf", "not", "enum", "const"] as const;
+const COMBINING_KEYWORDS = ["allOf", "anyOf", "oneOf", "not", "enum", "const"] as const;
 
 /**
  * Removes the combining keywords at the root. The arguments they name, and those that are required in every case, go
  * into `properties` and `required`; the rest becomes a text for the model.
  */
-export function flatten(schema: Schema, notes: Notes): Root {
-  const found = COMBINED.filter((keyword) => Object.hasOwn(schema, keyword));
+export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
+  const found = COMBINING_KEYWORDS.filter((keyword) => Object.hasOwn(schema, keyword));
   if (found.length === 0) return { schema };
   const properties = new Map(
     Object.entries(isObject(schema["properties"]) ? schema["properties"] : {}),
@@ -55,14 +62,14 @@ export function flatten(schema: Schema, notes: Notes): Root {
   const required = new Set(namesIn(schema["required"]));
   const isClosed = schema["additionalProperties"] === false;
   // Whether no constraint is lost.
-  let isWhole = found.length === 1 && found[0] === "allOf";
-  const add = (shapes: readonly Shape[], mode: "all" | "any"): void => {
+  let isLossless = found.length === 1 && found[0] === "allOf";
+  const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
-    for (const [name, uses] of usesIn(shapes)) {
+    for (const [name, uses] of argumentSchemasOf(shapes)) {
       // An alternative that does not mention the argument accepts any value for it, so the union does, too.
       const isFree = mode === "any" && uses.open < open;
-      if (isClosed || properties.has(name)) isWhole = false;
-      else properties.set(name, isFree ? describe(uses) : join(uses, mode));
+      if (isClosed || properties.has(name)) isLossless = false;
+      else properties.set(name, isFree ? descriptionOnly(uses) : combineSchemas(uses, mode));
     }
     const needed = shapes.flatMap((shape) => [...shape.required]);
     for (const [name, count] of countEach(needed)) {
@@ -75,64 +82,70 @@ export function flatten(schema: Schema, notes: Notes): Root {
     const shapes = list.map((part) => shapeOf(schema, part)).filter((shape) => shape !== undefined);
     const isEmpty = keyword === "allOf" ? shapes.length < list.length : shapes.length === 0;
     if (isEmpty) return { fault: "it accepts no arguments at all" };
-    isWhole &&= shapes.every((shape) => shape.isWhole);
+    isLossless &&= shapes.every((shape) => shape.isLossless);
     add(shapes, keyword === "allOf" ? "all" : "any");
   }
   notes.add(`${found.join(", ")} at its root left out`);
   // What these keywords evaluate is not known any more.
-  const gone: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
-  const kept = Object.entries(schema).filter(([key]) => !gone.includes(key));
+  const removed: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
+  const kept = Object.entries(schema).filter(([key]) => !removed.includes(key));
   const whole = {
     ...Object.fromEntries(kept),
     ...(properties.size > 0 && { properties: Object.fromEntries(properties) }),
     ...(required.size > 0 && { required: [...required] }),
   };
   const rest = JSON.stringify(Object.fromEntries(found.map((key) => [key, schema[key]])));
-  if (isWhole || rest.length > MAX_TEXT) return { schema: whole };
+  if (isLossless || rest.length > MAX_TEXT) return { schema: whole };
   return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
 }
 
 /** The arguments that a schema describes. */
-interface Shape {
+interface ObjectShape {
   readonly properties: Schema;
   readonly required: ReadonlySet<string>;
   /** Whether other arguments are rejected. */
   readonly isClosed: boolean;
   /** Whether the schema has no other constraints. */
-  readonly isWhole: boolean;
+  readonly isLossless: boolean;
 }
 
-const SHAPING = ["type", "properties", "required", ...ANNOTATIONS, ...DEFINITIONS];
+const SHAPE_KEYWORDS = [
+  "type",
+  "properties",
+  "required",
+  ...ANNOTATION_KEYWORDS,
+  ...DEFINITION_KEYWORDS,
+];
 
 /** @returns undefined if the schema accepts no object */
-function shapeOf(root: Schema, part: unknown): Shape | undefined {
+function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   let schema = part;
   // Cyclic references have been removed before.
   while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
-    schema = resolve(root, schema["$ref"]);
+    schema = resolveReference(root, schema["$ref"]);
   }
   if (schema === false) return undefined;
   if (!isObject(schema))
-    return { properties: {}, required: new Set(), isClosed: false, isWhole: true };
+    return { properties: {}, required: new Set(), isClosed: false, isLossless: true };
   const { type: types, properties, required } = schema;
   if (types !== undefined && ![types].flat().includes("object")) return undefined;
   return {
     properties: isObject(properties) ? properties : {},
     required: new Set(namesIn(required)),
     isClosed: schema["additionalProperties"] === false && !isObject(schema["patternProperties"]),
-    isWhole: Object.keys(schema).every((keyword) => SHAPING.includes(keyword)),
+    isLossless: Object.keys(schema).every((keyword) => SHAPE_KEYWORDS.includes(keyword)),
   };
 }
 
 /** The schemas of one argument in several shapes. */
-interface Uses {
+interface ArgumentSchemas {
   readonly schemas: unknown[];
   /** How many of these shapes are open to other arguments. */
   open: number;
 }
 
-function usesIn(shapes: readonly Shape[]): ReadonlyMap<string, Uses> {
-  const uses = new Map<string, Uses>();
+function argumentSchemasOf(shapes: readonly ObjectShape[]): ReadonlyMap<string, ArgumentSchemas> {
+  const uses = new Map<string, ArgumentSchemas>();
   for (const { properties, isClosed } of shapes) {
     for (const [name, schema] of Object.entries(properties)) {
       const known = uses.get(name) ?? { schemas: [], open: 0 };
@@ -144,13 +157,13 @@ function usesIn(shapes: readonly Shape[]): ReadonlyMap<string, Uses> {
   return uses;
 }
 
-function join({ schemas }: Uses, mode: "all" | "any"): unknown {
+function combineSchemas({ schemas }: ArgumentSchemas, mode: "all" | "any"): unknown {
   const each = distinct(schemas);
   return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
 }
 
 /** A schema with nothing but the first description. */
-function describe({ schemas }: Uses): Schema {
+function descriptionOnly({ schemas }: ArgumentSchemas): Schema {
   const told = schemas.filter(isObject).map(({ description }) => description);
   const description = told.find((text) => typeof text === "string");
   return description === undefined ? {} : { description };
@@ -171,16 +184,16 @@ function namesIn(value: unknown): string[] {
 }
 
 /** Moves arguments whose names providers reject to `patternProperties`, with the same meaning. */
-export function rename(schema: Schema, notes: Notes): Schema {
+export function moveInvalidNames(schema: Schema, notes: ChangeNotes): Schema {
   const { properties, patternProperties } = schema;
   if (!isObject(properties)) return schema;
-  const odd = Object.entries(properties).filter(([name]) => !isPropertyName(name));
-  if (odd.length === 0) return schema;
+  const invalid = Object.entries(properties).filter(([name]) => !isPropertyName(name));
+  if (invalid.length === 0) return schema;
   const patterns = new Map(Object.entries(isObject(patternProperties) ? patternProperties : {}));
-  for (const [name, value] of odd) {
+  for (const [name, value] of invalid) {
     notes.add("arguments with unusual names moved to patternProperties", {
       name,
-      above: undefined,
+      parent: undefined,
     });
     const pattern = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$`;
     patterns.set(
@@ -188,10 +201,10 @@ export function rename(schema: Schema, notes: Notes): Schema {
       patterns.has(pattern) ? { allOf: [patterns.get(pattern), value] } : value,
     );
   }
-  const usual = Object.entries(properties).filter(([name]) => isPropertyName(name));
+  const valid = Object.entries(properties).filter(([name]) => isPropertyName(name));
   return {
     ...schema,
-    properties: Object.fromEntries(usual),
+    properties: Object.fromEntries(valid),
     patternProperties: Object.fromEntries(patterns),
   };
 }

@@ -1,117 +1,121 @@
 import {
-  ANNOTATIONS,
-  DEFINITIONS,
-  FORMS,
+  ANNOTATION_KEYWORDS,
+  DEFINITION_KEYWORDS,
+  VALUE_CHECKS,
   isObject,
   isPattern,
   isSchema,
-  LISTS,
-  MAPS,
+  SCHEMA_LIST_KEYWORDS,
+  SCHEMA_MAP_KEYWORDS,
   type Schema,
-  SINGLE,
-  SWITCHES,
+  SCHEMA_KEYWORDS,
+  BOOLEAN_SCHEMA_KEYWORDS,
 } from "./keywords.ts";
-import { Draft, type Outcome } from "./draft.ts";
-import { modernize } from "./older.ts";
-import type { Survey } from "./references.ts";
-import type { Notes, Place } from "./notes.ts";
+import { EditableSchema, type RepairedSchema } from "./draft.ts";
+import { rewriteOlderKeywords } from "./older.ts";
+import type { SchemaAnalysis } from "./references.ts";
+import type { ChangeNotes, SchemaLocation } from "./notes.ts";
 
-export interface WalkOptions extends Survey {
+export interface RepairerOptions extends SchemaAnalysis {
   /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
-  readonly refStandsAlone: boolean;
+  readonly ignoresRefSiblings: boolean;
   /** Whether the targets of references may have been widened. */
   readonly areTargetsWider: boolean;
   /** Whether the schema is sent to models' providers, which require more than the standard. */
   readonly isForModels: boolean;
-  readonly notes: Notes;
+  readonly notes: ChangeNotes;
 }
 
 /**
  * Repairs a schema and its subschemas: every keyword gets a valid value, and references that are dangling or cyclic are
  * removed. The result accepts everything that the schema accepted; where the meaning is unclear, keywords are removed.
  */
-export class Walk {
-  readonly #options: WalkOptions;
+export class SchemaRepairer {
+  readonly #options: RepairerOptions;
   /** Whether any schema was widened, definitions included. */
   hasWidened = false;
 
-  constructor(options: WalkOptions) {
+  constructor(options: RepairerOptions) {
     this.#options = options;
   }
 
   /** @param location undefined for the root */
-  repair(value: unknown, place: Place | undefined): Outcome {
+  repair(value: unknown, location: SchemaLocation | undefined): RepairedSchema {
     if (typeof value === "boolean") {
-      this.#note("true and false written as schemas", place);
+      this.#note("true and false written as schemas", location);
       return { schema: value ? {} : { not: {} }, isWider: false };
     }
     if (!isObject(value)) {
-      this.#note("what is no schema left out", place);
+      this.#note("what is no schema left out", location);
       this.hasWidened = true;
       return { schema: {}, isWider: true };
     }
-    const draft = new Draft(value);
-    this.#cutReference(draft, value, place);
-    modernize(draft, {
-      refStandsAlone: this.#options.refStandsAlone,
-      isRoot: place === undefined,
-      note: (what = OLDER) => this.#note(what, place),
+    const draft = new EditableSchema(value);
+    this.#removeInvalidReference(draft, value, location);
+    rewriteOlderKeywords(draft, {
+      ignoresRefSiblings: this.#options.ignoresRefSiblings,
+      isRoot: location === undefined,
+      note: (what = OLDER_KEYWORDS_REWRITTEN) => this.#note(what, location),
     });
-    this.#checkForms(draft, place);
-    this.#descend(draft, place);
-    if (this.#options.isForModels) this.#complete(draft, place);
+    this.#checkValues(draft, location);
+    this.#repairSubschemas(draft, location);
+    if (this.#options.isForModels) this.#addImplied(draft, location);
     if (draft.isWider) this.hasWidened = true;
     if (draft.has("$ref") && this.#options.areTargetsWider) draft.isWider = true;
-    this.#settle(draft);
-    return draft.outcome;
+    this.#dropUnevaluated(draft);
+    return draft.result;
   }
 
-  #note(what: string, place: Place | undefined): void {
+  #note(what: string, place: SchemaLocation | undefined): void {
     this.#options.notes.add(what, place);
   }
 
-  #cutReference(draft: Draft, schema: Schema, place: Place | undefined): void {
+  #removeInvalidReference(
+    draft: EditableSchema,
+    schema: Schema,
+    place: SchemaLocation | undefined,
+  ): void {
     if (!draft.has("$ref")) return;
-    const { cuts, refStandsAlone } = this.#options;
+    const { invalidReferences, ignoresRefSiblings } = this.#options;
     // Implementations differ on whether the siblings count: the result has the same meaning for both.
-    const ignored = refStandsAlone ? draft.keywords().filter(isIgnored) : [];
+    const ignored = ignoresRefSiblings ? draft.keywords().filter(isIgnored) : [];
     if (ignored.length > 0) {
-      this.#note(OLDER, place);
+      this.#note(OLDER_KEYWORDS_REWRITTEN, place);
       draft.widen(...ignored);
     }
-    const cut = cuts.get(schema);
-    if (cut === undefined) return;
-    const where = cut.to === "nowhere" ? "that lead nowhere" : "in a circle";
+    const invalid = invalidReferences.get(schema);
+    if (invalid === undefined) return;
+    const where = invalid.to === "nowhere" ? "that lead nowhere" : "in a circle";
     this.#note(`references ${where} left out`, place);
     draft.widen("$ref");
-    if (cut.to === "itself" && cut.type !== undefined && !draft.has("type")) {
-      draft.set("type", cut.type);
+    if (invalid.to === "itself" && invalid.type !== undefined && !draft.has("type")) {
+      draft.set("type", invalid.type);
     }
   }
 
-  #checkForms(draft: Draft, place: Place | undefined): void {
+  #checkValues(draft: EditableSchema, place: SchemaLocation | undefined): void {
     const drop = (keyword: string, ...others: readonly string[]): void => {
       this.#note(`${keyword} left out, as it made no sense`, place);
       draft.delete(keyword);
-      if (!ANNOTATIONS.includes(keyword)) draft.widen(...others);
+      if (!ANNOTATION_KEYWORDS.includes(keyword)) draft.widen(...others);
     };
     for (const keyword of draft.keywords()) {
-      const isForm = Object.hasOwn(FORMS, keyword) ? FORMS[keyword] : undefined;
+      const isForm = Object.hasOwn(VALUE_CHECKS, keyword) ? VALUE_CHECKS[keyword] : undefined;
       if (isForm === undefined || !draft.has(keyword) || isForm(draft.get(keyword))) continue;
       // Without its bounds, `contains` would mean something else.
       if (keyword.endsWith("Contains")) drop(keyword, "contains", "minContains", "maxContains");
       else drop(keyword);
     }
-    for (const keyword of SINGLE) {
+    for (const keyword of SCHEMA_KEYWORDS) {
       if (draft.has(keyword) && !isSchema(draft.get(keyword))) drop(keyword);
     }
-    for (const keyword of LISTS) {
+    for (const keyword of SCHEMA_LIST_KEYWORDS) {
       const list = draft.get(keyword);
       if (!draft.has(keyword) || (Array.isArray(list) && list.length > 0)) continue;
       // `items` applies to the elements after those of `prefixItems`.
       drop(keyword, ...(keyword === "prefixItems" ? ["items"] : []));
     }
-    for (const keyword of MAPS) {
+    for (const keyword of SCHEMA_MAP_KEYWORDS) {
       const map = draft.get(keyword);
       const isFine =
         isObject(map) && (keyword !== "patternProperties" || Object.keys(map).every(isPattern));
@@ -120,35 +124,35 @@ export class Walk {
     }
   }
 
-  #descend(draft: Draft, place: Place | undefined): void {
-    for (const keyword of SINGLE) {
+  #repairSubschemas(draft: EditableSchema, place: SchemaLocation | undefined): void {
+    for (const keyword of SCHEMA_KEYWORDS) {
       const value = draft.get(keyword);
       if (value === undefined) continue;
-      const isSwitch = SWITCHES.includes(keyword) || keyword === "items";
+      const isSwitch = BOOLEAN_SCHEMA_KEYWORDS.includes(keyword) || keyword === "items";
       if (typeof value === "boolean" && isSwitch && !(keyword === "items" && value)) continue;
-      const { schema, isWider } = this.repair(value, { name: keyword, above: place });
+      const { schema, isWider } = this.repair(value, { name: keyword, parent: place });
       draft.set(keyword, schema);
-      if (isWider) this.#loosen(draft, keyword);
+      if (isWider) this.#adjustToWidened(draft, keyword);
     }
-    for (const keyword of LISTS) {
+    for (const keyword of SCHEMA_LIST_KEYWORDS) {
       const list = draft.get(keyword);
       if (!Array.isArray(list)) continue;
-      const above: Place = { name: keyword, above: place };
-      const results = list.map((item, i) => this.repair(item, { name: `${i}`, above }));
+      const above: SchemaLocation = { name: keyword, parent: place };
+      const results = list.map((item, i) => this.repair(item, { name: `${i}`, parent: above }));
       const isChanged = results.some(({ schema }, i) => schema !== list[i]);
       if (isChanged)
         draft.set(
           keyword,
           results.map(({ schema }) => schema),
         );
-      if (results.some(({ isWider }) => isWider)) this.#loosen(draft, keyword);
+      if (results.some(({ isWider }) => isWider)) this.#adjustToWidened(draft, keyword);
     }
-    for (const keyword of MAPS) {
+    for (const keyword of SCHEMA_MAP_KEYWORDS) {
       const map = draft.get(keyword);
       if (!isObject(map)) continue;
-      const above: Place = { name: keyword, above: place };
+      const above: SchemaLocation = { name: keyword, parent: place };
       const results = Object.entries(map).map(
-        ([name, item]) => [name, item, this.repair(item, { name, above })] as const,
+        ([name, item]) => [name, item, this.repair(item, { name, parent: above })] as const,
       );
       const isChanged = results.some(([, before, { schema }]) => schema !== before);
       if (isChanged) {
@@ -158,12 +162,12 @@ export class Walk {
         );
       }
       const isWider = results.some(([, , outcome]) => outcome.isWider);
-      if (isWider && !DEFINITIONS.includes(keyword)) draft.isWider = true;
+      if (isWider && !DEFINITION_KEYWORDS.includes(keyword)) draft.isWider = true;
     }
   }
 
   /** If a widened subschema makes the parent narrower, the parent's keyword is removed or replaced. */
-  #loosen(draft: Draft, keyword: string): void {
+  #adjustToWidened(draft: EditableSchema, keyword: string): void {
     draft.isWider = true;
     if (keyword === "not") draft.delete("not");
     if (keyword === "if") for (const each of ["if", "then", "else"]) draft.delete(each);
@@ -176,7 +180,7 @@ export class Walk {
   }
 
   /** Adds keywords that are implied but required by some providers. */
-  #complete(draft: Draft, place: Place | undefined): void {
+  #addImplied(draft: EditableSchema, place: SchemaLocation | undefined): void {
     const values = draft.get("enum");
     if (!draft.has("type") && (values !== undefined || draft.has("const"))) {
       const types = new Set((Array.isArray(values) ? values : [draft.get("const")]).map(typeOf));
@@ -207,19 +211,23 @@ export class Walk {
   }
 
   /** If other keywords now evaluate more, these would apply to less than before; they are removed. */
-  #settle(draft: Draft): void {
-    if (draft.isWider) for (const each of UNEVALUATED) draft.delete(each);
+  #dropUnevaluated(draft: EditableSchema): void {
+    if (draft.isWider) for (const each of UNEVALUATED_KEYWORDS) draft.delete(each);
   }
 }
 
 /** Whether the keyword is ignored beside a `$ref`, up to draft-07. */
 function isIgnored(keyword: string): boolean {
-  return keyword !== "$ref" && !ANNOTATIONS.includes(keyword) && !DEFINITIONS.includes(keyword);
+  return (
+    keyword !== "$ref" &&
+    !ANNOTATION_KEYWORDS.includes(keyword) &&
+    !DEFINITION_KEYWORDS.includes(keyword)
+  );
 }
 
-const OLDER = "keywords of older drafts rewritten";
+const OLDER_KEYWORDS_REWRITTEN = "keywords of older drafts rewritten";
 
-const UNEVALUATED = ["unevaluatedItems", "unevaluatedProperties"] as const;
+const UNEVALUATED_KEYWORDS = ["unevaluatedItems", "unevaluatedProperties"] as const;
 
 /** Names of arguments that providers accept. */
 export function isPropertyName(name: string): boolean {

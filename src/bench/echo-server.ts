@@ -4,13 +4,13 @@ import { NO_CACHING } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
-import { type Implementation, Method, negotiate } from "../protocol/legacy.ts";
+import { type Implementation, Method, negotiateVersion } from "../protocol/legacy.ts";
 import {
   mayBeModern,
   MODERN_VERSIONS,
   ModernMethod,
   readEnvelope,
-  stamp,
+  stampResultBytes,
 } from "../protocol/modern.ts";
 import { VERSION } from "../base/version.ts";
 import {
@@ -75,7 +75,7 @@ export function answerEcho(request: Request): EncodedMessage {
   }
   const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHING;
-  const whole = isModern ? [stamp(joinPieces(result), SERVER, cache)] : result;
+  const whole = isModern ? [stampResultBytes(joinPieces(result), SERVER, cache)] : result;
   return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
 }
 
@@ -94,7 +94,9 @@ function resultOf(
     case Method.toolsList:
       return [utf8(JSON.stringify(TOOLS))];
     case Method.initialize: {
-      const protocolVersion = negotiate(readString(bytes, lastMember(members, "protocolVersion")));
+      const protocolVersion = negotiateVersion(
+        readString(bytes, lastMember(members, "protocolVersion")),
+      );
       const capabilities = { tools: {} };
       return [utf8(JSON.stringify({ protocolVersion, capabilities, serverInfo: SERVER }))];
     }

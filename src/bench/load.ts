@@ -238,7 +238,7 @@ class Caller implements PendingRequest {
     this.mirrored = mirrored;
   }
 
-  settle(response: Response): void {
+  onResponse(response: Response): void {
     this.#load.settle(this, response);
   }
 
@@ -246,5 +246,5 @@ class Caller implements PendingRequest {
     this.#load.fail(this, error);
   }
 
-  progress(): void {}
+  onProgress(): void {}
 }

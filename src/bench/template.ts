@@ -4,8 +4,8 @@ import { HubError } from "../base/errors.ts";
 import { lastMember, type JsonMember, scanObject } from "../base/json.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
-import { mirror } from "../protocol/param-headers.ts";
-import { LATEST_MODERN, writeEnvelope } from "../protocol/modern.ts";
+import { paramHeaders } from "../protocol/param-headers.ts";
+import { LATEST_MODERN, formatEnvelope } from "../protocol/modern.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Request } from "../jsonrpc/message.ts";
@@ -39,7 +39,7 @@ export function makeTemplate(
   const client = { version: LATEST_MODERN, client: CLIENT, capabilities: {}, level: undefined };
   const members = [
     ...(isMarked ? [`"${MARK}":0`] : []),
-    ...(era === "modern" ? [writeEnvelope(client)] : []),
+    ...(era === "modern" ? [formatEnvelope(client)] : []),
   ];
   const meta = members.length === 0 ? "" : `,"_meta":{${members.join(",")}}`;
   const params = `{"name":${JSON.stringify(tool.key)},"arguments":${args}${meta}}`;
@@ -50,7 +50,7 @@ export function makeTemplate(
   return {
     tool: tool.key,
     request,
-    mirrored: era === "modern" ? mirror(tool, JSON.parse(args)) : undefined,
+    mirrored: era === "modern" ? paramHeaders(tool, JSON.parse(args)) : undefined,
     rewrite: (number) => ({
       edits: mark === undefined ? [] : [{ ...mark, replacement: String(number) }],
       tokens: [],

@@ -7,7 +7,7 @@ import { stateFolder } from "../base/paths.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
-import type { Equipped } from "../plugin/setup.ts";
+import type { PreparedManifest } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Log } from "./load-manifest.ts";
@@ -52,7 +52,7 @@ export interface OpenHub {
  * Sets up a manifest's plugins, unless they are those in force, which `stay`. A manifest without plugins has no set of them.
  * Never rejects.
  */
-export type Equip = (manifest: Manifest, stay?: PluginSet) => Promise<Equipped | Bare>;
+export type Equip = (manifest: Manifest, stay?: PluginSet) => Promise<PreparedManifest | Bare>;
 
 interface Bare {
   readonly ok: true;
@@ -104,8 +104,8 @@ export async function openHub(
   const equip: Equip = async (wanted, stay) => {
     if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
     restore ??= redirectConsole(log);
-    const { keepPlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    if (stay !== undefined) return keepPlugins(wanted, stay);
+    const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
+    if (stay !== undefined) return reusePlugins(wanted, stay);
     return setUpPlugins(wanted, { bus, env, stateFolder: stateFolder(env, platform) });
   };
   const equipped = await equip(whole);
@@ -115,7 +115,7 @@ export async function openHub(
   try {
     manifest = choose(equipped.manifest);
   } catch (error) {
-    await plugins?.end();
+    await plugins?.dispose();
     throw error;
   }
   const hub = new Hub({

@@ -1,5 +1,5 @@
 import type { PluginSpec } from "../manifest/schema.ts";
-import { BUILT_IN } from "../plugin/builtin.ts";
+import { BUILT_IN_PLUGINS } from "../plugin/builtin.ts";
 import { locatePlugin } from "../plugin/load.ts";
 
 /** Where the code of a plugin comes from: toolmux itself, a file beside a manifest, or a package. */
@@ -7,7 +7,7 @@ export type PluginKind = "builtIn" | "file" | "package";
 
 export function kindOf({ use, path }: PluginSpec): PluginKind {
   if (path !== undefined) return "file";
-  return Object.hasOwn(BUILT_IN, use) ? "builtIn" : "package";
+  return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
 }
 
 /** A plugin, and which code is loaded for it. Loads nothing. */

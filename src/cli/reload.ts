@@ -36,7 +36,7 @@ export function followManifest(
     if (!equipped.ok) {
       hub.reportRejectedManifest(manifestError(equipped.problems).message);
     } else if (isOver) {
-      if (equipped.plugins !== stay) await equipped.plugins?.end();
+      if (equipped.plugins !== stay) await equipped.plugins?.dispose();
     } else {
       if (result.manifest.httpToken?.text !== manifest.httpToken?.text) {
         log(

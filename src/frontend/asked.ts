@@ -1,9 +1,9 @@
 import type { Edit } from "../base/bytes.ts";
 import type { Era } from "../protocol/era.ts";
 import type { IdTable } from "../base/id-table.ts";
-import type { Call, Caller, Running } from "../router/call.ts";
+import type { Call, Caller, RunningRequest } from "../router/call.ts";
 import type { ServerRequest } from "../upstream/ask.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import {
   type RequestId,
@@ -17,13 +17,13 @@ import type { Responder } from "../transport/transport.ts";
 export interface Asker {
   readonly sender: ClientDeclaration;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
-  sendServerRequest(question: ServerRequest, way: Responder): (why: Withdrawal) => void;
+  sendServerRequest(question: ServerRequest, way: Responder): (why: CancelReason) => void;
 }
 
 /** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
 export class Asked implements Caller {
   readonly id: RequestId;
-  running: Pick<Running, "cancel" | "call"> | undefined;
+  running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #inbound: Responder;
   readonly #list: IdTable<Asked>;
   readonly #asker: Asker;
@@ -45,11 +45,11 @@ export class Asked implements Caller {
     return this.#asker.sender;
   }
 
-  address(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
+  toClientMessage(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
     return withResponseId(response, this.id, edits);
   }
 
-  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
+  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
     return this.#asker.sendServerRequest(question, this.#inbound);
   }
 

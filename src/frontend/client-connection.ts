@@ -3,7 +3,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import { Method } from "../protocol/legacy.ts";
 import { readCancelled } from "../protocol/notifications.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ServerSubset } from "../upstream/scope.ts";
 import type { Message, EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
@@ -105,7 +105,7 @@ class PipeWay implements WayBack {
   readonly isPipe = true;
   readonly #inbound: Responder;
   readonly #over: () => void;
-  #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
+  #gone: (why: CancelReason, by: CancelledBy) => void = () => {};
 
   constructor(inbound: Responder, over: () => void) {
     this.#inbound = inbound;
@@ -121,11 +121,11 @@ class PipeWay implements WayBack {
     this.#inbound.respond(message);
   }
 
-  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
+  whenGone(callback: (why: CancelReason, by: CancelledBy) => void): void {
     this.#gone = callback;
   }
 
-  cancel(why: Withdrawal): void {
+  cancel(why: CancelReason): void {
     this.#over();
     this.#gone(why, "client");
   }

@@ -5,12 +5,12 @@
  * `legacy-client.ts`.
  */
 import type { Clock } from "../base/clock.ts";
-import type { Member } from "../plugin/instance.ts";
+import type { PluginInstance } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadlines.ts";
-import type { Ledger } from "../router/ledger.ts";
+import type { CallLog } from "../router/ledger.ts";
 import { toHubError } from "../base/errors.ts";
 import { Router } from "../router/router.ts";
 import type { ServerSubset } from "../upstream/scope.ts";
@@ -25,7 +25,7 @@ import { Parties } from "./modern/clients.ts";
 
 export interface ClientsParts {
   readonly deadlines: Deadlines;
-  readonly ledger: Ledger;
+  readonly ledger: CallLog;
   readonly clock: Clock;
   serverInfo(): Implementation;
   /**
@@ -45,7 +45,7 @@ export interface ClientsParts {
 /** Which client is accepted, if it differs from the usual. */
 interface Standing {
   /** The plugin whose client this is. */
-  readonly plugin?: Member;
+  readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined: all. */
   readonly scope?: ServerSubset | undefined;
 }
@@ -95,7 +95,15 @@ export class Clients implements Host {
     const who = { id, name: undefined, version: undefined };
     const notify = (message: EncodedMessage): void => void link.send(message);
     const owner = (): Client => client;
-    const parts = { view, deadlines, ledger, plugins, notify, except: plugin, owner };
+    const parts = {
+      view,
+      deadlines,
+      callLog: ledger,
+      plugins,
+      notify,
+      excludedPlugin: plugin,
+      clientChannel: owner,
+    };
     const router = new Router(who, parts);
     const client = new Client(link, this, view, router, plugin !== undefined);
     // Plugins in this process speak the legacy era only.

@@ -7,9 +7,13 @@ import {
   initializeResult,
   type LegacyVersion,
   Method,
-  negotiate,
+  negotiateVersion,
 } from "../protocol/legacy.ts";
-import { readCapabilities, readSettings, writeClass } from "../protocol/capabilities.ts";
+import {
+  readCapabilities,
+  readExtensionSettings,
+  capabilityClassOf,
+} from "../protocol/capabilities.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
 import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import { settlesWithin } from "../base/grace.ts";
@@ -197,10 +201,10 @@ function readRequest(line: Buffer): Introduced | undefined {
   if (!hasOnly(message, MEMBERS) || !hasOnly(params, PARAMS)) return undefined;
   return {
     id: id as string | number,
-    version: negotiate(protocolVersion),
-    capabilities: writeClass(
+    version: negotiateVersion(protocolVersion),
+    capabilities: capabilityClassOf(
       readCapabilities(capabilities),
-      Object.keys(readSettings(capabilities, "extensions")),
+      Object.keys(readExtensionSettings(capabilities, "extensions")),
     ),
   };
 }

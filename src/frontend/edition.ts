@@ -1,5 +1,5 @@
 import type { Section } from "../catalog/section.ts";
-import { wrapSchema } from "../protocol/output.ts";
+import { wrapOutputSchema } from "../protocol/output.ts";
 
 const known = new WeakMap<Section, Section>();
 
@@ -28,7 +28,7 @@ const wrapped = new WeakMap<Uint8Array, Uint8Array>();
 function wrap(bytes: Uint8Array): Uint8Array {
   const before = wrapped.get(bytes);
   if (before !== undefined) return before;
-  const made = wrapSchema(bytes);
+  const made = wrapOutputSchema(bytes);
   wrapped.set(bytes, made);
   return made;
 }

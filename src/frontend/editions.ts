@@ -4,7 +4,7 @@ import type { Section } from "../catalog/section.ts";
 import { lastMember, scanArray, scanObject } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import type { Implementation } from "../protocol/legacy.ts";
-import { stamp } from "../protocol/modern.ts";
+import { stampResultBytes } from "../protocol/modern.ts";
 
 /** Answers to list requests in the form of the modern era, each encoded once per section. */
 export class Editions {
@@ -34,7 +34,7 @@ function edit(
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const edits = kind === "tools" ? dropExecutions(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
-  return stamp(plain, server, origin.cacheHint);
+  return stampResultBytes(plain, server, origin.cacheHint);
 }
 
 const EXECUTION = Buffer.from('"execution"');

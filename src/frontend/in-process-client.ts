@@ -90,7 +90,7 @@ export class LocalClient {
       const record = {
         method: frame.method,
         name,
-        settle: (response: Response) => {
+        onResponse: (response: Response) => {
           signal.removeEventListener("abort", cancel);
           resolve(response);
         },
@@ -98,7 +98,7 @@ export class LocalClient {
           signal.removeEventListener("abort", cancel);
           reject(error);
         },
-        progress: ({ bytes, params: range }: Notification) => {
+        onProgress: ({ bytes, params: range }: Notification) => {
           if (range !== undefined) onProgress?.(parseRange(bytes, range) as Progress);
         },
       };

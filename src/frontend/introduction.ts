@@ -2,13 +2,13 @@ import { HubError } from "../base/errors.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
-  readAllSettings,
+  readAllExtensionSettings,
   readCapabilities,
-  type Settings,
-  writeClass,
+  type ExtensionSettings,
+  capabilityClassOf,
 } from "../protocol/capabilities.ts";
-import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
-import { isSeverity, type Severity } from "../protocol/log-level.ts";
+import { type LegacyVersion, negotiateVersion } from "../protocol/legacy.ts";
+import { isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Request } from "../jsonrpc/message.ts";
 
 /** What a client declares in `initialize`. */
@@ -17,7 +17,7 @@ export interface Introduction {
   readonly version: LegacyVersion;
   /** The capability class: which requests of servers the client accepts. */
   readonly capabilities: string;
-  readonly settings: Settings;
+  readonly settings: ExtensionSettings;
   readonly info: Pick<ClientInfo, "name" | "version">;
 }
 
@@ -40,10 +40,10 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
   const say = (key: string): string | undefined =>
     readString(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
   const said = declared && parseRange(bytes, declared);
-  const settings = readAllSettings(said);
+  const settings = readAllExtensionSettings(said);
   return {
-    version: negotiate(requested),
-    capabilities: writeClass(readCapabilities(said), Object.keys(settings.extensions)),
+    version: negotiateVersion(requested),
+    capabilities: capabilityClassOf(readCapabilities(said), Object.keys(settings.extensions)),
     settings,
     info: { name: say("name"), version: say("version") },
   };
@@ -53,7 +53,7 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
  * Reads the params of `logging/setLevel`.
  * @throws {HubError} invalidParams if the level is not one of the protocol's
  */
-export function readLevel({ bytes, params }: Request): Severity {
+export function readLevel({ bytes, params }: Request): LogSeverity {
   const level = readString(bytes, lastMember(membersOf(bytes, params), "level"));
   if (isSeverity(level)) return level;
   throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");

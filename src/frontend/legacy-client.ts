@@ -11,16 +11,20 @@ import {
   Method,
 } from "../protocol/legacy.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
-import { isAtLeast, type Severity } from "../protocol/log-level.ts";
-import { readClass, type Settings, writeSettings } from "../protocol/capabilities.ts";
+import { isAtLeast, type LogSeverity } from "../protocol/log-level.ts";
+import {
+  parseCapabilityClass,
+  type ExtensionSettings,
+  formatExtensionSettings,
+} from "../protocol/capabilities.ts";
 import { IdTable } from "../base/id-table.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
-import { type AnyManner, CALL, MANNERS } from "../router/params.ts";
+import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
 import type { ServerRequest } from "../upstream/ask.ts";
 import type { ClientChannel } from "../upstream/audience.ts";
 import { readCancelled } from "../protocol/notifications.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import { NO_DECLARATION } from "../upstream/sender.ts";
 import type { ClientView } from "../upstream/view.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
@@ -72,13 +76,13 @@ export class Client implements TransportEvents, ClientChannel, Asker {
   readonly #running = new IdTable<Asked>();
   readonly #questions = new Questions((server, message) => this.notify(server, message));
   #version: LegacyVersion | undefined;
-  settings: Settings | undefined;
+  settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced, never changed, when it declares more. */
   sender = NO_DECLARATION;
   /** `initialize` was answered: before that no log message is sent. */
   #isGreeted = false;
   /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
-  level: Severity | undefined;
+  level: LogSeverity | undefined;
   readonly #lists = new Lists();
 
   /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
@@ -146,7 +150,7 @@ export class Client implements TransportEvents, ClientChannel, Asker {
     this.#host.pressure(this, full);
   }
 
-  sendServerRequest(question: ServerRequest, way?: Responder): (why: Withdrawal) => void {
+  sendServerRequest(question: ServerRequest, way?: Responder): (why: CancelReason) => void {
     return this.#questions.sendServerRequest(question, way);
   }
 
@@ -156,7 +160,7 @@ export class Client implements TransportEvents, ClientChannel, Asker {
     (asked ?? this.#whole).notify(message);
   }
 
-  sendLogMessage(server: string, severity: Severity, message: EncodedMessage): void {
+  sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (!this.#isGreeted) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
   }
@@ -195,7 +199,7 @@ export class Client implements TransportEvents, ClientChannel, Asker {
   #dispatch(request: Request, inbound: Responder): void {
     switch (request.method) {
       case Method.toolsCall:
-        this.#relay(request, inbound, CALL);
+        this.#relay(request, inbound, CALL_METHOD);
         return;
       case Method.initialize:
         this.#initialize(request, inbound);
@@ -215,7 +219,7 @@ export class Client implements TransportEvents, ClientChannel, Asker {
         return;
     }
     const kind = LISTED.get(request.method);
-    const manner = MANNERS.get(request.method);
+    const manner = METHODS.get(request.method);
     if (kind !== undefined) this.#list(kind, request, inbound);
     else if (manner !== undefined) this.#relay(request, inbound, manner);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
@@ -225,7 +229,10 @@ export class Client implements TransportEvents, ClientChannel, Asker {
     const { version, capabilities, settings, info } = readIntroduction(request);
     this.#version = version;
     const { name = "", version: edition = "" } = info;
-    const declared = { ...readClass(capabilities), ...writeSettings(settings) };
+    const declared = {
+      ...parseCapabilityClass(capabilities),
+      ...formatExtensionSettings(settings),
+    };
     this.settings = settings;
     this.sender = { ...this.sender, info: { name, version: edition }, declared };
     this.#router.client = { ...this.#router.client, ...info };
@@ -253,7 +260,7 @@ export class Client implements TransportEvents, ClientChannel, Asker {
     };
   }
 
-  #relay(request: Request, inbound: Responder, manner: AnyManner): void {
+  #relay(request: Request, inbound: Responder, manner: AnyMethodSpec): void {
     this.#view.open();
     const asked = new Asked(request.id, inbound, this.#running, this);
     const running = this.#router.route(request, asked, manner);

@@ -1,11 +1,11 @@
 import { HubError } from "../base/errors.ts";
 import { skipValue } from "../base/json.ts";
-import { Aliases } from "../protocol/alias.ts";
+import { TaskAliases } from "../protocol/alias.ts";
 import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
-import type { Errand } from "../protocol/errand.ts";
+import type { ClientTask } from "../protocol/errand.ts";
 import { readProgress } from "../protocol/notifications.ts";
-import { buildWithdrawal } from "../protocol/withdrawal.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import { buildCancelled } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
 import { formatOwnId, readOwnId } from "../jsonrpc/id.ts";
 import type { Responder } from "../transport/transport.ts";
@@ -32,8 +32,8 @@ export class Questions implements ServerRequestTarget {
   readonly #send: (server: string, message: EncodedMessage) => void;
   readonly #open = new Map<number, Open>();
   /** Tasks that the client has created instead of answering, and the same by the number of the request. */
-  readonly #errands = new Aliases<Errand>();
-  readonly #begun = new Map<number, Errand>();
+  readonly #errands = new TaskAliases<ClientTask>();
+  readonly #begun = new Map<number, ClientTask>();
   #count = 0;
   /** Requests that wait for `notifications/initialized` (lifecycle, initialization); undefined once it has come. */
   #early: Set<number> | undefined = new Set();
@@ -56,7 +56,7 @@ export class Questions implements ServerRequestTarget {
   sendServerRequest(
     question: ServerRequest,
     way?: Pick<Responder, "notify">,
-  ): (why: Withdrawal) => void {
+  ): (why: CancelReason) => void {
     if (this.#isClosed) {
       question.fail(gone());
       return () => {};
@@ -138,7 +138,7 @@ export class Questions implements ServerRequestTarget {
     else way.notify(message);
   }
 
-  #begin(number: number, errand: Errand): void {
+  #begin(number: number, errand: ClientTask): void {
     this.#errands.add(errand);
     this.#begun.set(number, errand);
     errand.onDropped.push(() => {
@@ -153,11 +153,11 @@ export class Questions implements ServerRequestTarget {
     return open;
   }
 
-  #withdraw(number: number, why: Withdrawal): void {
+  #withdraw(number: number, why: CancelReason): void {
     const open = this.#take(number);
     // A request that was never sent needs no cancellation.
     if (open === undefined || this.#early?.delete(number) === true) return;
-    this.#say(open, buildWithdrawal(formatOwnId(number), why));
+    this.#say(open, buildCancelled(formatOwnId(number), why));
   }
 }
 

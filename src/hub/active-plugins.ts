@@ -6,9 +6,9 @@ import { LocalClient } from "../frontend/in-process-client.ts";
 import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
-import { REST } from "../plugin/breaker.ts";
+import { OPEN_TIME } from "../plugin/breaker.ts";
 import type { HubAccess } from "../plugin/host.ts";
-import type { Member } from "../plugin/instance.ts";
+import type { PluginInstance } from "../plugin/instance.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { toTool } from "../plugin/listing-rewriter.ts";
@@ -24,7 +24,7 @@ export interface ActivePluginsOptions {
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client. */
-  accept(link: Transport, signal: AbortSignal, plugin: Member): Promise<void>;
+  accept(link: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** What is not in this process. */
   readonly outside: Pick<HubOptions, "identify" | "makeLink" | "tap">;
 }
@@ -44,7 +44,7 @@ export class ActivePlugins {
   readonly #abort = new AbortController();
   /** Plugins that have failed at a listing are asked again: the undo of the wait for that. */
   #again: (() => void) | undefined;
-  readonly #clients = new Map<Member, PluginClient>();
+  readonly #clients = new Map<PluginInstance, PluginClient>();
 
   constructor(parts: ActivePluginsOptions) {
     this.#parts = parts;
@@ -62,25 +62,25 @@ export class ActivePlugins {
     set?.attach(this.#access);
     if (before === undefined) return true;
     this.#departing.add(before);
-    void before.retire(DRAIN_LIMIT).then(() => {
+    void before.disposeWhenIdle(DRAIN_LIMIT).then(() => {
       this.#departing.delete(before);
-      for (const member of before.members) this.#dismiss(member);
+      for (const member of before.plugins) this.#dismiss(member);
     });
     return true;
   }
 
   /** Takes an error that nobody caught, if it came from a plugin. @returns whether it did */
   claim(error: unknown): boolean {
-    return this.#sets.some((set) => set.claim(error));
+    return this.#sets.some((set) => set.attributeError(error));
   }
 
   /** A server's listing as clients may see it. */
   revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const set = this.#set;
     if (set === undefined) return items;
-    const revised = set.revise(server, items);
-    if (!set.isWhole) {
-      this.#again ??= this.#parts.clock.after(REST, () => {
+    const revised = set.rewriteListing(server, items);
+    if (!set.isListingComplete) {
+      this.#again ??= this.#parts.clock.after(OPEN_TIME, () => {
         this.#again = undefined;
         this.#parts.changed();
       });
@@ -103,7 +103,7 @@ export class ActivePlugins {
     const set = this.#set;
     const { outside } = this.#parts;
     if (spec.kind !== "plugin") return outside.makeLink(spec, set?.schemes ?? NO_SCHEMES);
-    if (set !== undefined) return set.makeLink(spec);
+    if (set !== undefined) return set.openTransport(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
@@ -130,14 +130,14 @@ export class ActivePlugins {
 
   /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
   async idle(): Promise<void> {
-    await Promise.all(this.#sets.map((set) => set.idle(END_LIMIT)));
+    await Promise.all(this.#sets.map((set) => set.whenIdle(END_LIMIT)));
   }
 
   /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
   async close(): Promise<void> {
     this.#again?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));
-    await Promise.all(this.#sets.map((set) => set.retire(END_LIMIT)));
+    await Promise.all(this.#sets.map((set) => set.disposeWhenIdle(END_LIMIT)));
   }
 
   get #sets(): readonly PluginSet[] {
@@ -160,7 +160,7 @@ export class ActivePlugins {
   };
 
   /** What a plugin is as a client, from its first wish on. */
-  #client(member: Member): Promise<LocalClient> {
+  #client(member: PluginInstance): Promise<LocalClient> {
     const known = this.#clients.get(member);
     if (known !== undefined) return known.ready;
     let leave = (): void => {};
@@ -177,7 +177,7 @@ export class ActivePlugins {
   }
 
   /** A plugin that is no longer used is no client any more either. */
-  #dismiss(member: Member): void {
+  #dismiss(member: PluginInstance): void {
     this.#clients.get(member)?.leave();
     this.#clients.delete(member);
   }

@@ -19,7 +19,7 @@ import {
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { Deadlines } from "../router/deadlines.ts";
-import { Ledger } from "../router/ledger.ts";
+import { CallLog } from "../router/ledger.ts";
 import { sessionOf } from "../upstream/account.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { ServerPool } from "../upstream/pool.ts";
@@ -142,14 +142,14 @@ export class Hub {
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
-      ledger: new Ledger(bus),
+      ledger: new CallLog(bus),
       clock,
       serverInfo: () => this.serverInfo,
       view: (client, subset) => this.#viewOf(client, subset),
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       hold: (isHeld) => {
-        this.#deadlines.hold(isHeld);
+        this.#deadlines.setPaused(isHeld);
         this.#pool.hold(isHeld);
       },
     });
@@ -274,7 +274,7 @@ export class Hub {
   /** Cancels a call by its number: its client gets an error. @returns whether it was running */
   cancelCall(call: number): boolean {
     const found = this.#clients.calls.find(({ number }) => number === call);
-    found?.abort();
+    found?.cancelByOperator();
     return found !== undefined;
   }
 
@@ -378,7 +378,7 @@ export class Hub {
     if (this.activePlugins.isBusy) await this.activePlugins.idle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();
-    this.#deadlines.end();
+    this.#deadlines.clear();
   }
 
   /** Delivers the events of `work` after it has finished. */

@@ -11,20 +11,20 @@ import {
 import type { Answer } from "./plugin.ts";
 
 /** An answer that can be sent to a client; the only kind of answer that plugins may return. */
-export abstract class Sendable implements Answer {
+export abstract class PluginAnswer implements Answer {
   abstract readonly kind: "result" | "error";
   abstract readonly size: number;
   abstract readonly json: string;
   // oxlint-disable-next-line no-unused-private-class-members -- it is looked for in `is`
-  readonly #isReal = true;
+  readonly #brand = true;
 
   /** Whether the value is a real answer: not a Proxy of one, nor an object with one as its prototype. */
-  static is(value: unknown): value is Sendable {
-    return typeof value === "object" && value !== null && #isReal in value;
+  static is(value: unknown): value is PluginAnswer {
+    return typeof value === "object" && value !== null && #brand in value;
   }
 
   /** The answer as a response with that id. */
-  abstract under(id: Piece): EncodedMessage;
+  abstract withId(id: Piece): EncodedMessage;
 
   get value(): unknown {
     // Parsed at each read, so that a plugin's changes to the object affect nobody else.
@@ -32,23 +32,23 @@ export abstract class Sendable implements Answer {
   }
 
   get isError(): boolean {
-    return this.kind === "error" || this.saysError;
+    return this.kind === "error" || this.hasIsError;
   }
 
   /** Whether the result has `isError: true`. */
-  protected abstract readonly saysError: boolean;
+  protected abstract readonly hasIsError: boolean;
 }
 
 /** A server's response, passed on byte for byte. */
-export class RelayedAnswer extends Sendable {
+export class RelayedAnswer extends PluginAnswer {
   readonly #response: Response;
   /** Whether the body has been validated as JSON. */
-  #isChecked: boolean;
+  #isValidated: boolean;
 
   constructor(response: Response) {
     super();
     this.#response = response;
-    this.#isChecked = response.shape.kind === "scanned";
+    this.#isValidated = response.shape.kind === "scanned";
   }
 
   get kind(): "result" | "error" {
@@ -63,39 +63,39 @@ export class RelayedAnswer extends Sendable {
   /** @throws {HubError} internal if the server has sent malformed JSON, which is not the plugin's fault */
   get json(): string {
     const { bytes, body } = this.#response;
-    this.#isChecked ||= skipValue(bytes, skipWhitespace(bytes, body.start)) === body.end;
-    if (!this.#isChecked) throw new HubError("internal", "The server's answer is no valid JSON.");
+    this.#isValidated ||= skipValue(bytes, skipWhitespace(bytes, body.start)) === body.end;
+    if (!this.#isValidated) throw new HubError("internal", "The server's answer is no valid JSON.");
     return textOf(bytes, body.start, body.end);
   }
 
-  protected get saysError(): boolean {
+  protected get hasIsError(): boolean {
     const { bytes, body } = this.#response;
-    return readsError(bytes, body.start);
+    return hasTrueIsError(bytes, body.start);
   }
 
   /**
    * The pieces are copied slices: a plugin may return the answer for several calls, so writing one must not release its
    * buffers.
    */
-  under(id: Piece): EncodedMessage {
+  withId(id: Piece): EncodedMessage {
     const message = withResponseId(this.#response, id);
-    return Array.isArray(message) ? message.map(kept) : message;
+    return Array.isArray(message) ? message.map(copyBorrowed) : message;
   }
 }
 
-function kept(piece: Piece): Piece {
+function copyBorrowed(piece: Piece): Piece {
   return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
 /** A result that a plugin made. */
-export class MadeAnswer extends Sendable {
+export class OwnAnswer extends PluginAnswer {
   readonly kind = "result";
   readonly #bytes: Buffer;
 
   /** @throws {TypeError} if the result is not a JSON object, or the JSON text of one */
   constructor(result: object | string) {
     super();
-    this.#bytes = Buffer.from(writeObject(result));
+    this.#bytes = Buffer.from(toObjectJson(result));
   }
 
   get size(): number {
@@ -106,11 +106,11 @@ export class MadeAnswer extends Sendable {
     return textOf(this.#bytes);
   }
 
-  protected get saysError(): boolean {
-    return readsError(this.#bytes, 0);
+  protected get hasIsError(): boolean {
+    return hasTrueIsError(this.#bytes, 0);
   }
 
-  under(id: Piece): EncodedMessage {
+  withId(id: Piece): EncodedMessage {
     return buildResult(id, this.#bytes);
   }
 }
@@ -120,7 +120,7 @@ export class MadeAnswer extends Sendable {
  * @param value an object, or its JSON text, whose formatting is kept
  * @throws {TypeError} if it is neither
  */
-export function writeObject(value: object | string): string {
+export function toObjectJson(value: object | string): string {
   const text = (typeof value === "string" ? value.trim() : JSON.stringify(value)) ?? "";
   const bytes = Buffer.from(text);
   const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
@@ -129,7 +129,7 @@ export function writeObject(value: object | string): string {
   return text.replace(/[\r\n]/g, " ");
 }
 
-function readsError(bytes: Uint8Array, at: number): boolean {
+function hasTrueIsError(bytes: Uint8Array, at: number): boolean {
   const members = scanObject(bytes, skipWhitespace(bytes, at))?.items ?? [];
   const member = lastMember(members, "isError");
   return member !== undefined && parseRange(bytes, member) === true;

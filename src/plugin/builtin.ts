@@ -1,8 +1,8 @@
 /** Functions that load plugins, by the plugin's name in the manifest. */
-export type Loaders = Readonly<Record<string, () => Promise<{ readonly default: unknown }>>>;
+export type PluginLoaders = Readonly<Record<string, () => Promise<{ readonly default: unknown }>>>;
 
 /** The plugins that toolmux contains; each is loaded when it is first used. */
-export const BUILT_IN: Loaders = {
+export const BUILT_IN_PLUGINS: PluginLoaders = {
   "audit-log": () => import("../../plugins/audit-log/index.ts"),
   cache: () => import("../../plugins/cache/index.ts"),
   "result-limit": () => import("../../plugins/result-limit/index.ts"),

@@ -3,24 +3,24 @@ import process from "node:process";
 import { HubError } from "../base/errors.ts";
 
 /** Describes something thrown, for people. */
-export interface Fault {
+export interface PluginFault {
   /** A sentence or a part of one, without line breaks. */
-  readonly fault: string;
+  readonly message: string;
   /** `path:line:column` in the plugin's own file; undefined if it is not known. */
-  readonly place: string | undefined;
+  readonly position: string | undefined;
 }
 
 /** Maximum length of a message, in UTF-16 units. */
-const LONGEST = 500;
+const MAX_MESSAGE_LENGTH = 500;
 
 /**
  * Describes anything thrown. Never throws.
  * @param path the plugin's own file, absolute; undefined for a built-in plugin
  */
-export function describeFault(thrown: unknown, path: string | undefined): Fault {
+export function describePluginFault(thrown: unknown, path: string | undefined): PluginFault {
   return {
-    fault: wordsOf(firstOf(thrown)),
-    place: path === undefined ? undefined : findPlace(thrown, path),
+    message: messageOf(firstError(thrown)),
+    position: path === undefined ? undefined : positionInFile(thrown, path),
   };
 }
 
@@ -33,78 +33,78 @@ export function isOwnError(thrown: unknown): thrown is HubError {
   }
 }
 
-const entrusted = new WeakSet();
+const handledErrors = new WeakSet();
 
 /** Marks an error as one that a plugin received: if it becomes an unhandled rejection, the plugin has ignored it. */
-export function entrust(error: HubError): HubError {
-  entrusted.add(error);
+export function markHandled(error: HubError): HubError {
+  handledErrors.add(error);
   return error;
 }
 
-export function isEntrusted(thrown: unknown): boolean {
-  return isOwnError(thrown) && entrusted.has(thrown);
+export function isHandled(thrown: unknown): boolean {
+  return isOwnError(thrown) && handledErrors.has(thrown);
 }
 
 /** Ignores the rejection of a value that should not have been a promise. */
-export function disown(value: unknown): void {
+export function ignoreRejection(value: unknown): void {
   if (value instanceof Promise) value.catch(() => {});
 }
 
 /** The first error of an AggregateError, as Bun throws for syntax errors; else the thrown value. Never throws. */
-function firstOf(thrown: unknown): unknown {
+function firstError(thrown: unknown): unknown {
   try {
-    const { errors } = thrown as Positioned;
+    const { errors } = thrown as BunErrorDetails;
     return Array.isArray(errors) && errors.length > 0 ? (errors[0] as unknown) : thrown;
   } catch {
     return thrown;
   }
 }
 
-function wordsOf(thrown: unknown): string {
+function messageOf(thrown: unknown): string {
   try {
     const text: unknown = thrown instanceof Error ? thrown.message || thrown.name : thrown;
-    return String(text).replace(/\s+/g, " ").trim().slice(0, LONGEST);
+    return String(text).replace(/\s+/g, " ").trim().slice(0, MAX_MESSAGE_LENGTH);
   } catch {
     return "it threw something that cannot be described";
   }
 }
 
 /** The properties of Bun's syntax errors. */
-interface Positioned {
+interface BunErrorDetails {
   readonly position?: { readonly line: number; readonly column: number } | null;
   readonly errors?: unknown;
   readonly stack?: string;
 }
 
 /** Where in that file it was thrown, as `path:line:column`; undefined if it is not known. Never throws. */
-export function findPlace(thrown: unknown, path: string): string | undefined {
+export function positionInFile(thrown: unknown, path: string): string | undefined {
   try {
-    return placeOf(firstOf(thrown), path) ?? placeOf(thrown, path);
+    return positionOf(firstError(thrown), path) ?? positionOf(thrown, path);
   } catch {
     return undefined;
   }
 }
 
 /** Whether it was thrown by a file in the same folder or below it, as a plugin's other files are. Never throws. */
-export function isThrownNear(thrown: unknown, path: string): boolean {
+export function isThrownBelow(thrown: unknown, path: string): boolean {
   try {
-    const { stack = "" } = thrown as Positioned;
+    const { stack = "" } = thrown as BunErrorDetails;
     const frame = /^ *at .*?(?:file:\/\/)?(\/[^()]*?)(?:\?[^:/]*)?:\d+:\d+\)?$/m.exec(stack);
     const file = decodeURI(frame?.[1] ?? "");
-    return file.startsWith(`${dirname(path)}${sep}`) && !file.startsWith(`${findOwn()}${sep}`);
+    return file.startsWith(`${dirname(path)}${sep}`) && !file.startsWith(`${ownFolder()}${sep}`);
   } catch {
     return false;
   }
 }
 
 /** The folder of toolmux's own source. */
-function findOwn(): string {
+function ownFolder(): string {
   const { fileURLToPath } = process.getBuiltinModule("node:url");
   return dirname(dirname(fileURLToPath(import.meta.url)));
 }
 
 /** Whether it is not an Error; toolmux itself throws nothing else. */
-export function isStrange(thrown: unknown): boolean {
+export function isNotError(thrown: unknown): boolean {
   try {
     return !(thrown instanceof Error);
   } catch {
@@ -112,15 +112,15 @@ export function isStrange(thrown: unknown): boolean {
   }
 }
 
-function placeOf(thrown: unknown, path: string): string | undefined {
-  const { position, stack = "" } = thrown as Positioned;
+function positionOf(thrown: unknown, path: string): string | undefined {
+  const { position, stack = "" } = thrown as BunErrorDetails;
   if (position) return `${path}:${position.line}:${position.column}`;
   // A file that was imported again has a query after its path; in a URL, some characters are percent-encoded.
   for (const name of [path, encodeURI(path)]) {
     const at = stack.indexOf(name);
     if (at === -1) continue;
-    const place = /^(?:\?[^:\s)]*)?:(\d+)(?::(\d+))?/.exec(stack.slice(at + name.length));
-    if (place !== null) return [path, place[1], place[2]].filter(Boolean).join(":");
+    const match = /^(?:\?[^:\s)]*)?:(\d+)(?::(\d+))?/.exec(stack.slice(at + name.length));
+    if (match !== null) return [path, match[1], match[2]].filter(Boolean).join(":");
   }
   return undefined;
 }

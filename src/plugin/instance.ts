@@ -3,15 +3,15 @@ import { matchesGlob } from "../catalog/names.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
-import { Breaker, MOST_FAILURES, REST } from "./breaker.ts";
-import { describeFault, entrust } from "./errors.ts";
+import { CircuitBreaker, MAX_FAILURES, OPEN_TIME } from "./breaker.ts";
+import { describePluginFault, markHandled } from "./errors.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
 /** The hooks of a plugin that have a circuit breaker each. */
-export type Duty = "call" | "list" | "event";
+export type PluginHookName = "call" | "list" | "event";
 
 /** The effect of an open circuit, as the end of a sentence. */
-const CONSEQUENCES = {
+const OPEN_CIRCUIT_EFFECTS = {
   refuse: {
     call: "the calls that it is for are refused",
     list: "the tools that it is for are hidden",
@@ -22,9 +22,9 @@ const CONSEQUENCES = {
     list: "lists go past it",
     event: "it gets no events",
   },
-} as const satisfies Record<"refuse" | "pass", Record<Duty, string>>;
+} as const satisfies Record<"refuse" | "pass", Record<PluginHookName, string>>;
 
-export interface MemberParts {
+export interface PluginInstanceOptions {
   readonly spec: PluginSpec;
   readonly plugin: Plugin;
   readonly clock: Clock;
@@ -37,34 +37,34 @@ export interface PluginStatus {
   /** `use` of its manifest entry. */
   readonly use: string;
   /** The hooks whose circuit is open. */
-  readonly broken: readonly Duty[];
+  readonly broken: readonly PluginHookName[];
   readonly lastError: HubError | undefined;
 }
 
 /** Maximum number of distinct failures that are logged. */
-const MOST_TOLD = 100;
+const MAX_LOGGED_FAILURES = 100;
 
 /** One plugin in use: which servers and tools it applies to, its hooks, and their failures. */
-export class Member {
+export class PluginInstance {
   readonly name: string;
   readonly spec: PluginSpec;
   /** What its `setup` has returned. */
-  parts: Parts = {};
-  readonly #parts: MemberParts;
-  readonly #breakers: Readonly<Record<Duty, Breaker>>;
+  hooks: Parts = {};
+  readonly #options: PluginInstanceOptions;
+  readonly #breakers: Readonly<Record<PluginHookName, CircuitBreaker>>;
   #lastError: HubError | undefined;
   /** The failures that were logged, each once. */
-  readonly #told = new Set<string>();
+  readonly #loggedFailures = new Set<string>();
 
-  constructor(parts: MemberParts) {
-    const { spec, plugin, clock } = parts;
-    this.#parts = parts;
+  constructor(options: PluginInstanceOptions) {
+    const { spec, plugin, clock } = options;
+    this.#options = options;
     this.name = plugin.name;
     this.spec = spec;
     this.#breakers = {
-      call: new Breaker(clock),
-      list: new Breaker(clock),
-      event: new Breaker(clock),
+      call: new CircuitBreaker(clock),
+      list: new CircuitBreaker(clock),
+      event: new CircuitBreaker(clock),
     };
   }
 
@@ -80,36 +80,39 @@ export class Member {
 
   /** Whether calls and lists skip it while its circuit is open, instead of being refused. */
   get isOptional(): boolean {
-    return this.#parts.plugin.whenBroken === "pass";
+    return this.#options.plugin.whenBroken === "pass";
   }
 
   get status(): PluginStatus {
     const { name, spec } = this;
-    const broken = (["call", "list", "event"] as const).filter((duty) => this.isBroken(duty));
+    const broken = (["call", "list", "event"] as const).filter((hook) => this.isCircuitOpen(hook));
     return { name, use: spec.use, broken, lastError: this.#lastError };
   }
 
   log(level: LogLevel, text: string): void {
-    this.#parts.log(level, `plugin "${this.name}": ${text}`);
+    this.#options.log(level, `plugin "${this.name}": ${text}`);
   }
 
-  isBroken(duty: Duty): boolean {
-    return this.#breakers[duty].isBroken;
+  isCircuitOpen(hook: PluginHookName): boolean {
+    return this.#breakers[hook].isOpen;
   }
 
-  succeed(duty: Duty): void {
-    this.#breakers[duty].succeed();
+  recordSuccess(hook: PluginHookName): void {
+    this.#breakers[hook].recordSuccess();
   }
 
   /**
    * Counts a failure of a hook: it threw, or returned something invalid.
    * @returns the error for the client
    */
-  fail(duty: Duty, thrown: unknown): HubError {
-    const error = this.complain(thrown);
-    if (this.#breakers[duty].fail()) {
-      const then = CONSEQUENCES[this.isOptional ? "pass" : "refuse"][duty];
-      this.log("error", `failed ${MOST_FAILURES} times in a row: for ${REST / 1000} s ${then}`);
+  recordFailure(hook: PluginHookName, thrown: unknown): HubError {
+    const error = this.logFailure(thrown);
+    if (this.#breakers[hook].recordFailure()) {
+      const effect = OPEN_CIRCUIT_EFFECTS[this.isOptional ? "pass" : "refuse"][hook];
+      this.log(
+        "error",
+        `failed ${MAX_FAILURES} times in a row: for ${OPEN_TIME / 1000} s ${effect}`,
+      );
     }
     return error;
   }
@@ -118,24 +121,24 @@ export class Member {
    * Logs a failure, once.
    * @returns the error for the client, if one waits
    */
-  complain(thrown: unknown): HubError {
-    const { fault, place } = describeFault(thrown, this.spec.path);
+  logFailure(thrown: unknown): HubError {
+    const { message: fault, position: place } = describePluginFault(thrown, this.spec.path);
     const text = `Plugin "${this.name}" failed: ${fault}`;
-    this.#lastError = entrust(new HubError("pluginFailed", text, { cause: thrown }));
+    this.#lastError = markHandled(new HubError("pluginFailed", text, { cause: thrown }));
     const line = `failed: ${fault}${place === undefined ? "" : ` (${place})`}`;
-    if (this.#told.size < MOST_TOLD && !this.#told.has(line)) {
-      this.#told.add(line);
+    if (this.#loggedFailures.size < MAX_LOGGED_FAILURES && !this.#loggedFailures.has(line)) {
+      this.#loggedFailures.add(line);
       this.log("error", line);
     }
     return this.#lastError;
   }
 
   /** The error while the circuit is open. */
-  refuse(): HubError {
-    const why = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
-    const end = /[.!?]$/.test(why) ? "" : ".";
-    const text = `${why}${end} It failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
-    return entrust(new HubError("pluginFailed", text));
+  circuitOpenError(): HubError {
+    const reason = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
+    const end = /[.!?]$/.test(reason) ? "" : ".";
+    const text = `${reason}${end} It failed ${MAX_FAILURES} times in a row and is left alone for a while.`;
+    return markHandled(new HubError("pluginFailed", text));
   }
 }
 

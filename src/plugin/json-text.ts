@@ -3,9 +3,9 @@ import type { ByteRange } from "../base/bytes.ts";
 import { skipWhitespace, skipString, skipValue } from "../base/json.ts";
 
 /** A value in a JSON text; `source.slice(start, end)` is its text. */
-export type Part = ByteRange & { readonly source: string } & (
-    | { readonly kind: "object"; readonly members: readonly MemberPart[] }
-    | { readonly kind: "array"; readonly elements: readonly Part[] }
+export type JsonTextPart = ByteRange & { readonly source: string } & (
+    | { readonly kind: "object"; readonly members: readonly JsonTextMember[] }
+    | { readonly kind: "array"; readonly elements: readonly JsonTextPart[] }
     /** An object or array that was not read, because of the limit on levels. */
     | { readonly kind: "closed" }
     /** A string, number, boolean or null. */
@@ -13,15 +13,15 @@ export type Part = ByteRange & { readonly source: string } & (
   );
 
 /** A member of an object. */
-export interface MemberPart {
+export interface JsonTextMember {
   readonly key: string;
   /** The key's JSON text, with its quotes. */
   readonly name: string;
-  readonly value: Part;
+  readonly value: JsonTextPart;
 }
 
 /** Maximum number of levels: each is a recursive call. */
-const MOST_LEVELS = 500;
+const MAX_LEVELS = 500;
 
 const QUOTE = 0x22;
 const OPEN_BRACE = 0x7b;
@@ -35,19 +35,19 @@ const COLON = 0x3a;
  * @param levels nesting to read, at most 500; deeper objects and arrays are `closed`
  * @returns undefined if the text is malformed, at whatever depth
  */
-export function readSpelling(text: string, levels = 1): Part | undefined {
-  return new Reader(text).read(Math.min(levels, MOST_LEVELS));
+export function readJsonText(text: string, levels = 1): JsonTextPart | undefined {
+  return new JsonTextReader(text).read(Math.min(levels, MAX_LEVELS));
 }
 
 /**
  * The JSON text of a member's value, the last one of that key; undefined if there is none, or the text is not an
  * object.
  */
-export function memberOf(text: string, key: string): string | undefined {
-  const part = readSpelling(text);
+export function memberTextOf(text: string, key: string): string | undefined {
+  const part = readJsonText(text);
   if (part?.kind !== "object") return undefined;
   const member = part.members.findLast((each) => each.key === key);
-  return member && spellingOf(member.value);
+  return member && textOfPart(member.value);
 }
 
 /**
@@ -56,26 +56,26 @@ export function memberOf(text: string, key: string): string | undefined {
  * @param changes JSON texts by key, not validated; undefined removes a member
  * @throws {TypeError} if it is not an object
  */
-export function rewrite(
-  object: string | Part,
+export function rewriteMembers(
+  object: string | JsonTextPart,
   changes: Readonly<Record<string, string | undefined>>,
 ): string {
-  const part = typeof object === "string" ? readSpelling(object) : object;
+  const part = typeof object === "string" ? readJsonText(object) : object;
   if (part?.kind !== "object") throw new TypeError("expected an object, or the JSON text of one");
-  const left = new Map(Object.entries(changes));
+  const remaining = new Map(Object.entries(changes));
   const members = part.members.flatMap(({ key, name, value }) => {
-    if (!Object.hasOwn(changes, key)) return [`${name}:${spellingOf(value)}`];
-    const changed = left.get(key);
-    left.delete(key);
+    if (!Object.hasOwn(changes, key)) return [`${name}:${textOfPart(value)}`];
+    const changed = remaining.get(key);
+    remaining.delete(key);
     return changed === undefined ? [] : [`${name}:${changed}`];
   });
-  for (const [key, value] of left) {
+  for (const [key, value] of remaining) {
     if (value !== undefined) members.push(`${JSON.stringify(key)}:${value}`);
   }
   return `{${members.join(",")}}`;
 }
 
-function spellingOf({ source, start, end }: Part): string {
+function textOfPart({ source, start, end }: JsonTextPart): string {
   return source.slice(start, end);
 }
 
@@ -83,7 +83,7 @@ function spellingOf({ source, start, end }: Part): string {
  * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters stand only in
  * strings, where their value does not matter.
  */
-function toBytes(text: string): Buffer {
+function toSingleBytes(text: string): Buffer {
   const utf8 = Buffer.from(text);
   if (utf8.length === text.length) return utf8;
   const bytes = Buffer.allocUnsafe(text.length);
@@ -91,7 +91,7 @@ function toBytes(text: string): Buffer {
   return bytes;
 }
 
-class Reader {
+class JsonTextReader {
   readonly #source: string;
   readonly #bytes: Uint8Array;
   /** Whether JSON.parse accepts the whole text; undefined until it is needed. */
@@ -99,10 +99,10 @@ class Reader {
 
   constructor(source: string) {
     this.#source = source;
-    this.#bytes = toBytes(source);
+    this.#bytes = toSingleBytes(source);
   }
 
-  read(levels: number): Part | undefined {
+  read(levels: number): JsonTextPart | undefined {
     const bytes = this.#bytes;
     const part = this.#part(skipWhitespace(bytes, 0), levels);
     return part !== undefined && skipWhitespace(bytes, part.end) === bytes.length
@@ -110,7 +110,7 @@ class Reader {
       : undefined;
   }
 
-  #part(start: number, levels: number): Part | undefined {
+  #part(start: number, levels: number): JsonTextPart | undefined {
     const source = this.#source;
     const open = this.#bytes[start];
     const isNested = open === OPEN_BRACE || open === OPEN_BRACKET;
@@ -119,7 +119,7 @@ class Reader {
       return end < 0 ? undefined : { kind: isNested ? "closed" : "scalar", source, start, end };
     }
     if (open === OPEN_BRACKET) {
-      const elements: Part[] = [];
+      const elements: JsonTextPart[] = [];
       const end = this.#items(start, (at) => {
         const element = this.#part(at, levels - 1);
         if (element === undefined) return -1;
@@ -128,7 +128,7 @@ class Reader {
       });
       return end < 0 ? undefined : { kind: "array", source, start, end, elements };
     }
-    const members: MemberPart[] = [];
+    const members: JsonTextMember[] = [];
     const end = this.#items(start, (at) => {
       const member = this.#member(at, levels - 1);
       if (member === undefined) return -1;
@@ -138,7 +138,7 @@ class Reader {
     return end < 0 ? undefined : { kind: "object", source, start, end, members };
   }
 
-  #member(at: number, levels: number): MemberPart | undefined {
+  #member(at: number, levels: number): JsonTextMember | undefined {
     const bytes = this.#bytes;
     const end = skipString(bytes, at);
     const colon = end < 0 ? -1 : skipWhitespace(bytes, end);

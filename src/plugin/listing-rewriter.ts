@@ -1,64 +1,64 @@
 import { textOf, utf8 } from "../base/bytes.ts";
 import { type ListedItem, readItem } from "../catalog/listing.ts";
-import { disown } from "./errors.ts";
-import type { Member } from "./instance.ts";
+import { ignoreRejection } from "./errors.ts";
+import type { PluginInstance } from "./instance.ts";
 import type { Tool } from "./plugin.ts";
 
 /** Applies the plugins' `list` hooks to servers' listings. */
-export class Reviser {
-  readonly #members: readonly Member[];
+export class ListingRewriter {
+  readonly #plugins: readonly PluginInstance[];
   /** By server: the last listing, and the result. */
-  readonly #known = new Map<string, Revision>();
+  readonly #cache = new Map<string, RewrittenListing>();
   /** Servers for which a plugin's `list` failed the last time. */
-  readonly #unrevised = new Set<string>();
+  readonly #failedServers = new Set<string>();
   /** By server and tool: the plugin that added the tool and has to answer its calls. */
-  readonly #adders = new Map<string, Map<string, Member>>();
+  readonly #addedBy = new Map<string, Map<string, PluginInstance>>();
 
-  constructor(members: readonly Member[]) {
-    this.#members = members.filter(({ parts }) => parts.list !== undefined);
+  constructor(plugins: readonly PluginInstance[]) {
+    this.#plugins = plugins.filter(({ hooks: parts }) => parts.list !== undefined);
   }
 
   /** The listing that clients may see; items that no plugin changed stay the same objects. Does not throw. */
-  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
-    const members = this.#members.filter((member) => member.isForServer(server));
-    if (members.length === 0) return items;
-    const known = this.#known.get(server);
-    if (known !== undefined && isSame(known.items, items)) return known.revised;
-    let isWhole = true;
-    const adders = new Map<string, Member>();
+  rewrite(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
+    const plugins = this.#plugins.filter((member) => member.isForServer(server));
+    if (plugins.length === 0) return items;
+    const cached = this.#cache.get(server);
+    if (cached !== undefined && isSame(cached.items, items)) return cached.rewritten;
+    let isComplete = true;
+    const addedBy = new Map<string, PluginInstance>();
     // From the innermost plugin to the outermost.
-    const revised = members.reduceRight((list, member) => {
-      const result = reviseWith(member, server, list);
-      isWhole &&= result.isWhole;
+    const rewritten = plugins.reduceRight((list, member) => {
+      const result = rewriteWith(member, server, list);
+      isComplete &&= result.isComplete;
       const before = new Set(list.map(({ key }) => key));
-      for (const { key } of result.items) if (!before.has(key)) adders.set(key, member);
+      for (const { key } of result.items) if (!before.has(key)) addedBy.set(key, member);
       return result.items;
     }, items);
-    this.#adders.set(server, adders);
+    this.#addedBy.set(server, addedBy);
     // A failed `list` is called again the next time.
-    if (isWhole) {
-      this.#known.set(server, { items, revised });
-      this.#unrevised.delete(server);
+    if (isComplete) {
+      this.#cache.set(server, { items, rewritten });
+      this.#failedServers.delete(server);
     } else {
-      this.#unrevised.add(server);
+      this.#failedServers.add(server);
     }
-    return revised;
+    return rewritten;
   }
 
   /** Whether every `list` hook succeeded the last time, for every server. */
-  get isWhole(): boolean {
-    return this.#unrevised.size === 0;
+  get isComplete(): boolean {
+    return this.#failedServers.size === 0;
   }
 
   /** Whether the plugin has added that tool of the server. */
-  hasAdded(member: Member, server: string, tool: string): boolean {
-    return this.#adders.get(server)?.get(tool) === member;
+  hasAdded(member: PluginInstance, server: string, tool: string): boolean {
+    return this.#addedBy.get(server)?.get(tool) === member;
   }
 }
 
-interface Revision {
+interface RewrittenListing {
   readonly items: readonly ListedItem[];
-  readonly revised: readonly ListedItem[];
+  readonly rewritten: readonly ListedItem[];
 }
 
 function isSame(a: readonly ListedItem[], b: readonly ListedItem[]): boolean {
@@ -69,41 +69,41 @@ function isSame(a: readonly ListedItem[], b: readonly ListedItem[]): boolean {
  * Applies one plugin. If it fails, the tools that it applies to are hidden, or stay unchanged if the plugin is
  * optional.
  */
-function reviseWith(
-  member: Member,
+function rewriteWith(
+  plugin: PluginInstance,
   server: string,
   items: readonly ListedItem[],
-): { readonly items: readonly ListedItem[]; readonly isWhole: boolean } {
-  const own = items.filter(({ key }) => member.isForTool(key));
-  const rest = items.filter(({ key }) => !member.isForTool(key));
-  const failed = { items: member.isOptional ? items : rest, isWhole: false };
-  if (member.isBroken("list")) return failed;
+): { readonly items: readonly ListedItem[]; readonly isComplete: boolean } {
+  const matching = items.filter(({ key }) => plugin.isForTool(key));
+  const rest = items.filter(({ key }) => !plugin.isForTool(key));
+  const failed = { items: plugin.isOptional ? items : rest, isComplete: false };
+  if (plugin.isCircuitOpen("list")) return failed;
   try {
-    const tools = Object.freeze(own.map(toTool));
-    const revised: unknown = member.parts.list?.(tools, server);
-    if (!Array.isArray(revised)) {
-      disown(revised);
+    const tools = Object.freeze(matching.map(toTool));
+    const rewritten: unknown = plugin.hooks.list?.(tools, server);
+    if (!Array.isArray(rewritten)) {
+      ignoreRejection(rewritten);
       throw new TypeError("its list() did not return an array");
     }
-    const shown = revised.map((tool: unknown) => toItem(tool));
-    member.succeed("list");
-    return { items: [...rest, ...shown], isWhole: true };
+    const shown = rewritten.map((tool: unknown) => toItem(tool));
+    plugin.recordSuccess("list");
+    return { items: [...rest, ...shown], isComplete: true };
   } catch (error) {
-    member.fail("list", error);
+    plugin.recordFailure("list", error);
     return failed;
   }
 }
 
-const tools = new WeakMap<ListedItem, Tool>();
-const items = new WeakMap<object, ListedItem>();
+const toolCache = new WeakMap<ListedItem, Tool>();
+const itemCache = new WeakMap<object, ListedItem>();
 
 /** The parsed entry, frozen; the same object for the same item. */
 export function toTool(item: ListedItem): Tool {
-  const known = tools.get(item);
+  const known = toolCache.get(item);
   if (known !== undefined) return known;
   const tool = freeze(JSON.parse(textOf(item.bytes)) as Tool);
-  tools.set(item, tool);
-  items.set(tool, item);
+  toolCache.set(item, tool);
+  itemCache.set(tool, item);
   return tool;
 }
 
@@ -113,7 +113,7 @@ export function toTool(item: ListedItem): Tool {
  */
 function toItem(tool: unknown): ListedItem {
   if (typeof tool === "object" && tool !== null) {
-    const item = items.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
+    const item = itemCache.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
     if (item !== undefined) return item;
   }
   throw new TypeError("its list() returned something that is no tool with a name");

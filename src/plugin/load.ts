@@ -8,8 +8,8 @@ import {
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
 import { validateOptions, type ValidationResult } from "../manifest/validate.ts";
-import { BUILT_IN, type Loaders } from "./builtin.ts";
-import { describeFault } from "./errors.ts";
+import { BUILT_IN_PLUGINS, type PluginLoaders } from "./builtin.ts";
+import { describePluginFault } from "./errors.ts";
 import { importFile, locatePackage } from "./module.ts";
 import {
   type Api,
@@ -27,15 +27,15 @@ import {
 } from "./plugin.ts";
 
 /** A plugin, and its options as validated by its schema. */
-export interface Loaded {
+export interface LoadedPlugin {
   readonly plugin: Plugin;
   /** The file that it was loaded from, absolute; undefined if it is built in. */
   readonly path: string | undefined;
   readonly options: unknown;
 }
 
-export type LoadResult =
-  | { readonly ok: true; readonly loaded: Loaded }
+export type PluginLoadResult =
+  | { readonly ok: true; readonly loaded: LoadedPlugin }
   | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
 
 /**
@@ -44,12 +44,12 @@ export type LoadResult =
  */
 export async function loadPlugin(
   spec: PluginSpec,
-  loaders: Loaders = BUILT_IN,
-): Promise<LoadResult> {
+  loaders: PluginLoaders = BUILT_IN_PLUGINS,
+): Promise<PluginLoadResult> {
   const { path: at } = spec.origin;
   const found = await findPlugin(spec, loaders);
   if ("fault" in found) {
-    return { ok: false, problems: [complain([...at, "use"], found.fault)] };
+    return { ok: false, problems: [makeProblem([...at, "use"], found.fault)] };
   }
   const { plugin, path } = found;
   const checked = await checkOptions(plugin, spec.options, [...at, "options"]);
@@ -62,45 +62,51 @@ export async function loadPlugin(
  * package. Never rejects.
  */
 export async function checkPlugin(spec: PluginSpec): Promise<readonly UnplacedProblem[]> {
-  if (findBuiltIn(spec, BUILT_IN) === undefined) {
+  if (findBuiltIn(spec, BUILT_IN_PLUGINS) === undefined) {
     if (locatePlugin(spec) !== undefined) return [];
-    return [complain([...spec.origin.path, "use"], explainAbsence(spec, BUILT_IN))];
+    return [makeProblem([...spec.origin.path, "use"], notFoundMessage(spec, BUILT_IN_PLUGINS))];
   }
   const result = await loadPlugin(spec);
   return result.ok ? [] : result.problems;
 }
 
 /** The absolute path of an entry's plugin; undefined if it is built in or not found. */
-export function locatePlugin(spec: PluginSpec, loaders: Loaders = BUILT_IN): string | undefined {
+export function locatePlugin(
+  spec: PluginSpec,
+  loaders: PluginLoaders = BUILT_IN_PLUGINS,
+): string | undefined {
   if (findBuiltIn(spec, loaders)) return undefined;
   return spec.path ?? locatePackage(spec.use, spec.baseDir);
 }
 
-function findBuiltIn({ use, path }: PluginSpec, loaders: Loaders): Loaders[string] | undefined {
+function findBuiltIn(
+  { use, path }: PluginSpec,
+  loaders: PluginLoaders,
+): PluginLoaders[string] | undefined {
   return path === undefined && Object.hasOwn(loaders, use) ? loaders[use] : undefined;
 }
 
-type Found =
+type FoundPlugin =
   { readonly plugin: Plugin; readonly path: string | undefined } | { readonly fault: string };
 
-async function findPlugin(spec: PluginSpec, loaders: Loaders): Promise<Found> {
+async function findPlugin(spec: PluginSpec, loaders: PluginLoaders): Promise<FoundPlugin> {
   const located = locatePlugin(spec, loaders);
   // Stack traces contain real paths.
   const path = located && (await realpath(located).catch(() => located));
   const load = path === undefined ? findBuiltIn(spec, loaders) : () => importFile(path);
-  if (load === undefined) return { fault: explainAbsence(spec, loaders) };
+  if (load === undefined) return { fault: notFoundMessage(spec, loaders) };
   try {
     const module: unknown = await load();
     const plugin = await toPlugin((module as { default?: unknown }).default);
     if (typeof plugin === "string") return { fault: plugin };
     return { plugin, path };
   } catch (error) {
-    const { fault, place } = describeFault(error, path);
+    const { message: fault, position: place } = describePluginFault(error, path);
     return { fault: `cannot be loaded: ${fault}${place === undefined ? "" : ` (${place})`}` };
   }
 }
 
-function explainAbsence({ use, baseDir }: PluginSpec, loaders: Loaders): string {
+function notFoundMessage({ use, baseDir }: PluginSpec, loaders: PluginLoaders): string {
   const nearest = findNearest(use, Object.keys(loaders));
   const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
   return `there is no built-in plugin "${use}", and no package of that name for ${baseDir}${guess}`;
@@ -127,8 +133,8 @@ type Factory = (api: Api) => unknown;
 
 async function makeApi(): Promise<Api> {
   const v = await import("valibot");
-  const spelling = { memberOf, readSpelling, rewrite };
-  return { v, definePlugin, delay, globs, limit, matchesGlob, size, ...spelling };
+  const jsonText = { memberOf, readSpelling, rewrite };
+  return { v, definePlugin, delay, globs, limit, matchesGlob, size, ...jsonText };
 }
 
 function isSchema(value: unknown): value is Schema<unknown> {
@@ -143,17 +149,17 @@ async function checkOptions(
 ): Promise<ValidationResult<unknown>> {
   if (schema === undefined) {
     if (options === undefined) return { ok: true, value: undefined };
-    return { ok: false, problems: [complain(base, "this plugin has no options", "key")] };
+    return { ok: false, problems: [makeProblem(base, "this plugin has no options", "key")] };
   }
   try {
     return await validateOptions(schema, options ?? createTable<unknown>(), base);
   } catch (error) {
-    const { fault } = describeFault(error, undefined);
-    return { ok: false, problems: [complain(base, `cannot be checked: ${fault}`)] };
+    const { message: fault } = describePluginFault(error, undefined);
+    return { ok: false, problems: [makeProblem(base, `cannot be checked: ${fault}`)] };
   }
 }
 
-function complain(
+function makeProblem(
   path: KeyPath,
   message: string,
   at: UnplacedProblem["at"] = "value",

@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 import { resolvePackage, runtimeName } from "../base/runtime.ts";
 
 /** How often each file was imported. */
-const imports = new Map<string, number>();
+const importCounts = new Map<string, number>();
 
 /**
  * Imports a JavaScript or TypeScript file anew each time; modules that it imports itself may come from the cache.
@@ -13,8 +13,8 @@ const imports = new Map<string, number>();
  * @throws whatever the file throws, or the runtime if it cannot read the file
  */
 export async function importFile(path: string): Promise<unknown> {
-  const count = imports.get(path) ?? 0;
-  imports.set(path, count + 1);
+  const count = importCounts.get(path) ?? 0;
+  importCounts.set(path, count + 1);
   const query = count === 0 ? "" : `?v=${count}`;
   // Bun ignores the query of a URL; Deno and Node do not support a query in a path.
   const name = runtimeName === "bun" ? path : pathToFileURL(path).href;
@@ -27,7 +27,7 @@ export async function importFile(path: string): Promise<unknown> {
  */
 export function locatePackage(name: string, folder: string): string | undefined {
   try {
-    return (resolvePackage ?? findEntry)(name, folder);
+    return (resolvePackage ?? findPackageEntry)(name, folder);
   } catch {
     return undefined;
   }
@@ -37,16 +37,17 @@ export function locatePackage(name: string, folder: string): string | undefined 
  * Resolves a package as `import` does; the runtime's own function uses the conditions of `require`.
  * @throws {Error} if the package is broken
  */
-function findEntry(name: string, folder: string): string | undefined {
+function findPackageEntry(name: string, folder: string): string | undefined {
   const path = join(folder, "node_modules", name);
   const file = join(path, "package.json");
   if (!existsSync(file)) {
     const above = dirname(folder);
-    return above === folder ? undefined : findEntry(name, above);
+    return above === folder ? undefined : findPackageEntry(name, above);
   }
-  const { exports: all, main } = JSON.parse(readFileSync(file, "utf8")) as PackageJson;
-  const whole = typeof all === "object" ? (all["."] ?? all) : all;
-  const entry = pick(whole);
+  const { exports: packageExports, main } = JSON.parse(readFileSync(file, "utf8")) as PackageJson;
+  const rootTarget =
+    typeof packageExports === "object" ? (packageExports["."] ?? packageExports) : packageExports;
+  const entry = pickTarget(rootTarget);
   return entry === undefined
     ? createRequire(file).resolve(join(path, main ?? "."))
     : join(path, entry);
@@ -60,10 +61,10 @@ interface PackageJson {
 type Exports = string | { readonly [condition: string]: Exports };
 
 /** The first target whose conditions match `import`. */
-function pick(target: Exports | undefined): string | undefined {
+function pickTarget(target: Exports | undefined): string | undefined {
   if (target === undefined || typeof target === "string") return target;
   for (const [condition, inner] of Object.entries(target)) {
-    const found = ["import", "node", "default"].includes(condition) ? pick(inner) : undefined;
+    const found = ["import", "node", "default"].includes(condition) ? pickTarget(inner) : undefined;
     if (found !== undefined) return found;
   }
   return undefined;

@@ -5,25 +5,31 @@ import type { PluginServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { untilAborted, settlesWithin } from "../base/grace.ts";
 import type { Transport } from "../transport/transport.ts";
-import { describeFault, findPlace, isEntrusted, isStrange, isThrownNear } from "./errors.ts";
+import {
+  describePluginFault,
+  positionInFile,
+  isHandled,
+  isNotError,
+  isThrownBelow,
+} from "./errors.ts";
 import type { HubAccess } from "./host.ts";
-import type { Member, PluginStatus } from "./instance.ts";
+import type { PluginInstance, PluginStatus } from "./instance.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
-import { Reviser, toTool } from "./listing-rewriter.ts";
-import { LeasedLink } from "./servers.ts";
-import { type PassingCall, weave } from "./call-chain.ts";
+import { ListingRewriter, toTool } from "./listing-rewriter.ts";
+import { LeasedTransport } from "./servers.ts";
+import { type ChainedCall, buildCallChain } from "./call-chain.ts";
 
 /** The path of a tool's calls through the plugins that apply to it. */
-export interface Way {
+export interface CallPath {
   readonly tool: ToolInfo;
   /** Never throws. */
-  pass(call: PassingCall): Promise<Answer>;
+  run(call: ChainedCall): Promise<Answer>;
 }
 
 /** Time limit for a plugin's secret, in ms. */
-const SECRET_LIMIT = 30_000;
+const SECRET_TIMEOUT = 30_000;
 /** Time limit for a plugin's `dispose`, in ms. */
-const DISPOSE_LIMIT = 1000;
+const DISPOSE_TIMEOUT = 1000;
 
 /** The plugins of one manifest, set up; replaced as a whole. */
 export class PluginSet {
@@ -31,15 +37,15 @@ export class PluginSet {
   readonly number: number;
   /** The plugins' resolvers of `${scheme:…}`. */
   readonly schemes: SchemeResolvers;
-  readonly members: readonly Member[];
+  readonly plugins: readonly PluginInstance[];
   readonly #abort: AbortController;
-  readonly #reviser: Reviser;
-  readonly #callers: readonly Member[];
-  readonly #ways = new WeakMap<ListedRoute, Way | "none">();
+  readonly #listingRewriter: ListingRewriter;
+  readonly #callPlugins: readonly PluginInstance[];
+  readonly #callPaths = new WeakMap<ListedRoute, CallPath | "none">();
   /** By the listed item, so that a call path survives a rebuild of the routes as long as the tool is the same. */
-  readonly #tools = new WeakMap<
+  readonly #callPathsByItem = new WeakMap<
     ListedItem,
-    { readonly tool: ToolInfo; readonly way: Way | "none" }[]
+    { readonly tool: ToolInfo; readonly callPath: CallPath | "none" }[]
   >();
   #hub: HubAccess | undefined;
   /**
@@ -47,17 +53,17 @@ export class PluginSet {
    * none.
    */
   #running = 0;
-  readonly #waiting: (() => void)[] = [];
-  #ended: Promise<void> | undefined;
+  readonly #idleCallbacks: (() => void)[] = [];
+  #disposed: Promise<void> | undefined;
 
   /** @param abort tells the plugins that they are being disposed */
-  constructor(number: number, members: readonly Member[], abort: AbortController) {
+  constructor(number: number, plugins: readonly PluginInstance[], abort: AbortController) {
     this.number = number;
-    this.members = members;
+    this.plugins = plugins;
     this.#abort = abort;
-    this.#reviser = new Reviser(members);
-    this.#callers = members.filter(({ parts }) => parts.call !== undefined);
-    this.schemes = schemesOf(members, abort.signal);
+    this.#listingRewriter = new ListingRewriter(plugins);
+    this.#callPlugins = plugins.filter(({ hooks: parts }) => parts.call !== undefined);
+    this.schemes = secretResolversOf(plugins, abort.signal);
   }
 
   /**
@@ -65,27 +71,28 @@ export class PluginSet {
    * it, or is not an Error, so that toolmux has not thrown it.
    * @returns whether it is a plugin's
    */
-  claim(error: unknown): boolean {
-    if (isEntrusted(error)) return true;
-    const outside = this.members.filter(({ spec }) => spec.path !== undefined);
-    const by = (isBy: (error: unknown, path: string) => unknown): Member | undefined =>
-      outside.find(({ spec: { path = "" } }) => isBy(error, path));
-    const member = by(findPlace) ?? by(isThrownNear);
-    member?.complain(error);
-    if (member !== undefined) return true;
-    const [first, ...others] = outside;
-    if (first === undefined || !isStrange(error)) return false;
-    if (others.length === 0) first.complain(error);
+  attributeError(error: unknown): boolean {
+    if (isHandled(error)) return true;
+    const external = this.plugins.filter(({ spec }) => spec.path !== undefined);
+    const pluginWhere = (
+      isBy: (error: unknown, path: string) => unknown,
+    ): PluginInstance | undefined => external.find(({ spec: { path = "" } }) => isBy(error, path));
+    const plugin = pluginWhere(positionInFile) ?? pluginWhere(isThrownBelow);
+    plugin?.logFailure(error);
+    if (plugin !== undefined) return true;
+    const [first, ...others] = external;
+    if (first === undefined || !isNotError(error)) return false;
+    if (others.length === 0) first.logFailure(error);
     else
       first.log(
         "error",
-        `this or another plugin threw no error, but: ${describeFault(error, undefined).fault}`,
+        `this or another plugin threw no error, but: ${describePluginFault(error, undefined).message}`,
       );
     return true;
   }
 
   get status(): readonly PluginStatus[] {
-    return this.members.map(({ status }) => status);
+    return this.plugins.map(({ status }) => status);
   }
 
   /** What the hub does for its plugins; undefined before `attach`. */
@@ -98,24 +105,24 @@ export class PluginSet {
   }
 
   /** A server's listing as clients may see it. Does not throw. */
-  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
-    return this.#reviser.revise(server, items);
+  rewriteListing(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
+    return this.#listingRewriter.rewrite(server, items);
   }
 
   /** Whether every `list` hook succeeded the last time, for every server. */
-  get isWhole(): boolean {
-    return this.#reviser.isWhole;
+  get isListingComplete(): boolean {
+    return this.#listingRewriter.isComplete;
   }
 
   /** The path of a route's calls, built once; undefined if no plugin wraps them. */
-  way(route: ListedRoute, isolation: ToolInfo["isolation"]): Way | undefined {
-    if (this.#callers.length === 0) return undefined;
-    let way = this.#ways.get(route);
-    if (way === undefined) {
-      way = this.#find(route, isolation);
-      this.#ways.set(route, way);
+  callPath(route: ListedRoute, isolation: ToolInfo["isolation"]): CallPath | undefined {
+    if (this.#callPlugins.length === 0) return undefined;
+    let callPath = this.#callPaths.get(route);
+    if (callPath === undefined) {
+      callPath = this.#findCallPath(route, isolation);
+      this.#callPaths.set(route, callPath);
     }
-    return way === "none" ? undefined : way;
+    return callPath === "none" ? undefined : callPath;
   }
 
   /** Whether a call is in progress or a transport is open. */
@@ -124,34 +131,37 @@ export class PluginSet {
   }
 
   /** A call has started, or a transport was opened. */
-  enter(): void {
+  addUse(): void {
     this.#running++;
   }
 
   /** A call has ended, or a transport was closed. */
-  leave(): void {
-    if (--this.#running === 0) for (const resolve of this.#waiting.splice(0)) resolve();
+  removeUse(): void {
+    if (--this.#running === 0) for (const resolve of this.#idleCallbacks.splice(0)) resolve();
   }
 
   /**
    * Opens the transport to a plugin's server.
    * @throws {HubError} notSupported or pluginFailed
    */
-  async makeLink({ name: server, plugin }: PluginServer): Promise<Transport> {
-    const member = this.members.find(
-      ({ name, parts }) => name === plugin && Object.hasOwn(parts.servers ?? {}, server),
+  async openTransport({ name: server, plugin }: PluginServer): Promise<Transport> {
+    const member = this.plugins.find(
+      ({ name, hooks: parts }) => name === plugin && Object.hasOwn(parts.servers ?? {}, server),
     );
-    const make = member?.parts.servers?.[server];
+    const make = member?.hooks.servers?.[server];
     if (member === undefined || make === undefined) {
       const text = `There is no plugin "${plugin}" that has a server "${server}".`;
       throw new HubError("notSupported", text, { server });
     }
     try {
       const link: unknown = await make();
-      if (isLink(link)) return new LeasedLink(link, this);
+      if (isTransport(link)) return new LeasedTransport(link, this);
       throw new TypeError(`what it made for its server "${server}" is no link`);
     } catch (error) {
-      throw new HubError("pluginFailed", member.complain(error).message, { server, cause: error });
+      throw new HubError("pluginFailed", member.logFailure(error).message, {
+        server,
+        cause: error,
+      });
     }
   }
 
@@ -160,8 +170,8 @@ export class PluginSet {
    * pluginFailed.
    */
   serve(plugin: string, request: Request): Promise<Response> | undefined {
-    const member = this.members.find(({ name, parts }) => name === plugin && parts.routes);
-    const routes = member?.parts.routes;
+    const member = this.plugins.find(({ name, hooks: parts }) => name === plugin && parts.routes);
+    const routes = member?.hooks.routes;
     if (member === undefined || routes === undefined) return undefined;
     const answer = async (): Promise<Response> => {
       try {
@@ -169,57 +179,57 @@ export class PluginSet {
         if (response instanceof Response) return response;
         throw new TypeError("its routes gave something that is no Response");
       } catch (error) {
-        throw member.complain(error);
+        throw member.logFailure(error);
       }
     };
     return answer();
   }
 
   /** Disposes all plugins after their calls and servers have ended, or after `timeout` ms. Never rejects. */
-  async retire(limit: number): Promise<void> {
-    await this.idle(limit);
-    await this.end();
+  async disposeWhenIdle(timeout: number): Promise<void> {
+    await this.whenIdle(timeout);
+    await this.dispose();
   }
 
   /** Resolves when their calls and servers have ended, or after `timeout` ms. Never rejects. */
-  async idle(limit: number): Promise<void> {
+  async whenIdle(timeout: number): Promise<void> {
     if (!this.isBusy) return;
-    await settlesWithin(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
+    await settlesWithin(timeout, new Promise<void>((resolve) => this.#idleCallbacks.push(resolve)));
   }
 
   /** Disposes all plugins now. Never rejects; repeated calls join the first. */
-  end(): Promise<void> {
-    this.#ended ??= disposeAll(this.members, this.#abort);
-    return this.#ended;
+  dispose(): Promise<void> {
+    this.#disposed ??= disposeAll(this.plugins, this.#abort);
+    return this.#disposed;
   }
 
-  #find(route: ListedRoute, isolation: ToolInfo["isolation"]): Way | "none" {
+  #findCallPath(route: ListedRoute, isolation: ToolInfo["isolation"]): CallPath | "none" {
     const { server, name, item } = route;
-    const known = this.#tools.get(item) ?? [];
+    const known = this.#callPathsByItem.get(item) ?? [];
     const same = known.find(
       ({ tool }) =>
         tool.server === server && tool.exposedName === name && tool.isolation === isolation,
     );
-    if (same !== undefined) return same.way;
+    if (same !== undefined) return same.callPath;
     const tool = infoOf(route, isolation);
-    const way = this.#compose(tool) ?? "none";
-    this.#tools.set(item, [...known, { tool, way }]);
-    return way;
+    const callPath = this.#buildCallPath(tool) ?? "none";
+    this.#callPathsByItem.set(item, [...known, { tool, callPath }]);
+    return callPath;
   }
 
-  #compose(tool: ToolInfo): Way | undefined {
+  #buildCallPath(tool: ToolInfo): CallPath | undefined {
     const { server, name } = tool;
-    const members = this.#callers.filter(
+    const members = this.#callPlugins.filter(
       (member) =>
         member.isForServer(server) &&
-        (member.isForTool(name) || this.#reviser.hasAdded(member, server, name)),
+        (member.isForTool(name) || this.#listingRewriter.hasAdded(member, server, name)),
     );
-    const pass = weave(members, tool);
-    return pass && { tool, pass };
+    const pass = buildCallChain(members, tool);
+    return pass && { tool, run: pass };
   }
 }
 
-function isLink(value: unknown): value is Transport {
+function isTransport(value: unknown): value is Transport {
   const { open, send, close } = (value ?? {}) as Partial<Record<keyof Transport, unknown>>;
   return [open, send, close].every((part) => typeof part === "function");
 }
@@ -244,47 +254,50 @@ function infoOf(
  * that one that hangs does not delay the others. Never rejects.
  */
 export async function disposeAll(
-  members: readonly Member[],
+  members: readonly PluginInstance[],
   abort: AbortController,
 ): Promise<void> {
   abort.abort(new HubError("cancelled", "The plugin is no longer used."));
   const endings = members.toReversed().map(async (member) => {
-    const dispose = async (): Promise<void> => member.parts.dispose?.();
-    const disposed = dispose().catch((error: unknown) => void member.complain(error));
-    if (await settlesWithin(DISPOSE_LIMIT, disposed)) return;
-    member.log("warn", `its dispose did not end within ${DISPOSE_LIMIT} ms`);
+    const dispose = async (): Promise<void> => member.hooks.dispose?.();
+    const disposed = dispose().catch((error: unknown) => void member.logFailure(error));
+    if (await settlesWithin(DISPOSE_TIMEOUT, disposed)) return;
+    member.log("warn", `its dispose did not end within ${DISPOSE_TIMEOUT} ms`);
   });
   await Promise.all(endings);
 }
 
 /** By scheme; no two plugins have the same one, which was checked. */
-function schemesOf(members: readonly Member[], signal: AbortSignal): SchemeResolvers {
+function secretResolversOf(
+  members: readonly PluginInstance[],
+  signal: AbortSignal,
+): SchemeResolvers {
   return new Map(
-    members.flatMap(({ parts }) =>
+    members.flatMap(({ hooks: parts }) =>
       Object.entries(parts.secrets ?? {}).map(([scheme, resolve]) => [
         scheme,
-        (path: string, server: string) => askSecret(resolve, path, server, signal),
+        (path: string, server: string) => resolveSecret(resolve, path, server, signal),
       ]),
     ),
   );
 }
 
 /** @throws {HubError} valueMissing, with the plugin's message */
-async function askSecret(
+async function resolveSecret(
   resolve: ResolveSecret,
   path: string,
   server: string,
-  end: AbortSignal,
+  disposed: AbortSignal,
 ): Promise<string> {
-  const late = AbortSignal.timeout(SECRET_LIMIT);
-  const signal = AbortSignal.any([end, late]);
+  const timeout = AbortSignal.timeout(SECRET_TIMEOUT);
+  const signal = AbortSignal.any([disposed, timeout]);
   let value: unknown;
   try {
     value = await untilAborted((async () => resolve(path, { server, signal }))(), signal);
   } catch (error) {
-    const seconds = SECRET_LIMIT / 1000;
-    const { fault } = describeFault(error, undefined);
-    const text = late.aborted ? `the plugin did not give it within ${seconds} s` : fault;
+    const seconds = SECRET_TIMEOUT / 1000;
+    const { message: fault } = describePluginFault(error, undefined);
+    const text = timeout.aborted ? `the plugin did not give it within ${seconds} s` : fault;
     throw new HubError("valueMissing", text);
   }
   if (typeof value === "string") return value;

@@ -3,7 +3,13 @@ import { matchesGlob } from "../catalog/names.ts";
 import type { EventKind, HubEvent, EventListener, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/schema.ts";
 import type { Transport } from "../transport/transport.ts";
-import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./json-text.ts";
+import {
+  type JsonTextMember,
+  memberTextOf,
+  type JsonTextPart,
+  readJsonText,
+  rewriteMembers,
+} from "./json-text.ts";
 
 /*
  * The plugin API: what a plugin is, and what it is given. Its main type is `Plugin`; start there, then read
@@ -22,15 +28,15 @@ export { matchesGlob };
  * For JSON text, keeping its formatting: the ranges of its parts, the text of one member, the text with changed
  * members.
  */
-export { memberOf, readSpelling, rewrite };
+export { memberTextOf as memberOf, readJsonText as readSpelling, rewriteMembers as rewrite };
 export type {
   EventKind,
   HubEvent,
   Transport as Link,
   EventListener as Listener,
   LogLevel,
-  MemberPart,
-  Part,
+  JsonTextMember as MemberPart,
+  JsonTextPart as Part,
 };
 
 /** A plugin: its name, its options, and how it is set up. */
@@ -256,7 +262,7 @@ export interface Api {
   readonly size: typeof size;
   readonly globs: typeof globs;
   readonly matchesGlob: typeof matchesGlob;
-  readonly readSpelling: typeof readSpelling;
-  readonly memberOf: typeof memberOf;
-  readonly rewrite: typeof rewrite;
+  readonly readSpelling: typeof readJsonText;
+  readonly memberOf: typeof memberTextOf;
+  readonly rewrite: typeof rewriteMembers;
 }

@@ -12,76 +12,83 @@ import type {
   NegotiatedProtocol,
   ProcessStats,
 } from "../transport/transport.ts";
-import type { Member } from "./instance.ts";
+import type { PluginInstance } from "./instance.ts";
 
 /** A server or scheme of a plugin that cannot be used. */
-export interface ServerFault {
-  readonly member: Member;
+export interface PluginResourceProblem {
+  readonly member: PluginInstance;
   readonly message: string;
 }
 
 /** A problem of an entry in a file, without its position. */
-export interface Fault {
+export interface PluginProblem {
   readonly file: string;
-  readonly complaint: UnplacedProblem;
+  readonly problem: UnplacedProblem;
 }
 
 /** Adds positions to problems of several files. */
-export async function placeFaults(faults: readonly Fault[]): Promise<readonly Problem[]> {
-  const files = [...new Set(faults.map(({ file }) => file))];
+export async function placePluginProblems(
+  unplaced: readonly PluginProblem[],
+): Promise<readonly Problem[]> {
+  const files = [...new Set(unplaced.map(({ file }) => file))];
   const problems = files.map((file) => {
-    const own = faults.filter((fault) => fault.file === file);
+    const own = unplaced.filter((fault) => fault.file === file);
     return addPositionsLater(
       file,
-      own.map(({ complaint }) => complaint),
+      own.map(({ problem: complaint }) => complaint),
     );
   });
   return (await Promise.all(problems)).flat();
 }
 
 /** A problem of one server's entry. */
-export interface TableFault extends Fault {
+export interface ServerProblem extends PluginProblem {
   readonly server: string;
 }
 
 /** The manifest with those servers marked as invalid. */
-export async function failServers(
+export async function markServersInvalid(
   manifest: Manifest,
-  faults: readonly TableFault[],
+  serverProblems: readonly ServerProblem[],
 ): Promise<Manifest> {
-  if (faults.length === 0) return manifest;
+  if (serverProblems.length === 0) return manifest;
   const servers = manifest.servers.map(async (spec): Promise<ServerSpec> => {
-    const own = faults.filter(({ server }) => server === spec.name);
+    const own = serverProblems.filter(({ server }) => server === spec.name);
     if (own.length === 0) return spec;
     const { name, enabled, prefix } = spec;
-    return { kind: "invalid", name, enabled, prefix, problems: await placeFaults(own) };
+    return { kind: "invalid", name, enabled, prefix, problems: await placePluginProblems(own) };
   });
   return { ...manifest, servers: await Promise.all(servers) };
 }
 
 /** The manifest's servers whose plugin does not exist. `names` are the plugins' own names. */
-export function findStrays({ servers }: Manifest, names: readonly string[]): readonly TableFault[] {
+export function findUnknownServers(
+  { servers }: Manifest,
+  names: readonly string[],
+): readonly ServerProblem[] {
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
     const { file, path } = spec.origin;
-    return [{ file, server: spec.name, complaint: missingPluginProblem(spec.plugin, path, names) }];
+    return [{ file, server: spec.name, problem: missingPluginProblem(spec.plugin, path, names) }];
   });
 }
 
 /** The manifest's servers that their plugin, and every other plugin, does not have. */
-export function findMissing(
+export function findMissingServers(
   { servers }: Manifest,
-  members: readonly Member[],
-): readonly TableFault[] {
+  members: readonly PluginInstance[],
+): readonly ServerProblem[] {
   return servers.flatMap((spec) => {
     const member = members.find(({ name }) => spec.kind === "plugin" && name === spec.plugin);
-    const isMade = members.some(({ parts }) => Object.hasOwn(parts.servers ?? {}, spec.name));
+    const isMade = members.some(({ hooks: parts }) =>
+      Object.hasOwn(parts.servers ?? {}, spec.name),
+    );
     if (spec.kind !== "plugin" || member === undefined || isMade) return [];
     const { file, path } = spec.origin;
-    const nearest = findNearest(spec.name, Object.keys(member.parts.servers ?? {}));
+    const nearest = findNearest(spec.name, Object.keys(member.hooks.servers ?? {}));
     const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
     const message = `plugin "${spec.plugin}" has no server "${spec.name}"${guess}`;
-    return [{ file, server: spec.name, complaint: { path, at: "key", message } }];
+    return [{ file, server: spec.name, problem: { path, at: "key", message } }];
   });
 }
 
@@ -90,47 +97,50 @@ export function findMissing(
  * manifest's defaults, and their names as prefixes.
  * @param set the number of the plugin set
  */
-export function completeServers(
+export function addPluginServers(
   { hub, servers, defaults }: Manifest,
-  members: readonly Member[],
+  plugins: readonly PluginInstance[],
   set: number,
-): { readonly servers: readonly ServerSpec[]; readonly faults: readonly ServerFault[] } {
-  const complete = servers.map((spec) => (spec.kind === "plugin" ? { ...spec, set } : spec));
-  const faults: ServerFault[] = [];
-  const owners = new Map<string, Member>();
-  for (const member of members) {
-    for (const name of Object.keys(member.parts.servers ?? {})) {
-      const fault = (message: string): void => void faults.push({ member, message });
+): {
+  readonly servers: readonly ServerSpec[];
+  readonly problems: readonly PluginResourceProblem[];
+} {
+  const allServers = servers.map((spec) => (spec.kind === "plugin" ? { ...spec, set } : spec));
+  const problems: PluginResourceProblem[] = [];
+  const owners = new Map<string, PluginInstance>();
+  for (const member of plugins) {
+    for (const name of Object.keys(member.hooks.servers ?? {})) {
+      const addProblem = (message: string): void => void problems.push({ member, message });
       const owner = owners.get(name);
-      const said = complete.find((spec) => spec.name === name);
-      const isTaken = complete.some((spec) => spec.enabled && spec.prefix === name);
+      const configured = allServers.find((spec) => spec.name === name);
+      const isTaken = allServers.some((spec) => spec.enabled && spec.prefix === name);
       const advice = `say so under [servers.NAME] with plugin = "${member.name}"`;
       if (name === "") {
-        fault("one of its servers has no name");
+        addProblem("one of its servers has no name");
       } else if (owner !== undefined) {
-        fault(`its server "${name}" is also one of plugin "${owner.name}"`);
-      } else if (said === undefined && (isTaken || !isPrefix(name, hub.separator))) {
-        fault(
+        addProblem(`its server "${name}" is also one of plugin "${owner.name}"`);
+      } else if (configured === undefined && (isTaken || !isPrefix(name, hub.separator))) {
+        addProblem(
           `its server "${name}" needs another prefix; ${advice.replace("NAME", name)} and prefix = "…"`,
         );
       } else if (
-        said !== undefined &&
-        said.kind !== "invalid" &&
-        !(said.kind === "plugin" && said.plugin === member.name)
+        configured !== undefined &&
+        configured.kind !== "invalid" &&
+        !(configured.kind === "plugin" && configured.plugin === member.name)
       ) {
-        fault(`its server "${name}" has the name of another server of the manifest`);
-      } else if (said === undefined) {
-        complete.push(specOf(name, member, set, defaults));
+        addProblem(`its server "${name}" has the name of another server of the manifest`);
+      } else if (configured === undefined) {
+        allServers.push(specOf(name, member, set, defaults));
       }
       owners.set(name, owner ?? member);
     }
   }
-  return { servers: complete, faults };
+  return { servers: allServers, problems };
 }
 
 function specOf(
   name: string,
-  { name: plugin, spec: { origin } }: Member,
+  { name: plugin, spec: { origin } }: PluginInstance,
   set: number,
   defaults: Manifest["defaults"],
 ): PluginServer {
@@ -142,37 +152,37 @@ function specOf(
 }
 
 /** Counts the open transports. */
-export interface Lessor {
-  enter(): void;
-  leave(): void;
+export interface LeaseOwner {
+  addUse(): void;
+  removeUse(): void;
 }
 
 /** A plugin's transport that keeps the plugin set in use while it is open. */
-export class LeasedLink implements Transport {
-  readonly #link: Transport;
-  readonly #lessor: Lessor;
+export class LeasedTransport implements Transport {
+  readonly #transport: Transport;
+  readonly #owner: LeaseOwner;
   #state: "new" | "used" | "over" = "new";
   /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
-  constructor(link: Transport, lessor: Lessor) {
-    this.#link = link;
-    this.#lessor = lessor;
-    if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
-    if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
+  constructor(transport: Transport, owner: LeaseOwner) {
+    this.#transport = transport;
+    this.#owner = owner;
+    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
+    if (transport.adopt !== undefined) this.adopt = (spoken) => transport.adopt?.(spoken);
   }
 
   get hasStreams(): true | undefined {
-    return this.#link.hasStreams;
+    return this.#transport.hasStreams;
   }
 
   async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (this.#state === "new") {
       this.#state = "used";
-      this.#lessor.enter();
+      this.#owner.addUse();
     }
-    const told: TransportEvents = {
+    const forwarded: TransportEvents = {
       frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
       flaw: (flaw) => events.flaw?.(flaw),
@@ -185,7 +195,7 @@ export class LeasedLink implements Transport {
       },
     };
     try {
-      await this.#link.open(told, signal);
+      await this.#transport.open(forwarded, signal);
     } catch (error) {
       this.#end();
       throw error;
@@ -193,35 +203,35 @@ export class LeasedLink implements Transport {
   }
 
   send(message: EncodedMessage, info?: SendOptions): SentRequest {
-    return this.#link.send(message, info);
+    return this.#transport.send(message, info);
   }
 
   get queued(): number {
-    return this.#link.queued;
+    return this.#transport.queued;
   }
 
   pause(): void {
-    this.#link.pause();
+    this.#transport.pause();
   }
 
   resume(): void {
-    this.#link.resume();
+    this.#transport.resume();
   }
 
   processStats(): Promise<ProcessStats | undefined> {
-    return this.#link.processStats();
+    return this.#transport.processStats();
   }
 
   async close(): Promise<void> {
     try {
-      await this.#link.close();
+      await this.#transport.close();
     } finally {
       this.#end();
     }
   }
 
   #end(): void {
-    if (this.#state === "used") this.#lessor.leave();
+    if (this.#state === "used") this.#owner.removeUse();
     this.#state = "over";
   }
 }

@@ -5,181 +5,200 @@ import type { UnplacedProblem, Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
 import { settlesWithin } from "../base/grace.ts";
-import type { Loaders } from "./builtin.ts";
-import { describeFault } from "./errors.ts";
-import { type HostParts, listen, makeHost } from "./host.ts";
-import { type Loaded, loadPlugin } from "./load.ts";
-import { Member } from "./instance.ts";
+import type { PluginLoaders } from "./builtin.ts";
+import { describePluginFault } from "./errors.ts";
+import { type PluginHostOptions, subscribeEvents, makePluginHost } from "./host.ts";
+import { type LoadedPlugin, loadPlugin } from "./load.ts";
+import { PluginInstance } from "./instance.ts";
 import type { Parts } from "./plugin.ts";
 import {
-  completeServers,
-  failServers,
-  type Fault,
-  findMissing,
-  findStrays,
-  placeFaults,
-  type ServerFault,
+  addPluginServers,
+  markServersInvalid,
+  type PluginProblem,
+  findMissingServers,
+  findUnknownServers,
+  placePluginProblems,
+  type PluginResourceProblem,
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
 
 /** What plugins are set up with. */
-export interface Surroundings {
+export interface SetupOptions {
   readonly bus: EventBus;
   readonly env: Env;
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
   readonly clock?: Clock;
   /** The built-in plugins. */
-  readonly loaders?: Loaders;
+  readonly loaders?: PluginLoaders;
   /** Time limit for a plugin's `setup`, in ms. */
-  readonly setupLimit?: number;
+  readonly setupTimeout?: number;
 }
 
 /** A manifest with its plugins set up; it contains the plugins' servers. */
-export type Equipped =
+export type PreparedManifest =
   | { readonly ok: true; readonly manifest: Manifest; readonly plugins: PluginSet }
   | { readonly ok: false; readonly problems: readonly Problem[] };
 
 /** Default time limit for a plugin's `setup`, in ms. */
-const SETUP_LIMIT = 30_000;
+const SETUP_TIMEOUT = 30_000;
 /** Schemes of toolmux itself, and those with a meaning in other clients' files. */
-const RESERVED = new Set(["env", "file", "input", ...BUILT_IN_SCHEMES]);
+const RESERVED_SCHEMES = new Set(["env", "file", "input", ...BUILT_IN_SCHEMES]);
 
-let sets = 0;
+let setCount = 0;
 /** The log events of plugins; of all plugin sets, as two exist while one replaces the other. */
-const echoes = new WeakSet<HubEvent>();
+const pluginLogEvents = new WeakSet<HubEvent>();
 
 /**
  * Loads all plugins of a manifest, validates their options and sets them up in order. With any problem, all are
  * disposed. Never rejects.
  */
-export async function setUpPlugins(whole: Manifest, world: Surroundings): Promise<Equipped> {
-  const loading = await Promise.all(whole.plugins.map((spec) => loadPlugin(spec, world.loaders)));
-  const loaded: Loaded[] = [];
-  const faults: Fault[] = [];
+export async function setUpPlugins(
+  declared: Manifest,
+  setupOptions: SetupOptions,
+): Promise<PreparedManifest> {
+  const loading = await Promise.all(
+    declared.plugins.map((spec) => loadPlugin(spec, setupOptions.loaders)),
+  );
+  const loaded: LoadedPlugin[] = [];
+  const problems: PluginProblem[] = [];
   for (const [i, result] of loading.entries()) {
-    const spec = whole.plugins[i];
+    const spec = declared.plugins[i];
     if (result.ok) loaded.push(result.loaded);
-    else if (spec) faults.push(...result.problems.map((complaint) => faultOf(spec, complaint)));
+    else if (spec)
+      problems.push(...result.problems.map((complaint) => problemOfEntry(spec, complaint)));
   }
-  if (faults.length > 0) return refuse(faults);
+  if (problems.length > 0) return failedSetup(problems);
   const names = loaded.map(({ plugin }) => plugin.name);
-  const known = await failServers(whole, findStrays(whole, names));
-  const { bus, clock = systemClock, setupLimit = SETUP_LIMIT } = world;
+  const checked = await markServersInvalid(declared, findUnknownServers(declared, names));
+  const { bus, clock = systemClock, setupTimeout = SETUP_TIMEOUT } = setupOptions;
   const abort = new AbortController();
   const running: { set?: PluginSet } = {};
-  const parts: HostParts = {
-    ...world,
+  const hostOptions: PluginHostOptions = {
+    ...setupOptions,
     signal: abort.signal,
     hub: () => running.set?.hub,
-    isEcho: (event) => echoes.has(event),
+    isPluginLog: (event) => pluginLogEvents.has(event),
   };
   const log = (level: LogLevel, text: string): void => {
     const event: HubEvent = { kind: "log", level, source: "hub", text };
-    echoes.add(event);
+    pluginLogEvents.add(event);
     bus.emit(event);
   };
-  const members: Member[] = [];
+  const instances: PluginInstance[] = [];
   for (const [i, { plugin, path, options }] of loaded.entries()) {
-    const entry = whole.plugins[i];
+    const entry = declared.plugins[i];
     if (entry === undefined) break;
     const spec = { ...entry, path };
-    const member = new Member({ spec, plugin, clock, log });
-    members.push(member);
-    const run = async (): Promise<Parts> => plugin.setup(options, makeHost(member, parts));
-    const fault = await setUp(member, run(), setupLimit);
-    if (fault !== undefined) faults.push(faultOf(spec, fault));
-    if (faults.length > 0) break;
+    const instance = new PluginInstance({ spec, plugin, clock, log });
+    instances.push(instance);
+    const run = async (): Promise<Parts> =>
+      plugin.setup(options, makePluginHost(instance, hostOptions));
+    const problem = await setUp(instance, run(), setupTimeout);
+    if (problem !== undefined) problems.push(problemOfEntry(spec, problem));
+    if (problems.length > 0) break;
   }
-  const number = ++sets;
+  const number = ++setCount;
   // A plugin whose `setup` failed has no servers.
   const manifest =
-    faults.length === 0 ? await failServers(known, findMissing(known, members)) : known;
-  const { servers, faults: clashes } = completeServers(manifest, members, number);
-  faults.push(...[...findClashes(members), ...clashes].map(toFault));
-  if (faults.length > 0) {
-    await disposeAll(members, abort);
-    return refuse(faults);
+    problems.length === 0
+      ? await markServersInvalid(checked, findMissingServers(checked, instances))
+      : checked;
+  const { servers, problems: conflicts } = addPluginServers(manifest, instances, number);
+  problems.push(...[...findSchemeConflicts(instances), ...conflicts].map(toPluginProblem));
+  if (problems.length > 0) {
+    await disposeAll(instances, abort);
+    return failedSetup(problems);
   }
-  const set = new PluginSet(number, members, abort);
+  const set = new PluginSet(number, instances, abort);
   running.set = set;
-  for (const member of members) {
-    const { parts: own } = member;
-    if (own.event) listen(member, parts, (event) => own.event?.(event), own.events, bus);
+  for (const instance of instances) {
+    const { hooks } = instance;
+    if (hooks.event)
+      subscribeEvents(instance, hostOptions, (event) => hooks.event?.(event), hooks.events, bus);
   }
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
 
 /** The same for a manifest with the same plugins, which keep running. Never rejects. */
-export async function keepPlugins(whole: Manifest, plugins: PluginSet): Promise<Equipped> {
-  const { members, number } = plugins;
+export async function reusePlugins(
+  declared: Manifest,
+  plugins: PluginSet,
+): Promise<PreparedManifest> {
+  const { plugins: members, number } = plugins;
   const names = members.map(({ name }) => name);
-  const missing = [...findStrays(whole, names), ...findMissing(whole, members)];
-  const manifest = await failServers(whole, missing);
-  const { servers, faults: clashes } = completeServers(manifest, members, number);
-  const faults = clashes.map(toFault);
-  if (faults.length > 0) return refuse(faults);
+  const missing = [
+    ...findUnknownServers(declared, names),
+    ...findMissingServers(declared, members),
+  ];
+  const manifest = await markServersInvalid(declared, missing);
+  const { servers, problems: conflicts } = addPluginServers(manifest, members, number);
+  const problems = conflicts.map(toPluginProblem);
+  if (problems.length > 0) return failedSetup(problems);
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-function faultOf({ origin }: PluginSpec, complaint: UnplacedProblem): Fault {
-  return { file: origin.file, complaint };
+function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): PluginProblem {
+  return { file: origin.file, problem: complaint };
 }
 
 /** @returns the problem, if any */
 async function setUp(
-  member: Member,
+  member: PluginInstance,
   promise: Promise<Parts>,
-  limit: number,
+  timeout: number,
 ): Promise<UnplacedProblem | undefined> {
   let outcome: { readonly parts: unknown } | { readonly thrown: unknown } | undefined;
   const done = promise.then(
     (parts: unknown) => (outcome = { parts }),
     (thrown: unknown) => (outcome = { thrown }),
   );
-  await settlesWithin(limit, done);
+  await settlesWithin(timeout, done);
   if (outcome === undefined) {
     // The result comes too late to be used, but has to be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
-    return complain(member, `did not end within ${limit / 1000} s`);
+    return setupProblem(member, `did not end within ${timeout / 1000} s`);
   }
   if ("thrown" in outcome) {
-    const { fault, place } = describeFault(outcome.thrown, member.spec.path);
-    return complain(member, place === undefined ? fault : `${fault} (${place})`);
+    const { message: fault, position: place } = describePluginFault(
+      outcome.thrown,
+      member.spec.path,
+    );
+    return setupProblem(member, place === undefined ? fault : `${fault} (${place})`);
   }
-  const strange = findStrange(outcome.parts);
-  if (strange !== undefined) return complain(member, strange);
-  member.parts = outcome.parts as Parts;
+  const invalid = findInvalidHook(outcome.parts);
+  if (invalid !== undefined) return setupProblem(member, invalid);
+  member.hooks = outcome.parts as Parts;
   return undefined;
 }
 
-function complain(member: Member, fault: string): UnplacedProblem {
-  return blame(member, `plugin "${member.name}" failed in its setup: ${fault}`).complaint;
+function setupProblem(member: PluginInstance, fault: string): UnplacedProblem {
+  return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`).problem;
 }
 
-const FUNCTIONS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
-const TABLES = ["secrets", "servers"] as const satisfies (keyof Parts)[];
+const FUNCTION_HOOKS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
+const TABLE_HOOKS = ["secrets", "servers"] as const satisfies (keyof Parts)[];
 
 /** What is invalid in the value that a `setup` has returned; undefined if nothing is. */
-function findStrange(parts: unknown): string | undefined {
-  if (typeof parts !== "object" || parts === null || Array.isArray(parts)) {
+function findInvalidHook(hooks: unknown): string | undefined {
+  if (typeof hooks !== "object" || hooks === null || Array.isArray(hooks)) {
     return "it returned no object of parts";
   }
-  const known = new Set<string>([...FUNCTIONS, ...TABLES, "events", "routes"]);
-  const unknown = Object.keys(parts).find((key) => !known.has(key));
+  const known = new Set<string>([...FUNCTION_HOOKS, ...TABLE_HOOKS, "events", "routes"]);
+  const unknown = Object.keys(hooks).find((key) => !known.has(key));
   if (unknown !== undefined) return `it returned "${unknown}", which is no part of a plugin`;
-  const all = parts as Partial<Record<string, unknown>>;
-  const wrong = FUNCTIONS.find((key) => !["function", "undefined"].includes(typeof all[key]));
+  const all = hooks as Partial<Record<string, unknown>>;
+  const wrong = FUNCTION_HOOKS.find((key) => !["function", "undefined"].includes(typeof all[key]));
   if (wrong !== undefined) return `its ${wrong} is no function`;
   const { events = [] } = all;
-  const { routes } = parts as { readonly routes?: { readonly fetch?: unknown } | null };
+  const { routes } = hooks as { readonly routes?: { readonly fetch?: unknown } | null };
   if (routes !== undefined && typeof routes?.fetch !== "function") {
     return "its routes have no fetch";
   }
   if (!(Array.isArray(events) && events.every((kind) => typeof kind === "string"))) {
     return "its events are no array of names";
   }
-  for (const key of TABLES) {
+  for (const key of TABLE_HOOKS) {
     const table = all[key] ?? {};
     if (typeof table !== "object" || Array.isArray(table)) return `its ${key} are no object`;
     const strange = Object.entries(table).find(([, value]) => typeof value !== "function");
@@ -189,28 +208,28 @@ function findStrange(parts: unknown): string | undefined {
 }
 
 /** Schemes that a plugin may not have: malformed, reserved, or of another plugin. */
-function findClashes(members: readonly Member[]): ServerFault[] {
-  const owners = new Map<string, Member>();
+function findSchemeConflicts(members: readonly PluginInstance[]): PluginResourceProblem[] {
+  const owners = new Map<string, PluginInstance>();
   return members.flatMap((member) =>
-    Object.keys(member.parts.secrets ?? {}).flatMap((scheme) => {
+    Object.keys(member.hooks.secrets ?? {}).flatMap((scheme) => {
       const owner = owners.get(scheme);
       owners.set(scheme, owner ?? member);
       const fault = (message: string) => [{ member, message: `its scheme "${scheme}" ${message}` }];
       if (!/^[a-z][a-z0-9+.-]*$/.test(scheme)) return fault("is none: expected lower-case letters");
-      if (RESERVED.has(scheme)) return fault("is toolmux's own");
+      if (RESERVED_SCHEMES.has(scheme)) return fault("is toolmux's own");
       return owner === undefined ? [] : fault(`is also one of plugin "${owner.name}"`);
     }),
   );
 }
 
-function toFault({ member, message }: ServerFault): Fault {
-  return blame(member, `plugin "${member.name}": ${message}`);
+function toPluginProblem({ member, message }: PluginResourceProblem): PluginProblem {
+  return problemOfPlugin(member, `plugin "${member.name}": ${message}`);
 }
 
-function blame({ spec }: Member, message: string): Fault {
-  return faultOf(spec, { path: spec.origin.path, at: "key", message });
+function problemOfPlugin({ spec }: PluginInstance, message: string): PluginProblem {
+  return problemOfEntry(spec, { path: spec.origin.path, at: "key", message });
 }
 
-async function refuse(faults: readonly Fault[]): Promise<Equipped> {
-  return { ok: false, problems: await placeFaults(faults) };
+async function failedSetup(unplaced: readonly PluginProblem[]): Promise<PreparedManifest> {
+  return { ok: false, problems: await placePluginProblems(unplaced) };
 }

@@ -1,5 +1,5 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
-import { type Mention, membersAt, readRelated, readTask, TaskMethod } from "./tasks.ts";
+import { type TaskMention, membersAt, readRelatedTask, readTask, TaskMethod } from "./tasks.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { editsOf, type Notification, type Request } from "../jsonrpc/message.ts";
 
@@ -7,7 +7,7 @@ import { editsOf, type Notification, type Request } from "../jsonrpc/message.ts"
  * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one of
  * the hub's, under which its requestor knows it. So ids of two servers may be equal, and may recur after a restart.
  */
-export class Alias {
+export class TaskAlias {
   readonly id: string;
   readonly remoteId: string;
   /** 1-based sequence number per requestor; the cursor of `tasks/list`. */
@@ -20,13 +20,13 @@ export class Alias {
   }
 
   /** Edits that replace the receiver's id by the hub's. */
-  toOwnId(...mentions: readonly (Mention | undefined)[]): Edit[] {
-    return replace(mentions, this.remoteId, this.id);
+  toOwnId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
+    return replaceTaskId(mentions, this.remoteId, this.id);
   }
 
   /** Edits that replace the hub's id by the receiver's. */
-  toRemoteId(...mentions: readonly (Mention | undefined)[]): Edit[] {
-    return replace(mentions, this.id, this.remoteId);
+  toRemoteId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
+    return replaceTaskId(mentions, this.id, this.remoteId);
   }
 
   /** A message of the receiver about this task, with the id that the requestor knows. */
@@ -36,7 +36,7 @@ export class Alias {
 }
 
 /** Tasks by the ids that their receivers have assigned. */
-export class Aliases<T extends Alias> {
+export class TaskAliases<T extends TaskAlias> {
   readonly #byRemoteId = new Map<string, T>();
 
   get isEmpty(): boolean {
@@ -69,17 +69,21 @@ export class Aliases<T extends Alias> {
   }
 }
 
-function mentionsIn({ method, bytes, params }: Notification | Request): (Mention | undefined)[] {
+function mentionsIn({
+  method,
+  bytes,
+  params,
+}: Notification | Request): (TaskMention | undefined)[] {
   const members = membersAt(bytes, params);
   const own = method === TaskMethod.status ? readTask(bytes, members) : undefined;
-  return [own, readRelated(bytes, members)];
+  return [own, readRelatedTask(bytes, members)];
 }
 
-function replace(
-  mentions: readonly (Mention | undefined)[],
+function replaceTaskId(
+  mentions: readonly (TaskMention | undefined)[],
   id: string,
   replacement: string,
 ): Edit[] {
   const json = utf8(JSON.stringify(replacement));
-  return mentions.flatMap((mention) => (mention?.id === id ? editsOf(mention.ids, json) : []));
+  return mentions.flatMap((mention) => (mention?.id === id ? editsOf(mention.idRanges, json) : []));
 }

@@ -1,4 +1,4 @@
-import { TASKS } from "./extension.ts";
+import { TASKS_EXTENSION } from "./extension.ts";
 
 /** The client capabilities that the hub relays (lifecycle, capability negotiation). */
 export interface Capabilities {
@@ -28,7 +28,9 @@ export function readCapabilities(declared: unknown): Capabilities {
     ...(roots && {
       roots: "listChanged" in roots && roots.listChanged ? { listChanged: true } : {},
     }),
-    ...(sampling && { sampling: { ...mark(sampling, "context"), ...mark(sampling, "tools") } }),
+    ...(sampling && {
+      sampling: { ...emptyObjectAt(sampling, "context"), ...emptyObjectAt(sampling, "tools") },
+    }),
     ...(elicitation && { elicitation: { ...(isForm && { form: {} }), ...(url && { url: {} }) } }),
     ...readTasks(objectIn(declared, "tasks")),
   };
@@ -52,8 +54,8 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
   if (tasks === undefined || (createMessage ?? create) === undefined) return {};
   return {
     tasks: {
-      ...mark(tasks, "list"),
-      ...mark(tasks, "cancel"),
+      ...emptyObjectAt(tasks, "list"),
+      ...emptyObjectAt(tasks, "cancel"),
       requests: {
         ...(createMessage && { sampling: { createMessage: {} } }),
         ...(create && { elicitation: { create: {} } }),
@@ -66,70 +68,76 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
  * Limits per peer and key: number of extensions or experimental capabilities, of which the first are read, and length
  * of a name in UTF-16 units.
  */
-const MOST_SETTINGS = 64;
-const LONGEST_NAME = 200;
+const MAX_SETTINGS = 64;
+const MAX_NAME_LENGTH = 200;
 
 /**
  * The extensions or experimental capabilities that a peer declares, with unchanged settings. The tasks extension is
  * omitted: the hub declares its own support.
  */
-export function readSettings(
+export function readExtensionSettings(
   declared: unknown,
   key: "extensions" | "experimental",
 ): Readonly<Record<string, object>> {
   const settings = Object.entries(objectIn(declared, key) ?? {}).filter(
     (entry): entry is [string, object] => isSetting(...entry),
   );
-  return Object.fromEntries(settings.slice(0, MOST_SETTINGS));
+  return Object.fromEntries(settings.slice(0, MAX_SETTINGS));
 }
 
 function isSetting(name: string, value: unknown): boolean {
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isObject && name.length <= LONGEST_NAME && name !== TASKS;
+  return isObject && name.length <= MAX_NAME_LENGTH && name !== TASKS_EXTENSION;
 }
 
 /** The extensions and experimental capabilities of a client, by name. */
-export interface Settings {
+export interface ExtensionSettings {
   readonly extensions: Readonly<Record<string, object>>;
   readonly experimental: Readonly<Record<string, object>>;
 }
 
-export function readAllSettings(declared: unknown): Settings {
+export function readAllExtensionSettings(declared: unknown): ExtensionSettings {
   return {
-    extensions: readSettings(declared, "extensions"),
-    experimental: readSettings(declared, "experimental"),
+    extensions: readExtensionSettings(declared, "extensions"),
+    experimental: readExtensionSettings(declared, "experimental"),
   };
 }
 
 /** The extensions and experimental capabilities as a declaration has them; an empty one is omitted. */
-export function writeSettings(settings: Partial<Settings>): object {
+export function formatExtensionSettings(settings: Partial<ExtensionSettings>): object {
   return Object.fromEntries(
     Object.entries(settings).filter(([, each]) => Object.keys(each).length > 0),
   );
 }
 
 /** The capability class: equal for equal capabilities and names of extensions; empty if there are none. */
-export function writeClass(capabilities: Capabilities, extensions: readonly string[] = []): string {
+export function capabilityClassOf(
+  capabilities: Capabilities,
+  extensions: readonly string[] = [],
+): string {
   const names = extensions.toSorted();
   const text = JSON.stringify({ ...capabilities, ...(names.length > 0 && { extensions: names }) });
   return text === "{}" ? "" : text;
 }
 
 /** The capability class with only those extensions for which `isCounted` is true. */
-export function narrowClass(text: string, counts: (extension: string) => boolean): string {
+export function filterCapabilityClass(
+  text: string,
+  isCounted: (extension: string) => boolean,
+): string {
   if (!text.includes('"extensions"')) return text;
   const { extensions, ...capabilities } = JSON.parse(text) as Capabilities & {
     readonly extensions?: readonly string[];
   };
-  return writeClass(capabilities, extensions?.filter(counts));
+  return capabilityClassOf(capabilities, extensions?.filter(isCounted));
 }
 
-export function readClass(text: string): Capabilities {
+export function parseCapabilityClass(text: string): Capabilities {
   return readCapabilities(text === "" ? {} : JSON.parse(text));
 }
 
 /** An empty object under that key, if the parent has an object there. */
-function mark(parent: object, key: string): object {
+function emptyObjectAt(parent: object, key: string): object {
   return objectIn(parent, key) === undefined ? {} : { [key]: {} };
 }
 

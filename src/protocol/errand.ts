@@ -1,22 +1,22 @@
 import type { Piece, ByteRange } from "../base/bytes.ts";
-import { membersAt, readStanding } from "./tasks.ts";
+import { membersAt, readTaskStatus } from "./tasks.ts";
 import {
   type EncodedMessage,
   type Notification,
   bytesOf,
   replaceRanges,
 } from "../jsonrpc/message.ts";
-import { Alias } from "./alias.ts";
+import { TaskAlias } from "./alias.ts";
 
 /** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
-export class Errand extends Alias {
+export class ClientTask extends TaskAlias {
   readonly #token: Piece | undefined;
   readonly #send: (message: EncodedMessage) => void;
   isOver: boolean;
   /** Called when the task is forgotten. */
   readonly onDropped: (() => void)[] = [];
 
-  constructor(created: Created, sequence: number, send: (message: EncodedMessage) => void) {
+  constructor(created: ClientTaskInfo, sequence: number, send: (message: EncodedMessage) => void) {
     super(created.id, sequence);
     this.isOver = created.isOver;
     this.#token = created.token;
@@ -26,7 +26,7 @@ export class Errand extends Alias {
   /** Passes on `notifications/tasks/status` of the client. */
   onStatus(notification: Notification): void {
     const { bytes, params } = notification;
-    this.isOver ||= readStanding(bytes, membersAt(bytes, params)).isOver;
+    this.isOver ||= readTaskStatus(bytes, membersAt(bytes, params)).isOver;
     this.#send(bytesOf(notification));
   }
 
@@ -41,7 +41,7 @@ export class Errand extends Alias {
 }
 
 /** What is known of a client task when it is created. */
-export interface Created {
+export interface ClientTaskInfo {
   readonly id: string;
   readonly isOver: boolean;
   /** The progress token of the server's request as it was spelled, if it has one. */

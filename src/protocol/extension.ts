@@ -2,10 +2,10 @@ import { lastMember, type JsonMember, readString, parseRange } from "../base/jso
 import { HubError } from "../base/errors.ts";
 
 /** The tasks extension of the modern era: a call may be answered with a task. */
-export const TASKS = "io.modelcontextprotocol/tasks";
+export const TASKS_EXTENSION = "io.modelcontextprotocol/tasks";
 
 /** The extension's methods, and its notification for subscribed tasks. */
-export const TicketMethod = {
+export const ModernTaskMethod = {
   get: "tasks/get",
   update: "tasks/update",
   cancel: "tasks/cancel",
@@ -13,37 +13,41 @@ export const TicketMethod = {
 } as const;
 
 /** Client capabilities that declare nothing but the tasks extension. */
-export const WITH_TASKS = { extensions: { [TASKS]: {} } } as const;
+export const TASKS_CAPABILITY = { extensions: { [TASKS_EXTENSION]: {} } } as const;
 
 /** Whether a client has declared the tasks extension. */
 export function declaresTasks(declared: object): boolean {
-  return isTable(memberOf(memberOf(declared, "extensions"), TASKS));
+  return isJsonObject(propertyOf(propertyOf(declared, "extensions"), TASKS_EXTENSION));
 }
 
 /**
  * The error for a request that only clients with the tasks extension may send.
  * @param what the request
  */
-export function lackOfTasks(what: string): HubError {
-  const data = { requiredCapabilities: WITH_TASKS };
-  return new HubError("missingCapability", `${what} is for clients that declare ${TASKS}.`, {
-    data,
-  });
+export function tasksUnsupportedError(what: string): HubError {
+  const data = { requiredCapabilities: TASKS_CAPABILITY };
+  return new HubError(
+    "missingCapability",
+    `${what} is for clients that declare ${TASKS_EXTENSION}.`,
+    {
+      data,
+    },
+  );
 }
 
 /**
  * Whether the tasks extension is the only capability that a server misses.
  * @param required `requiredCapabilities` of its error
  */
-export function missesTasks(required: unknown): boolean {
-  const extensions = memberOf(required, "extensions");
-  const named = isTable(required) && isTable(extensions) ? extensions : {};
-  const isAll = isTable(required) && Object.keys(required).length === 1;
-  return isAll && Object.keys(named).length === 1 && TASKS in named;
+export function isMissingTasks(required: unknown): boolean {
+  const extensions = propertyOf(required, "extensions");
+  const named = isJsonObject(required) && isJsonObject(extensions) ? extensions : {};
+  const isAll = isJsonObject(required) && Object.keys(required).length === 1;
+  return isAll && Object.keys(named).length === 1 && TASKS_EXTENSION in named;
 }
 
 /** The status of a modern task. */
-export interface TicketStanding {
+export interface ModernTaskStatus {
   readonly status: string | undefined;
   /** The status is terminal. */
   readonly isOver: boolean;
@@ -52,19 +56,22 @@ export interface TicketStanding {
   /** The server's minimum polling interval, in ms. */
   readonly interval: number | undefined;
   /** Equal as long as the server has nothing new to report. */
-  readonly mark: string;
+  readonly fingerprint: string;
 }
 
 /** Reads the status of a task from its members. */
-export function readTicket(bytes: Uint8Array, members: readonly JsonMember[]): TicketStanding {
-  const say = (key: string): string | undefined => readString(bytes, lastMember(members, key));
-  const status = say("status");
+export function readModernTask(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): ModernTaskStatus {
+  const text = (key: string): string | undefined => readString(bytes, lastMember(members, key));
+  const status = text("status");
   return {
     status,
     isOver: status === "completed" || status === "failed" || status === "cancelled",
     ttl: numberOf(bytes, lastMember(members, "ttlMs")),
     interval: numberOf(bytes, lastMember(members, "pollIntervalMs")),
-    mark: JSON.stringify([status, say("statusMessage"), say("lastUpdatedAt")]),
+    fingerprint: JSON.stringify([status, text("statusMessage"), text("lastUpdatedAt")]),
   };
 }
 
@@ -73,10 +80,10 @@ function numberOf(bytes: Uint8Array, member: JsonMember | undefined): number | u
   return typeof value === "number" && value >= 0 ? value : undefined;
 }
 
-function isTable(value: unknown): value is object {
+function isJsonObject(value: unknown): value is object {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function memberOf(value: unknown, key: string): unknown {
-  return isTable(value) ? Object.getOwnPropertyDescriptor(value, key)?.value : undefined;
+function propertyOf(value: unknown, key: string): unknown {
+  return isJsonObject(value) ? Object.getOwnPropertyDescriptor(value, key)?.value : undefined;
 }

@@ -1,4 +1,4 @@
-import { type Capabilities, writeSettings } from "./capabilities.ts";
+import { type Capabilities, formatExtensionSettings } from "./capabilities.ts";
 
 /**
  * The protocol layer: stateless codecs of the two eras and their translation; tables and shapes only. This file is the
@@ -24,7 +24,7 @@ export type LegacyVersion = (typeof LEGACY_VERSIONS)[number];
 export const LATEST_LEGACY: LegacyVersion = LEGACY_VERSIONS[0];
 
 /** The only revision with JSON-RPC batches. */
-const BATCH_VERSION: LegacyVersion = "2025-03-26";
+const VERSION_WITH_BATCHES: LegacyVersion = "2025-03-26";
 
 export function isLegacyVersion(version: unknown): version is LegacyVersion {
   return LEGACY_VERSIONS.some((known) => known === version);
@@ -34,15 +34,15 @@ export function isLegacyVersion(version: unknown): version is LegacyVersion {
  * The version that a server answers to a client's `protocolVersion`: the same if it is known, else the newest
  * (lifecycle, version negotiation).
  */
-export function negotiate(requested: unknown): LegacyVersion {
+export function negotiateVersion(requested: unknown): LegacyVersion {
   return isLegacyVersion(requested) ? requested : LATEST_LEGACY;
 }
 
 /** The only revision with tasks. */
-const TASK_VERSION: LegacyVersion = "2025-11-25";
+const VERSION_WITH_TASKS: LegacyVersion = "2025-11-25";
 
 export function allowsBatches(version: LegacyVersion | undefined): boolean {
-  return version === BATCH_VERSION;
+  return version === VERSION_WITH_BATCHES;
 }
 
 /** `serverInfo` or `clientInfo`. */
@@ -59,8 +59,8 @@ const CAPABILITIES = {
   completions: {},
   logging: {},
 };
-const RESOURCES = { subscribe: true, listChanged: true };
-const TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
+const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
+const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /** The result of `initialize`. The last parameter is what the servers offer beside their lists. */
 export function initializeResult(
@@ -71,9 +71,9 @@ export function initializeResult(
 ): object {
   const capabilities = {
     ...CAPABILITIES,
-    ...(canSubscribe && { resources: RESOURCES }),
-    ...(tasks.legacy && version === TASK_VERSION && { tasks: TASKS }),
-    ...writeSettings({ extensions: withoutSkills(extensions), experimental }),
+    ...(canSubscribe && { resources: SUBSCRIBABLE_RESOURCES }),
+    ...(tasks.legacy && version === VERSION_WITH_TASKS && { tasks: TASKS_CAPABILITIES }),
+    ...formatExtensionSettings({ extensions: withoutSkills(extensions), experimental }),
   };
   return {
     protocolVersion: version,
@@ -89,10 +89,10 @@ export function initializeParams(clientInfo: Implementation, capabilities: Capab
 }
 
 /** Methods that servers request of clients. */
-export type AskMethod = (typeof ASKS)[number];
+export type ServerRequestMethod = (typeof SERVER_REQUEST_METHODS)[number];
 
-export function isAskMethod(method: string): method is AskMethod {
-  return ASKS.some((known) => known === method);
+export function isServerRequestMethod(method: string): method is ServerRequestMethod {
+  return SERVER_REQUEST_METHODS.some((known) => known === method);
 }
 
 export const Method = {
@@ -103,9 +103,9 @@ export const Method = {
   progress: "notifications/progress",
   message: "notifications/message",
   setLevel: "logging/setLevel",
-  sample: "sampling/createMessage",
-  elicit: "elicitation/create",
-  elicited: "notifications/elicitation/complete",
+  createMessage: "sampling/createMessage",
+  elicitationCreate: "elicitation/create",
+  elicitationComplete: "notifications/elicitation/complete",
   rootsList: "roots/list",
   rootsChanged: "notifications/roots/list_changed",
   toolsList: "tools/list",
@@ -124,7 +124,11 @@ export const Method = {
   resourceUpdated: "notifications/resources/updated",
 } as const;
 
-const ASKS = [Method.sample, Method.elicit, Method.rootsList] as const;
+const SERVER_REQUEST_METHODS = [
+  Method.createMessage,
+  Method.elicitationCreate,
+  Method.rootsList,
+] as const;
 
 /** The list method of each kind. */
 export const LIST_METHODS: Readonly<Record<Kind, string>> = {

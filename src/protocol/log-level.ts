@@ -10,18 +10,18 @@ const SEVERITIES = [
   "emergency",
 ] as const;
 
-export type Severity = (typeof SEVERITIES)[number];
+export type LogSeverity = (typeof SEVERITIES)[number];
 
-export function isSeverity(value: unknown): value is Severity {
+export function isSeverity(value: unknown): value is LogSeverity {
   return SEVERITIES.some((known) => known === value);
 }
 
 /** Whether `severity` is at least as severe as `wanted`. */
-export function isAtLeast(severity: Severity, wanted: Severity): boolean {
+export function isAtLeast(severity: LogSeverity, wanted: LogSeverity): boolean {
   return SEVERITIES.indexOf(severity) >= SEVERITIES.indexOf(wanted);
 }
 
 /** Undefined for an empty list. */
-export function lowestOf(severities: readonly Severity[]): Severity | undefined {
+export function lowestSeverityOf(severities: readonly LogSeverity[]): LogSeverity | undefined {
   return SEVERITIES.find((each) => severities.includes(each));
 }

@@ -1,13 +1,13 @@
 import { type JsonMember, scanObject } from "../base/json.ts";
 
 /** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
-const LONGEST = 256 * 1024;
+const MAX_CACHED_BYTES = 256 * 1024;
 
-const NONE: readonly JsonMember[] = [];
-const last: { bytes: Uint8Array | undefined; start: number; items: readonly JsonMember[] } = {
+const NO_MEMBERS: readonly JsonMember[] = [];
+const lastScan: { bytes: Uint8Array | undefined; start: number; items: readonly JsonMember[] } = {
   bytes: undefined,
   start: 0,
-  items: NONE,
+  items: NO_MEMBERS,
 };
 
 /**
@@ -19,12 +19,12 @@ export function membersOfMeta(
   bytes: Uint8Array,
   { start }: Pick<JsonMember, "start">,
 ): readonly JsonMember[] {
-  if (last.bytes === bytes && last.start === start) return last.items;
-  const items = scanObject(bytes, start)?.items ?? NONE;
-  if (bytes.length <= LONGEST) {
-    last.bytes = bytes;
-    last.start = start;
-    last.items = items;
+  if (lastScan.bytes === bytes && lastScan.start === start) return lastScan.items;
+  const items = scanObject(bytes, start)?.items ?? NO_MEMBERS;
+  if (bytes.length <= MAX_CACHED_BYTES) {
+    lastScan.bytes = bytes;
+    lastScan.start = start;
+    lastScan.items = items;
   }
   return items;
 }

@@ -16,16 +16,16 @@ import {
   parseRange,
 } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
-import { WITH_TASKS } from "./extension.ts";
+import { TASKS_CAPABILITY } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
 import {
   type Capabilities,
   readCapabilities,
   withoutTasks,
-  writeSettings,
+  formatExtensionSettings,
 } from "./capabilities.ts";
 import { membersOfMeta } from "./meta.ts";
-import type { Severity } from "./log-level.ts";
+import type { LogSeverity } from "./log-level.ts";
 
 /** Newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;
@@ -50,19 +50,19 @@ export const ModernError = {
   unsupportedVersion: -32022,
 } as const;
 
-const PREFIX = "io.modelcontextprotocol/";
+const META_PREFIX = "io.modelcontextprotocol/";
 /** Reserved keys of `_meta`. */
 export const MetaKey = {
-  version: `${PREFIX}protocolVersion`,
-  capabilities: `${PREFIX}clientCapabilities`,
-  client: `${PREFIX}clientInfo`,
-  level: `${PREFIX}logLevel`,
-  subscription: `${PREFIX}subscriptionId`,
-  server: `${PREFIX}serverInfo`,
+  version: `${META_PREFIX}protocolVersion`,
+  capabilities: `${META_PREFIX}clientCapabilities`,
+  client: `${META_PREFIX}clientInfo`,
+  level: `${META_PREFIX}logLevel`,
+  subscription: `${META_PREFIX}subscriptionId`,
+  server: `${META_PREFIX}serverInfo`,
 } as const;
 
 /** The keys of the envelope, which belongs to one hop. */
-const ENVELOPE: ReadonlySet<string> = new Set([
+const ENVELOPE_KEYS: ReadonlySet<string> = new Set([
   MetaKey.version,
   MetaKey.capabilities,
   MetaKey.client,
@@ -71,15 +71,15 @@ const ENVELOPE: ReadonlySet<string> = new Set([
 
 /** Whether a member of a `_meta` belongs to the envelope. */
 export function isEnvelope(key: string): boolean {
-  return ENVELOPE.has(key);
+  return ENVELOPE_KEYS.has(key);
 }
 
-const SIGN = Buffer.from(MetaKey.version);
-const ESCAPE = Buffer.from("\\u00");
+const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
+const ESCAPE_BYTES = Buffer.from("\\u00");
 
 /** Whether a request may be modern: false is certain, and costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
-  return bytes.includes(SIGN) || bytes.includes(ESCAPE);
+  return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
 
 /** What a modern request says about its client. */
@@ -126,25 +126,25 @@ export function readEnvelope(
 }
 
 /** Names and versions are cut to this length, in UTF-16 units. */
-const LONGEST_NAME = 200;
+const MAX_NAME_LENGTH = 200;
 
 function readImplementation(value: unknown): Partial<Implementation> {
   if (typeof value !== "object" || value === null) return {};
   const { name, version } = value as Readonly<Record<string, unknown>>;
   return {
-    ...(typeof name === "string" && { name: name.slice(0, LONGEST_NAME) }),
-    ...(typeof version === "string" && { version: version.slice(0, LONGEST_NAME) }),
+    ...(typeof name === "string" && { name: name.slice(0, MAX_NAME_LENGTH) }),
+    ...(typeof version === "string" && { version: version.slice(0, MAX_NAME_LENGTH) }),
   };
 }
 
 /** The envelope for requests to a modern server, as members of `_meta`: `"key":value,…`. */
-export function writeEnvelope(parts: {
+export function formatEnvelope(fields: {
   readonly version: ModernVersion;
   readonly client: Implementation;
   readonly capabilities: object;
-  readonly level: Severity | undefined;
+  readonly level: LogSeverity | undefined;
 }): string {
-  const { version, client, capabilities, level } = parts;
+  const { version, client, capabilities, level } = fields;
   const envelope = {
     [MetaKey.version]: version,
     [MetaKey.client]: client,
@@ -155,7 +155,7 @@ export function writeEnvelope(parts: {
 }
 
 /** The range of a request's `params`, and their members. */
-export interface Params {
+export interface ParamsRange {
   readonly bytes: Uint8Array;
   /** Includes the braces. */
   readonly params: ByteRange;
@@ -163,43 +163,46 @@ export interface Params {
 }
 
 /** An envelope encoded once for many requests: as members of an existing `_meta`, and as a `_meta` of its own. */
-export interface Seal {
-  readonly inner: Added;
-  readonly whole: Added;
+export interface PreparedEnvelope {
+  readonly members: EncodedMembers;
+  readonly meta: EncodedMembers;
 }
 
 /**
  * Encodes an envelope for many requests.
  * @param envelope its members
  */
-export function makeSeal(envelope: string): Seal {
-  return { inner: makeAdded(envelope), whole: makeAdded(`"_meta":{${envelope}}`) };
+export function prepareEnvelope(envelope: string): PreparedEnvelope {
+  return { members: encodeMembers(envelope), meta: encodeMembers(`"_meta":{${envelope}}`) };
 }
 
 /**
  * Edits that add the envelope to a request's `_meta`, keeping its other members. Other edits must not replace the whole
  * `_meta`.
  */
-export function addEnvelope({ bytes, params, members }: Params, seal: Seal): Edit[] {
+export function addEnvelope(
+  { bytes, params, members }: ParamsRange,
+  envelope: PreparedEnvelope,
+): Edit[] {
   const edits: Edit[] = [];
   for (const member of members) {
-    if (isTable(bytes, member)) edits.push(append(bytes, member, seal.inner));
+    if (isMetaObject(bytes, member)) edits.push(appendTo(bytes, member, envelope.members));
   }
-  return edits.length > 0 ? edits : [append(bytes, params, seal.whole)];
+  return edits.length > 0 ? edits : [appendTo(bytes, params, envelope.meta)];
 }
 const OPEN_BRACE = 0x7b;
 
 /** Edits that remove the envelope from a request's `_meta`, keeping its other members. */
-export function removeEnvelope({ bytes, members }: Omit<Params, "params">): Edit[] {
+export function removeEnvelope({ bytes, members }: Omit<ParamsRange, "params">): Edit[] {
   const edits: Edit[] = [];
   for (const member of members) {
-    if (!isTable(bytes, member)) continue;
+    if (!isMetaObject(bytes, member)) continue;
     edits.push(...removeMembers(bytes, member, membersOfMeta(bytes, member), isEnvelope));
   }
   return edits;
 }
 
-function isTable(bytes: Uint8Array, { key, start }: JsonMember): boolean {
+function isMetaObject(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
@@ -211,14 +214,14 @@ export function readResultType(bytes: Uint8Array, members: readonly JsonMember[]
   return readString(bytes, lastMember(members, "resultType")) ?? "complete";
 }
 
-const INPUT = Buffer.from('"input');
-const TASK = Buffer.from('"task');
+const INPUT_BYTES = Buffer.from('"input');
+const TASK_BYTES = Buffer.from('"task');
 
 /**
  * Whether a result may be other than complete: false is certain unless characters are escaped, and costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
-  return bytes.includes(INPUT) || bytes.includes(TASK);
+  return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
 }
 
 /** Top-level members of modern results only. */
@@ -228,7 +231,7 @@ const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheS
  * Edits that turn a modern result into a legacy one.
  * @param members of the result
  */
-export function stripResult(
+export function toLegacyResult(
   bytes: Uint8Array,
   body: ByteRange,
   members: readonly JsonMember[],
@@ -251,78 +254,88 @@ export function stripResult(
 }
 
 /** What is added to results, encoded once per server identity and cache hint. */
-interface Stamp {
+interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
   /**
    * The server's identity as a member of an existing `_meta`; the result's own members; both, for a result without
    * `_meta`.
    */
-  readonly identity: Added;
-  readonly own: Added;
-  readonly whole: Added;
+  readonly identity: EncodedMembers;
+  readonly resultMembers: EncodedMembers;
+  readonly all: EncodedMembers;
 }
 
 /** Members to add to an object, encoded for an empty one and for one with members. */
-interface Added {
+interface EncodedMembers {
   readonly first: Uint8Array;
   readonly next: Uint8Array;
 }
 
-function makeAdded(json: string): Added {
+function encodeMembers(json: string): EncodedMembers {
   return { first: utf8(json), next: utf8(`,${json}`) };
 }
 
 /** Number of encodings that are cached: a hub has one identity and few cache hints. */
-const MOST_STAMPS = 4;
-let stamps: readonly Stamp[] = [];
+const MAX_CACHED_ADDITIONS = 4;
+let additionsCache: readonly ResultAdditions[] = [];
 
-function stampFor(server: Implementation, cache: CacheHint | undefined): Stamp {
-  for (const made of stamps) {
-    const { name, version } = made.server;
-    if (made.cache === cache && name === server.name && version === server.version) return made;
+function additionsFor(server: Implementation, cache: CacheHint | undefined): ResultAdditions {
+  for (const cached of additionsCache) {
+    const { name, version } = cached.server;
+    if (cached.cache === cache && name === server.name && version === server.version) return cached;
   }
   const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
-  const own = JSON.stringify({ ...cache, resultType: "complete" }).slice(1, -1);
-  const whole = makeAdded(`"_meta":{${identity}},${own}`);
-  const fresh = { server, cache, identity: makeAdded(identity), own: makeAdded(own), whole };
-  stamps = [fresh, ...stamps].slice(0, MOST_STAMPS);
-  return fresh;
+  const resultMembers = JSON.stringify({ ...cache, resultType: "complete" }).slice(1, -1);
+  const all = encodeMembers(`"_meta":{${identity}},${resultMembers}`);
+  const additions = {
+    server,
+    cache,
+    identity: encodeMembers(identity),
+    resultMembers: encodeMembers(resultMembers),
+    all,
+  };
+  additionsCache = [additions, ...additionsCache].slice(0, MAX_CACHED_ADDITIONS);
+  return additions;
 }
 
-const META = Buffer.from('"_meta"');
+const META_BYTES = Buffer.from('"_meta"');
 
 /**
  * Edits that turn a legacy result, or one of the hub, into a complete modern one. The added members come last, so that
  * duplicates in the result do not win.
  * @returns no edits if the result is not an object
  */
-export function stampResult(
+export function toModernResult(
   bytes: Buffer,
   body: ByteRange,
   server: Implementation,
   cache?: CacheHint,
 ): Edit[] {
   if (bytes[body.start] !== OPEN_BRACE) return [];
-  const { identity, own, whole } = stampFor(server, cache);
-  const at = bytes.indexOf(META, body.start);
+  const { identity, resultMembers, all } = additionsFor(server, cache);
+  const at = bytes.indexOf(META_BYTES, body.start);
   const members = at < 0 || at >= body.end ? [] : scanTopLevel(bytes, body.start);
   const meta = lastMember(members, "_meta");
-  if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [append(bytes, body, whole)];
-  return [append(bytes, meta, identity), append(bytes, body, own)];
+  if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [appendTo(bytes, body, all)];
+  return [appendTo(bytes, meta, identity), appendTo(bytes, body, resultMembers)];
 }
 
-function append(bytes: Uint8Array, object: ByteRange, { first, next }: Added): Edit {
+function appendTo(bytes: Uint8Array, object: ByteRange, { first, next }: EncodedMembers): Edit {
   const at = object.end - 1;
   const isEmpty = skipWhitespace(bytes, object.start + 1) === at;
   return { start: at, end: at, replacement: isEmpty ? first : next };
 }
 
 /** The bytes of a result with the members that `toModernResult` adds. */
-export function stamp(result: Uint8Array, server: Implementation, cache?: CacheHint): Uint8Array {
+export function stampResultBytes(
+  result: Uint8Array,
+  server: Implementation,
+  cache?: CacheHint,
+): Uint8Array {
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const range = { start: 0, end: bytes.length };
-  return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
+  return joinPieces(applyEdits(bytes, toModernResult(bytes, range, server, cache)));
 }
 
 /** Capabilities that the hub always declares; a list that no server offers is empty. */
@@ -333,7 +346,7 @@ const CAPABILITIES = {
   completions: {},
   logging: {},
 };
-const RESOURCES = { subscribe: true, listChanged: true };
+const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
 
 /**
  * The result of `server/discover`, before `toModernResult`. The last parameter is what the servers offer beside their
@@ -343,13 +356,13 @@ export function discoverResult(
   instructions: string | undefined,
   { canSubscribe, tasks, extensions, experimental }: CombinedCapabilities,
 ): object {
-  const own = tasks.modern ? WITH_TASKS.extensions : {};
+  const taskExtension = tasks.modern ? TASKS_CAPABILITY.extensions : {};
   return {
     supportedVersions: MODERN_VERSIONS,
     capabilities: {
       ...CAPABILITIES,
-      ...(canSubscribe && { resources: RESOURCES }),
-      ...writeSettings({ extensions: { ...extensions, ...own }, experimental }),
+      ...(canSubscribe && { resources: SUBSCRIBABLE_RESOURCES }),
+      ...formatExtensionSettings({ extensions: { ...extensions, ...taskExtension }, experimental }),
     },
     ...(instructions && { instructions }),
   };

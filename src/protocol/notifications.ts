@@ -1,7 +1,7 @@
 import { type Edit, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { membersOfMeta } from "./meta.ts";
-import { isSeverity, type Severity } from "./log-level.ts";
+import { isSeverity, type LogSeverity } from "./log-level.ts";
 import { readOwnId, readId } from "../jsonrpc/id.ts";
 import { type EncodedMessage, type Notification, editMessage } from "../jsonrpc/message.ts";
 
@@ -31,7 +31,7 @@ export function readCancelled(
 }
 
 /** Which resource is another, and where its URI stands. */
-export function readUpdated(
+export function readResourceUpdated(
   notification: Notification,
 ): { uri: string; uris: readonly ByteRange[] } | undefined {
   const uris = membersOf(notification).filter((member) => member.key === "uri");
@@ -40,14 +40,14 @@ export function readUpdated(
 }
 
 /** Which elicitation by URL is complete. */
-export function readElicited(notification: Notification): string | undefined {
+export function readElicitationComplete(notification: Notification): string | undefined {
   return readString(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
 }
 
 const NO_TOKENS: readonly JsonMember[] = [];
 
 /** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
-export function readTokens(
+export function readProgressTokens(
   bytes: Uint8Array,
   members: readonly JsonMember[],
 ): readonly JsonMember[] {
@@ -62,7 +62,7 @@ export function readTokens(
 }
 
 /** What a log message says, as text. */
-export function readLog(notification: Notification): string | undefined {
+export function readLogMessage(notification: Notification): string | undefined {
   const { bytes } = notification;
   const data = lastMember(membersOf(notification), "data");
   if (data === undefined) return undefined;
@@ -74,10 +74,10 @@ export function readLog(notification: Notification): string | undefined {
 }
 
 /** A log message for clients, who see many servers' logs as one: its logger says which server's it is. Undefined if its level is none. */
-export function relayLog(
+export function prefixLogMessage(
   server: string,
   notification: Notification,
-): { severity: Severity; message: EncodedMessage } | undefined {
+): { severity: LogSeverity; message: EncodedMessage } | undefined {
   const { bytes, params } = notification;
   const members = membersOf(notification);
   const severity = readString(bytes, lastMember(members, "level"));

@@ -13,87 +13,87 @@ const OPEN_BRACKET = 0x5b;
 /**
  * The tool's listed entry with `outputSchema` wrapped into a schema of an object; the same bytes if it is one already.
  */
-export function wrapSchema(tool: Uint8Array): Uint8Array {
-  const schema = readSchema(tool);
-  if (schema === undefined || isOfObject(tool, schema.members)) return tool;
+export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
+  const schema = readOutputSchema(tool);
+  if (schema === undefined || isObjectSchema(tool, schema.members)) return tool;
   const { start, end } = schema.range;
   const dialect = lastMember(schema.members, "$schema");
-  const said =
+  const dialectPieces =
     dialect && readString(tool, dialect) !== undefined
       ? ['"$schema":', tool.subarray(dialect.start, dialect.end), ","]
       : [];
-  const natural = applyEdits(
+  const schemaPieces = applyEdits(
     tool,
-    isBase(tool, schema.members) ? [] : moveRefs(tool, schema.range),
+    hasOwnId(tool, schema.members) ? [] : rebaseRefs(tool, schema.range),
     start,
     end,
   );
-  const by = joinPieces([
+  const wrapped = joinPieces([
     "{",
-    ...said,
+    ...dialectPieces,
     '"type":"object","properties":{"result":',
-    ...natural,
+    ...schemaPieces,
     '},"required":["result"]}',
   ]);
-  return joinPieces(applyEdits(tool, [{ start, end, replacement: by }]));
+  return joinPieces(applyEdits(tool, [{ start, end, replacement: wrapped }]));
 }
 
 /**
  * Edits that wrap `structuredContent` into an object, if needed.
  * @param members of the result
  */
-export function wrapOutput(
+export function wrapStructuredContent(
   bytes: Uint8Array,
   members: readonly JsonMember[],
   item: ListedItem | undefined,
 ): readonly Edit[] {
   const output = lastMember(members, "structuredContent");
-  if (output === undefined) return NONE;
+  if (output === undefined) return NO_EDITS;
   const isObject = bytes[output.start] === OPEN_BRACE;
-  if (isObject && (item === undefined || putsOutObjects(item))) return NONE;
+  if (isObject && (item === undefined || hasObjectOutput(item))) return NO_EDITS;
   return [
     { start: output.start, end: output.start, replacement: '{"result":' },
     { start: output.end, end: output.end, replacement: "}" },
   ];
 }
-const NONE: readonly Edit[] = [];
+const NO_EDITS: readonly Edit[] = [];
 
-const known = new WeakMap<ListedItem, boolean>();
+const objectOutputCache = new WeakMap<ListedItem, boolean>();
 
 /** Whether the tool's output schema describes an object, or is missing. */
-function putsOutObjects(item: ListedItem): boolean {
-  const before = known.get(item);
-  if (before !== undefined) return before;
-  const schema = readSchema(item.bytes);
-  const own = schema === undefined || isOfObject(item.bytes, schema.members);
-  known.set(item, own);
-  return own;
+function hasObjectOutput(item: ListedItem): boolean {
+  const cached = objectOutputCache.get(item);
+  if (cached !== undefined) return cached;
+  const schema = readOutputSchema(item.bytes);
+  const isObject = schema === undefined || isObjectSchema(item.bytes, schema.members);
+  objectOutputCache.set(item, isObject);
+  return isObject;
 }
 
-interface Schema {
+interface OutputSchema {
   readonly range: ByteRange;
   readonly members: readonly JsonMember[];
 }
 
-function readSchema(tool: Uint8Array): Schema | undefined {
+function readOutputSchema(tool: Uint8Array): OutputSchema | undefined {
   const range = lastMember(scanObject(tool, 0)?.items ?? [], "outputSchema");
   const members = range && scanObject(tool, range.start)?.items;
   return range === undefined || members === undefined ? undefined : { range, members };
 }
 
-function isOfObject(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
+function isObjectSchema(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
   return readString(bytes, lastMember(schema, "type")) === "object";
 }
 
 /** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
-function isBase(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
+function hasOwnId(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
   const id = lastMember(schema, "$id");
   return id !== undefined && readString(bytes, id)?.startsWith("#") !== true;
 }
 
 /** Keywords whose values are data, and keywords whose values map arbitrary names to schemas. */
-const DATA: ReadonlySet<string> = new Set(["const", "enum", "default", "examples"]);
-const NAMED: ReadonlySet<string> = new Set([
+const DATA_KEYWORDS: ReadonlySet<string> = new Set(["const", "enum", "default", "examples"]);
+const SCHEMA_MAP_KEYWORDS: ReadonlySet<string> = new Set([
   "properties",
   "patternProperties",
   "$defs",
@@ -102,38 +102,40 @@ const NAMED: ReadonlySet<string> = new Set([
   "dependencies",
 ]);
 /** References nested deeper than this stay unchanged, as every level is scanned again. */
-const DEEPEST = 100;
+const MAX_REF_DEPTH = 100;
 
 /** Edits of the references to the schema's root, which is now a part of another schema. */
-function moveRefs(
+function rebaseRefs(
   bytes: Uint8Array,
   { start }: Pick<ByteRange, "start">,
   isNamed = false,
   depth = 0,
 ): Edit[] {
-  if (depth > DEEPEST) return [];
+  if (depth > MAX_REF_DEPTH) return [];
   if (bytes[start] === OPEN_BRACKET) {
     const elements = scanArray(bytes, start)?.items ?? [];
-    return elements.flatMap((element) => moveRefs(bytes, element, false, depth + 1));
+    return elements.flatMap((element) => rebaseRefs(bytes, element, false, depth + 1));
   }
   const members = scanObject(bytes, start)?.items ?? [];
-  if (!isNamed && depth > 0 && isBase(bytes, members)) return [];
+  if (!isNamed && depth > 0 && hasOwnId(bytes, members)) return [];
   return members.flatMap((member): Edit[] => {
-    if (isNamed) return moveRefs(bytes, member, false, depth + 1);
+    if (isNamed) return rebaseRefs(bytes, member, false, depth + 1);
     const { key } = member;
     if (key === "$ref" || key === "$dynamicRef") {
-      const to = readString(bytes, member);
-      if (to !== undefined && (to === "#" || to.startsWith("#/"))) {
+      const target = readString(bytes, member);
+      if (target !== undefined && (target === "#" || target.startsWith("#/"))) {
         return [
           {
             start: member.start,
             end: member.end,
-            replacement: utf8(JSON.stringify(`${ROOT}${to.slice(1)}`)),
+            replacement: utf8(JSON.stringify(`${NEW_ROOT}${target.slice(1)}`)),
           },
         ];
       }
     }
-    return DATA.has(key) ? [] : moveRefs(bytes, member, NAMED.has(key), depth + 1);
+    return DATA_KEYWORDS.has(key)
+      ? []
+      : rebaseRefs(bytes, member, SCHEMA_MAP_KEYWORDS.has(key), depth + 1);
   });
 }
-const ROOT = "#/properties/result";
+const NEW_ROOT = "#/properties/result";

@@ -8,97 +8,99 @@ import { lastMember, scanObject, parseRange } from "../base/json.ts";
  */
 
 /** A tool argument that is repeated in a header. */
-export interface Mirrored {
+export interface MirroredParam {
   readonly header: string;
   readonly path: readonly string[];
 }
 
 /** The `x-mcp-header` annotations of a tool's schema. */
-interface Reading {
-  readonly mirrored: readonly Mirrored[];
+interface HeaderAnnotations {
+  readonly params: readonly MirroredParam[];
   /**
    * What is wrong with the annotations, as the end of a sentence that begins with the tool's name; such a tool must not
    * be called over HTTP.
    */
-  readonly fault: string | undefined;
+  readonly error: string | undefined;
 }
 
-const NOTHING: Reading = { mirrored: [], fault: undefined };
-const known = new WeakMap<ListedItem, Reading>();
+const NO_HEADER_ANNOTATIONS: HeaderAnnotations = { params: [], error: undefined };
+const annotationsCache = new WeakMap<ListedItem, HeaderAnnotations>();
 const ANNOTATION = "x-mcp-header";
 /** Maximum nesting of a schema that is searched. */
-const DEEPEST = 100;
+const MAX_DEPTH = 100;
 
 /** The arguments of a tool that headers repeat. */
-export function mirroredBy(item: ListedItem): readonly Mirrored[] {
-  return readingOf(item).mirrored;
+export function mirroredParamsOf(item: ListedItem): readonly MirroredParam[] {
+  return annotationsOf(item).params;
 }
 
 /** Why the tool must not be called over HTTP: an annotation is invalid. Undefined if none is. */
-export function faultOf(item: ListedItem): string | undefined {
-  return readingOf(item).fault;
+export function mirrorErrorOf(item: ListedItem): string | undefined {
+  return annotationsOf(item).error;
 }
 
 /**
  * The `Mcp-Param-*` headers of a call; undefined if the tool declares none.
  * @param args the parsed arguments
  */
-export function mirror(
+export function paramHeaders(
   item: ListedItem,
   args: unknown,
 ): Readonly<Record<string, string>> | undefined {
-  const { mirrored } = readingOf(item);
-  if (mirrored.length === 0) return undefined;
-  const headers = mirrored.flatMap(({ header, path }) => {
-    const value = path.reduce(lookUp, args) ?? undefined;
-    const isPlain =
+  const { params } = annotationsOf(item);
+  if (params.length === 0) return undefined;
+  const headers = params.flatMap(({ header, path }) => {
+    const value = path.reduce(argumentAt, args) ?? undefined;
+    const isPrimitive =
       typeof value === "string" || typeof value === "boolean" || typeof value === "number";
-    return isPlain ? [[header, encode(String(value))] as const] : [];
+    return isPrimitive ? [[header, encodeHeaderText(String(value))] as const] : [];
   });
   return Object.fromEntries(headers);
 }
 
 /** The text as a header value: Base64-encoded, unless it is printable ASCII that does not look like the encoding. */
-export function encode(text: string): string {
-  const isPlain = /^(?:[!-~](?:[ -~]*[!-~])?)?$/.test(text) && decode(text) === text;
-  return isPlain ? text : `=?base64?${Buffer.from(text).toString("base64")}?=`;
+export function encodeHeaderText(text: string): string {
+  const isSafe = /^(?:[!-~](?:[ -~]*[!-~])?)?$/.test(text) && decodeHeaderText(text) === text;
+  return isSafe ? text : `=?base64?${Buffer.from(text).toString("base64")}?=`;
 }
 
 /** Decodes a header value that may be Base64-encoded; undefined if there is none or it is malformed. */
-export function decode(value: string | null): string | undefined {
-  const coded = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
-  if (coded === undefined) return value ?? undefined;
-  const bytes = Buffer.from(coded, "base64");
+export function decodeHeaderText(value: string | null): string | undefined {
+  const base64 = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
+  if (base64 === undefined) return value ?? undefined;
+  const bytes = Buffer.from(base64, "base64");
   // `Buffer.from` skips invalid characters instead of failing.
-  return bytes.toString("base64") === coded ? bytes.toString() : undefined;
+  return bytes.toString("base64") === base64 ? bytes.toString() : undefined;
 }
 
-export function lookUp(value: unknown, key: string): unknown {
+export function argumentAt(value: unknown, key: string): unknown {
   if (typeof value !== "object" || value === null) return undefined;
   return Object.getOwnPropertyDescriptor(value, key)?.value;
 }
 
-function readingOf(item: ListedItem): Reading {
-  const found = known.get(item) ?? read(item);
-  known.set(item, found);
+function annotationsOf(item: ListedItem): HeaderAnnotations {
+  const found = annotationsCache.get(item) ?? findAnnotations(item);
+  annotationsCache.set(item, found);
   return found;
 }
 
-function read({ bytes }: ListedItem): Reading {
+function findAnnotations({ bytes }: ListedItem): HeaderAnnotations {
   if (!Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes(ANNOTATION)) {
-    return NOTHING;
+    return NO_HEADER_ANNOTATIONS;
   }
   const schema = lastMember(scanObject(bytes, 0)?.items ?? [], "inputSchema");
-  if (schema === undefined) return NOTHING;
+  if (schema === undefined) return NO_HEADER_ANNOTATIONS;
   const whole = parseRange(bytes, schema);
-  const found = [...collect(whole, [])];
-  const fault = found.map(explain).find((text) => text !== undefined) ?? findTwins(found);
-  const mirrored = found.flatMap(({ name, path }) =>
+  const annotations = [...collectAnnotations(whole, [])];
+  const error =
+    annotations.map(annotationError).find((text) => text !== undefined) ??
+    findDuplicate(annotations);
+  const params = annotations.flatMap(({ name, path }) =>
     typeof name === "string" && path !== undefined && isToken(name)
       ? [{ header: `Mcp-Param-${name}`, path }]
       : [],
   );
-  return { mirrored, fault };
+  return { params, error };
 }
 
 /** An `x-mcp-header` keyword found in a schema. */
@@ -110,9 +112,15 @@ interface Annotation {
 }
 
 /** Keywords whose values are data, not schemas. */
-const VALUES: ReadonlySet<string> = new Set(["const", "default", "enum", "example", "examples"]);
+const DATA_KEYWORDS: ReadonlySet<string> = new Set([
+  "const",
+  "default",
+  "enum",
+  "example",
+  "examples",
+]);
 /** Keywords whose values map arbitrary names to schemas. */
-const NAMED: ReadonlySet<string> = new Set([
+const SCHEMA_MAP_KEYWORDS: ReadonlySet<string> = new Set([
   "properties",
   "patternProperties",
   "dependentSchemas",
@@ -120,37 +128,38 @@ const NAMED: ReadonlySet<string> = new Set([
   "definitions",
 ]);
 
-function* collect(
+function* collectAnnotations(
   schema: unknown,
   path: readonly string[] | undefined,
   depth = 0,
 ): Generator<Annotation> {
-  if (typeof schema !== "object" || schema === null || depth > DEEPEST) return;
+  if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH) return;
   if (Array.isArray(schema)) {
-    for (const one of schema) yield* collect(one, undefined, depth + 1);
+    for (const element of schema) yield* collectAnnotations(element, undefined, depth + 1);
     return;
   }
   const isRoot = path?.length === 0;
-  const name = lookUp(schema, ANNOTATION);
+  const name = argumentAt(schema, ANNOTATION);
   if (name !== undefined) {
-    yield { name, type: lookUp(schema, "type"), path: isRoot ? undefined : path };
+    yield { name, type: argumentAt(schema, "type"), path: isRoot ? undefined : path };
   }
   for (const [key, value] of Object.entries(schema) as [string, unknown][]) {
-    if (VALUES.has(key) || typeof value !== "object" || value === null) continue;
-    if (!NAMED.has(key)) {
-      yield* collect(value, undefined, depth + 1);
+    if (DATA_KEYWORDS.has(key) || typeof value !== "object" || value === null) continue;
+    if (!SCHEMA_MAP_KEYWORDS.has(key)) {
+      yield* collectAnnotations(value, undefined, depth + 1);
       continue;
     }
-    for (const [own, inner] of Object.entries(value) as [string, unknown][]) {
-      const to = key === "properties" && path !== undefined ? [...path, own] : undefined;
-      yield* collect(inner, to, depth + 1);
+    for (const [innerName, inner] of Object.entries(value) as [string, unknown][]) {
+      const innerPath =
+        key === "properties" && path !== undefined ? [...path, innerName] : undefined;
+      yield* collectAnnotations(inner, innerPath, depth + 1);
     }
   }
 }
 
 const PRIMITIVES: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
 
-function explain({ name, type, path }: Annotation): string | undefined {
+function annotationError({ name, type, path }: Annotation): string | undefined {
   if (typeof name !== "string" || !isToken(name)) {
     return `its ${ANNOTATION} ${JSON.stringify(name)?.slice(0, 100)} cannot be a part of a header's name`;
   }
@@ -161,10 +170,10 @@ function explain({ name, type, path }: Annotation): string | undefined {
   return undefined;
 }
 
-function findTwins(found: readonly Annotation[]): string | undefined {
-  const names = found.map(({ name }) => String(name).toLowerCase());
-  const twin = names.find((name, i) => names.indexOf(name) !== i);
-  return twin && `its ${ANNOTATION} "${twin}" stands at more than one argument`;
+function findDuplicate(annotations: readonly Annotation[]): string | undefined {
+  const names = annotations.map(({ name }) => String(name).toLowerCase());
+  const duplicate = names.find((name, i) => names.indexOf(name) !== i);
+  return duplicate && `its ${ANNOTATION} "${duplicate}" stands at more than one argument`;
 }
 
 /** Whether the text is a token (RFC 9110), and so may be a part of a header's name. */

@@ -19,77 +19,83 @@ export const TaskMethod = {
 } as const;
 
 /** Methods about one task, which is given by its id. */
-export type TaskQuery = (typeof QUERIES)[number];
+export type TaskMethodName = (typeof TASK_ID_METHODS)[number];
 
-const QUERIES = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
+const TASK_ID_METHODS = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
 
-export function isTaskQuery(method: string): method is TaskQuery {
-  return QUERIES.some((known) => known === method);
+export function isTaskMethod(method: string): method is TaskMethodName {
+  return TASK_ID_METHODS.some((known) => known === method);
 }
 
 /** Edits that remove `task` from a request's params: the other era has no task-augmented requests. */
-export function removeTask(
+export function removeTaskParam(
   bytes: Uint8Array,
   params: ByteRange,
   members: readonly JsonMember[],
 ): readonly Edit[] {
-  if (lastMember(members, "task") === undefined) return NONE;
+  if (lastMember(members, "task") === undefined) return NO_EDITS;
   return removeMembers(bytes, params, members, (key) => key === "task");
 }
-const NONE: readonly Edit[] = [];
+const NO_EDITS: readonly Edit[] = [];
 
 /** A task id and all its ranges in a message; of duplicate members, the last one counts, as in parsers. */
-export interface Mention {
+export interface TaskMention {
   readonly id: string;
-  readonly ids: readonly ByteRange[];
+  readonly idRanges: readonly ByteRange[];
 }
 
 /** The `_meta` key of the task that a message belongs to. */
-const RELATED = "io.modelcontextprotocol/related-task";
+const RELATED_TASK_KEY = "io.modelcontextprotocol/related-task";
 
 /** The members of the object in that range; empty if it is not an object. */
-export function membersAt(bytes: Uint8Array, at: ByteRange | undefined): readonly JsonMember[] {
-  return (at && scanObject(bytes, skipWhitespace(bytes, at.start))?.items) ?? [];
+export function membersAt(bytes: Uint8Array, range: ByteRange | undefined): readonly JsonMember[] {
+  return (range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items) ?? [];
 }
 
 /** The `taskId` of an object. */
-export function readTask(bytes: Uint8Array, members: readonly JsonMember[]): Mention | undefined {
-  const ids = members.filter(({ key }) => key === "taskId");
-  const id = readString(bytes, ids.at(-1));
-  return id === undefined ? undefined : { id, ids };
+export function readTask(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): TaskMention | undefined {
+  const idRanges = members.filter(({ key }) => key === "taskId");
+  const id = readString(bytes, idRanges.at(-1));
+  return id === undefined ? undefined : { id, idRanges };
 }
 
 /** The task that params or a result belong to, by `_meta`. */
-export function readRelated(
+export function readRelatedTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-): Mention | undefined {
-  return readTask(bytes, inside(bytes, inside(bytes, members, "_meta"), RELATED));
+): TaskMention | undefined {
+  return readTask(
+    bytes,
+    membersOfAll(bytes, membersOfAll(bytes, members, "_meta"), RELATED_TASK_KEY),
+  );
 }
 
 /** The created task, if the result announces one. */
-export function readCreated(
+export function readCreatedTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-): Mention | undefined {
-  return readTask(bytes, inside(bytes, members, "task"));
+): TaskMention | undefined {
+  return readTask(bytes, membersOfAll(bytes, members, "task"));
 }
 
 /** The status of a task, read from the task or from the result that announces it. */
-export function readStanding(bytes: Uint8Array, members: readonly JsonMember[]): Standing {
+export function readTaskStatus(bytes: Uint8Array, members: readonly JsonMember[]): TaskStatus {
   const task = lastMember(members, "task");
-  const own = task === undefined ? members : membersAt(bytes, task);
-  const say = (key: string): string | undefined => readString(bytes, lastMember(own, key));
-  const ttl = lastMember(own, "ttl");
-  const time = ttl && parseRange(bytes, ttl);
+  const taskMembers = task === undefined ? members : membersAt(bytes, task);
+  const text = (key: string): string | undefined => readString(bytes, lastMember(taskMembers, key));
+  const ttl = lastMember(taskMembers, "ttl");
+  const ttlValue = ttl && parseRange(bytes, ttl);
   return {
-    isOver: isTerminal(say("status")),
-    createdAt: say("createdAt"),
-    ttl: typeof time === "number" ? time : null,
+    isOver: isTerminal(text("status")),
+    createdAt: text("createdAt"),
+    ttl: typeof ttlValue === "number" ? ttlValue : null,
   };
 }
 
-export interface Standing {
+export interface TaskStatus {
   /** The status is terminal. */
   readonly isOver: boolean;
   readonly createdAt: string | undefined;
@@ -102,7 +108,7 @@ function isTerminal(status: string | undefined): boolean {
 }
 
 /** The members of every object of that key: parsers differ on which duplicate counts. */
-function inside(
+function membersOfAll(
   bytes: Uint8Array,
   members: readonly JsonMember[],
   name: string,

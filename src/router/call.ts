@@ -9,12 +9,12 @@ import { HubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
-import { isAtLeast, type Severity } from "../protocol/log-level.ts";
+import { isAtLeast, type LogSeverity } from "../protocol/log-level.ts";
 import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
 import type { ClientChannel, ClientRequest } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { ClientView } from "../upstream/view.ts";
@@ -27,10 +27,10 @@ import {
   type Response,
   replaceRanges,
 } from "../jsonrpc/message.ts";
-import type { Deadlines, Timed } from "./deadlines.ts";
-import { answerAbsence, answerLate, describeDelay } from "./timeouts.ts";
-import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
-import type { Links } from "./links.ts";
+import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
+import { lostAnswer, deadlineAnswer, timeoutMessage } from "./timeouts.ts";
+import type { CallEnd, CallLog, RunningCall } from "./ledger.ts";
+import type { ResourceLinks } from "./links.ts";
 
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
@@ -39,100 +39,102 @@ export interface Caller extends ServerRequestTarget {
    * Called when the requested entry was listed only after the request had arrived.
    * @throws {HubError} if the request is invalid for it
    */
-  admit?(catalog: Catalog): void;
+  onListed?(catalog: Catalog): void;
   /**
    * The message that answers the client, made of a server's response.
    * @param from the era of the server
    * @param edits what turns a modern server's result into a legacy one, for a legacy client
    */
-  address(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
+  toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
   /**
    * Takes over the task that the server created for the call, for a client that supports tasks.
    * @returns the response that announces the task to the client; undefined if the client does not support tasks
    * @throws {HubError} invalidRequest if the client has too many open tasks
    */
-  keep?(answer: Response, place: Place): Response | undefined;
+  addTask?(answer: Response, location: TaskLocation): Response | undefined;
   /** A server's request for this call was refused: the client did not declare the capability. */
-  lacks?(needed: object): void;
+  onMissingCapability?(required: object): void;
   /** Called exactly once; undefined if the call was cancelled, in which case nothing may be sent for it. */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
 }
 
 /** Where the task that was created for a call runs. */
-export interface Place {
+export interface TaskLocation {
   readonly session: Session;
   readonly connection: Connection;
   readonly route: Route;
 }
 
 /** A client's request that is being processed. */
-export interface Running {
+export interface RunningRequest {
   run(): void;
-  cancel(why: Withdrawal, by: CancelledBy): void;
+  cancel(reason: CancelReason, by: CancelledBy): void;
   /** The call; undefined until it is known which route serves the request. */
   readonly call: Call | undefined;
 }
 
 /** What every call is made from. */
-export interface CallCore {
+export interface CallContext {
   readonly request: Request;
   readonly route: Route;
   /** The client's progress token, in its original bytes, if it gave one. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
   /** When the request arrived, in ms of the clock. */
-  readonly began: number;
+  readonly startedAt: number;
   readonly deadlines: Deadlines;
-  readonly ledger: Pick<Ledger, "next" | "started" | "ended" | "isRead">;
+  readonly callLog: Pick<CallLog, "nextNumber" | "logStart" | "logEnd" | "hasSubscribers">;
   /** Collects the resource links in results. */
-  readonly links: Links;
+  readonly links: ResourceLinks;
   /** The catalog and connections of the client. */
   readonly view: ClientView;
 }
 
 /** What a call is made from that is sent over whatever session the connection has. */
-export interface CallParts extends CallCore {
+export interface SessionCallContext extends CallContext {
   readonly rewrite: RequestRewrite;
   readonly connection: Connection;
 }
 
-const SHUTDOWN: CallEnd = { by: "shutdown" };
+const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /**
  * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response is
  * obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
  */
-export abstract class Call<Parts extends CallCore = CallCore> implements Timed, ClientRequest {
+export abstract class Call<Context extends CallContext = CallContext>
+  implements DeadlineTarget, ClientRequest
+{
   readonly number: number;
   deadline: number;
   slot: number | undefined;
-  protected readonly parts: Parts;
+  protected readonly context: Context;
   /** The client has been answered, or the call was cancelled. */
   isOver = false;
-  #latest: number;
+  #maxDeadline: number;
   /**
    * Number of server requests that wait for the client; the deadline stands still from `#pausedAt` on while there is
    * any.
    */
-  #halts = 0;
-  #haltedAt = 0;
+  #pauseCount = 0;
+  #pausedAt = 0;
 
-  constructor(parts: Parts) {
-    const { began, route } = parts;
+  constructor(context: Context) {
+    const { startedAt, route } = context;
     const { limits } = route;
-    this.parts = parts;
-    this.number = parts.ledger.next();
-    this.#latest = began + limits.maxTimeout;
-    this.deadline = Math.min(began + limits.timeout, this.#latest);
+    this.context = context;
+    this.number = context.callLog.nextNumber();
+    this.#maxDeadline = startedAt + limits.maxTimeout;
+    this.deadline = Math.min(startedAt + limits.timeout, this.#maxDeadline);
   }
 
   run(): void {
-    const { deadlines, ledger, route } = this.parts;
+    const { deadlines, callLog, route } = this.context;
     deadlines.add(this);
-    if (route.kind === "tools") ledger.started(this.number, route);
+    if (route.kind === "tools") callLog.logStart(this.number, route);
     // A subscriber of the event may have cancelled the call.
-    if (!this.isOver) this.begin();
+    if (!this.isOver) this.start();
   }
 
   get call(): Call {
@@ -141,45 +143,45 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
 
   /** The fields of the call's events. */
   describe(): RunningCall {
-    const { route, began, deadlines } = this.parts;
-    const duration = deadlines.now() - began;
+    const { route, startedAt, deadlines } = this.context;
+    const duration = deadlines.now() - startedAt;
     return { call: this.number, server: route.server, tool: route.remoteName, duration };
   }
 
   fail(error: HubError): void {
-    const { request } = this.parts;
-    const end: CallEnd = error.code === "serverStopped" ? SHUTDOWN : { cause: error };
+    const { request } = this.context;
+    const end: CallEnd = error.code === "serverStopped" ? ENDED_BY_SHUTDOWN : { cause: error };
     const message =
       error.code === "answerLost"
-        ? answerAbsence(request, error)
+        ? lostAnswer(request, error)
         : buildError(request.id, error.toRpc());
     this.finish(message, end);
   }
 
   /** The operator cancels the call: the server is notified and the client gets an error. */
-  abort(): void {
+  cancelByOperator(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
-    this.withdraw("Cancelled by the operator of the hub.", error);
-    this.finish(buildError(this.parts.request.id, error.toRpc()), { by: "operator" });
+    this.cancelUpstream("Cancelled by the operator of the hub.", error);
+    this.finish(buildError(this.context.request.id, error.toRpc()), { by: "operator" });
   }
 
-  progress(notification: Notification, tokens: readonly ByteRange[]): void {
-    const { token, caller } = this.parts;
-    this.touch();
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
+    const { token, caller } = this.context;
+    this.restartTimeout();
     if (token === undefined) return;
     caller.notify(replaceRanges(notification, tokens, token));
   }
 
   /** Restarts the timeout, as progress was made; `maxTimeout` still applies. */
-  touch(): void {
-    const { route, deadlines } = this.parts;
-    if (this.#halts > 0) this.#makeUp();
-    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
+  restartTimeout(): void {
+    const { route, deadlines } = this.context;
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
   }
 
   /** Passes on a log message of the server. A legacy client that has set no level gets every message. */
-  log(severity: Severity, message: EncodedMessage): void {
-    const { caller } = this.parts;
+  log(severity: LogSeverity, message: EncodedMessage): void {
+    const { caller } = this.context;
     const { era } = caller.sender;
     const level = era === "legacy" ? (this.channel?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
@@ -187,85 +189,87 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
 
   /** The name of the server that the call goes to. */
   get server(): string {
-    return this.parts.route.server;
+    return this.context.route.server;
   }
 
   get channel(): ClientChannel | undefined {
-    return this.parts.view.attendee;
+    return this.context.view.attendee;
   }
 
   /** Sends a server's request to the client of this call. */
-  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
-    return this.parts.caller.sendServerRequest(question);
+  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
+    return this.context.caller.sendServerRequest(question);
   }
 
   onMissingCapability(needed: object): void {
-    const { caller, route } = this.parts;
-    if (caller.lacks === undefined) this.channel?.onMissingCapability?.(route.server, needed);
-    else caller.lacks(needed);
+    const { caller, route } = this.context;
+    if (caller.onMissingCapability === undefined)
+      this.channel?.onMissingCapability?.(route.server, needed);
+    else caller.onMissingCapability(needed);
   }
 
   /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
-  halt(halted: boolean): void {
-    const { deadlines } = this.parts;
-    if (halted && this.#halts++ === 0) {
-      this.#haltedAt = deadlines.now();
+  setDeadlinePaused(paused: boolean): void {
+    const { deadlines } = this.context;
+    if (paused && this.#pauseCount++ === 0) {
+      this.#pausedAt = deadlines.now();
       deadlines.remove(this);
-    } else if (!halted && --this.#halts === 0) {
-      this.#makeUp();
+    } else if (!paused && --this.#pauseCount === 0) {
+      this.#addPausedTime();
       if (!this.isOver) deadlines.add(this);
     }
   }
 
   /** The client cancelled or disconnected: the server is notified, the client is not answered. */
-  cancel(why: Withdrawal, by: CancelledBy): void {
-    this.withdraw(why, new HubError("cancelled", "The call was cancelled."));
+  cancel(reason: CancelReason, by: CancelledBy): void {
+    this.cancelUpstream(reason, new HubError("cancelled", "The call was cancelled."));
     this.finish(undefined, { by });
   }
 
   /** The deadline has passed: the client gets a response that a model can act on. */
   expire(): void {
-    const text = this.#describeDelay();
-    this.withdraw("The call took too long.", new HubError("callTimeout", text));
-    this.finish(answerLate(this.parts.request, text), { by: "deadline" });
+    const text = this.#timeoutMessage();
+    this.cancelUpstream("The call took too long.", new HubError("callTimeout", text));
+    this.finish(deadlineAnswer(this.context.request, text), { by: "deadline" });
   }
 
   /** Removes the deadline. */
-  suspend(): void {
-    this.parts.deadlines.remove(this);
-    this.deadline = this.#latest = Infinity;
+  removeDeadline(): void {
+    this.context.deadlines.remove(this);
+    this.deadline = this.#maxDeadline = Infinity;
   }
 
   /** Sets a new deadline, with the full timeouts. */
-  resume(): void {
-    const { deadlines, route } = this.parts;
-    this.#latest = deadlines.now() + route.limits.maxTimeout;
-    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
+  resetDeadline(): void {
+    const { deadlines, route } = this.context;
+    this.#maxDeadline = deadlines.now() + route.limits.maxTimeout;
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
     deadlines.add(this);
   }
 
   /** Starts the call. */
-  protected abstract begin(): void;
+  protected abstract start(): void;
 
   /** Cancels whatever is in flight for the call. `error` rejects the promises that wait for it. */
-  protected abstract withdraw(why: Withdrawal, error: HubError): void;
+  protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
   /** Why the call has not reached the server yet, in words that name the time limit; undefined if it has. */
-  protected abstract explainWait(seconds: number): string | undefined;
+  protected abstract waitReason(seconds: number): string | undefined;
 
   /** Records the resource links of a server's response, and the URLs that its client is asked to open. */
-  learn(session: Session, response: Response): void {
-    if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
-    else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
-    const { request, route, links } = this.parts;
+  recordLinks(session: Session, response: Response): void {
+    if (response.outcome === "error") session.voice.refused(response, this.context.view.attendee);
+    else if (session.met?.hasResources === true)
+      this.context.links.record(session.server, response);
+    const { request, route, links } = this.context;
     const isApp = route.kind === "resources" && isUiUri(route.remoteName);
     if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
-      links.giveApp(session.server);
+      links.addUiServer(session.server);
   }
 
   /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
   protected get rename(): UriRenamer | undefined {
-    const { view, route } = this.parts;
+    const { view, route } = this.context;
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
@@ -290,25 +294,25 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
   protected finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
-    const { deadlines, ledger, caller, route } = this.parts;
+    const { deadlines, callLog, caller, route } = this.context;
     deadlines.remove(this);
-    if (ledger.isRead && route.kind === "tools") ledger.ended(this.describe(), end);
+    if (callLog.hasSubscribers && route.kind === "tools") callLog.logEnd(this.describe(), end);
     caller.respond(message);
   }
 
   /** Adds the paused time to the deadlines. */
-  #makeUp(): void {
-    const now = this.parts.deadlines.now();
-    const stood = now - this.#haltedAt;
-    this.#haltedAt = now;
-    this.#latest += stood;
-    this.deadline += stood;
+  #addPausedTime(): void {
+    const now = this.context.deadlines.now();
+    const pausedTime = now - this.#pausedAt;
+    this.#pausedAt = now;
+    this.#maxDeadline += pausedTime;
+    this.deadline += pausedTime;
   }
 
-  #describeDelay(): string {
-    const { route, deadlines } = this.parts;
-    const isTotal = deadlines.now() >= this.#latest;
+  #timeoutMessage(): string {
+    const { route, deadlines } = this.context;
+    const isTotal = deadlines.now() >= this.#maxDeadline;
     const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
-    return describeDelay(route, { isTotal, seconds, wait: this.explainWait(seconds) });
+    return timeoutMessage(route, { isTotal, seconds, waitReason: this.waitReason(seconds) });
   }
 }

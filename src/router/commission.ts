@@ -1,29 +1,31 @@
 import type { Session } from "../upstream/session.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import type { CallParts } from "./call.ts";
-import { RelayedCall } from "./upstream-request.ts";
-import type { Tasks } from "./tasks.ts";
+import type { SessionCallContext } from "./call.ts";
+import { UpstreamRequest } from "./upstream-request.ts";
+import type { LegacyClientTasks } from "./tasks.ts";
 
 /** A legacy task-augmented call. The server may create a task or answer at once, as modern servers do. */
-export class Commission extends RelayedCall {
+export class TaskAugmentedCall extends UpstreamRequest {
   readonly isTask = true;
-  readonly #tasks: Tasks;
+  readonly #tasks: LegacyClientTasks;
   #session: Session | undefined;
 
-  constructor(parts: CallParts, tasks: Tasks) {
-    super(parts);
+  constructor(context: SessionCallContext, tasks: LegacyClientTasks) {
+    super(context);
     this.#tasks = tasks;
   }
 
-  override enter(session: Session): void {
+  override onSession(session: Session): void {
     this.#session = session;
-    super.enter(session);
+    super.onSession(session);
   }
 
-  override settle(response: Response): void {
+  override onResponse(response: Response): void {
     const session = this.#session;
-    const begun =
-      session?.era === "legacy" ? this.#tasks.begin(session, response, this.parts) : undefined;
-    super.settle(begun?.response ?? response);
+    const created =
+      session?.era === "legacy"
+        ? this.#tasks.addCreated(session, response, this.context)
+        : undefined;
+    super.onResponse(created?.response ?? response);
   }
 }

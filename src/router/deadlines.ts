@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from "../base/clock.ts";
 
 /** Something with a deadline, in ms of the clock; the deadline may be postponed while it is scheduled. */
-export interface Timed {
+export interface DeadlineTarget {
   deadline: number;
   /** Index in the list of scheduled targets; written by `Deadlines` only. */
   slot?: number | undefined;
@@ -11,7 +11,7 @@ export interface Timed {
 /** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
 /** Delay before anything expires after a pause, in ms: the pipes' backlog is read first. */
-const BREATH = 100;
+const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
  * The deadlines of many calls on one timer: it is set for the earliest deadline and checks all when it fires. A call
@@ -22,12 +22,12 @@ const BREATH = 100;
 export class Deadlines {
   readonly #clock: Clock;
   /** Unordered. Each target knows its index: a Set would allocate about 100 bytes per call. */
-  readonly #waiting: Timed[] = [];
-  #armed: { at: number; cancel: () => void } | undefined;
+  readonly #targets: DeadlineTarget[] = [];
+  #timer: { at: number; cancel: () => void } | undefined;
   /** Total length of all past pauses, in ms. */
-  #lost = 0;
+  #totalPaused = 0;
   /** Start of the current pause, in ms of the clock. */
-  #heldSince: number | undefined;
+  #pausedSince: number | undefined;
 
   constructor(clock: Clock = systemClock) {
     this.#clock = clock;
@@ -35,7 +35,7 @@ export class Deadlines {
 
   /** The clock's time in ms, monotonic, less all pauses. */
   now(): number {
-    return (this.#heldSince ?? this.#clock.now()) - this.#lost;
+    return (this.#pausedSince ?? this.#clock.now()) - this.#totalPaused;
   }
 
   /**
@@ -47,72 +47,72 @@ export class Deadlines {
   }
 
   /** Pauses time, or resumes it. */
-  hold(held: boolean): void {
-    if (held === (this.#heldSince !== undefined)) return;
+  setPaused(paused: boolean): void {
+    if (paused === (this.#pausedSince !== undefined)) return;
     const now = this.#clock.now();
-    if (this.#heldSince === undefined) {
-      this.#heldSince = now;
-      this.#disarm();
+    if (this.#pausedSince === undefined) {
+      this.#pausedSince = now;
+      this.#clearTimer();
       return;
     }
-    this.#lost += now - this.#heldSince;
-    this.#heldSince = undefined;
-    this.#arm(Math.max(this.#earliest, this.now() + BREATH));
+    this.#totalPaused += now - this.#pausedSince;
+    this.#pausedSince = undefined;
+    this.#setTimer(Math.max(this.#earliest, this.now() + READ_DELAY_AFTER_PAUSE));
   }
 
-  add(timed: Timed): void {
-    timed.slot ??= this.#waiting.push(timed) - 1;
-    this.#arm(timed.deadline);
+  add(target: DeadlineTarget): void {
+    target.slot ??= this.#targets.push(target) - 1;
+    this.#setTimer(target.deadline);
   }
 
   /** The timer stays set: clearing it for each call that ends would cost a timer operation per call. */
-  remove(timed: Timed): void {
-    const { slot } = timed;
+  remove(target: DeadlineTarget): void {
+    const { slot } = target;
     if (slot === undefined) return;
-    timed.slot = undefined;
-    const last = this.#waiting.pop();
-    if (last === undefined || last === timed) return;
-    this.#waiting[slot] = last;
+    target.slot = undefined;
+    const last = this.#targets.pop();
+    if (last === undefined || last === target) return;
+    this.#targets[slot] = last;
     last.slot = slot;
   }
 
   /** Cancels all deadlines. */
-  end(): void {
-    for (const timed of this.#waiting.splice(0)) timed.slot = undefined;
-    this.#disarm();
+  clear(): void {
+    for (const target of this.#targets.splice(0)) target.slot = undefined;
+    this.#clearTimer();
   }
 
   get #earliest(): number {
-    return this.#waiting.reduce((earliest, { deadline }) => Math.min(earliest, deadline), Infinity);
+    return this.#targets.reduce((earliest, { deadline }) => Math.min(earliest, deadline), Infinity);
   }
 
-  #arm(at: number): void {
-    if (at === Infinity || this.#heldSince !== undefined) return;
-    if (this.#armed !== undefined && this.#armed.at <= at) return;
-    this.#disarm();
-    const delay = Math.min(Math.max(at - this.now(), 0), MAX_DELAY);
-    this.#armed = { at, cancel: this.#clock.after(delay, this.#fire) };
+  #setTimer(time: number): void {
+    if (time === Infinity || this.#pausedSince !== undefined) return;
+    if (this.#timer !== undefined && this.#timer.at <= time) return;
+    this.#clearTimer();
+    const delay = Math.min(Math.max(time - this.now(), 0), MAX_DELAY);
+    this.#timer = { at: time, cancel: this.#clock.after(delay, this.#onTimer) };
   }
 
-  #disarm(): void {
-    this.#armed?.cancel();
-    this.#armed = undefined;
+  #clearTimer(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
   }
 
-  readonly #fire = (): void => {
-    this.#armed = undefined;
+  readonly #onTimer = (): void => {
+    this.#timer = undefined;
     const now = this.now();
-    const isDue = ({ deadline }: Timed): boolean => deadline <= now;
-    for (const timed of this.#waiting.filter(isDue).sort(byDeadline)) {
+    const isDue = ({ deadline }: DeadlineTarget): boolean => deadline <= now;
+    for (const target of this.#targets.filter(isDue).sort(byDeadline)) {
       // An earlier `expire` may have removed this target or postponed its deadline.
-      if (timed.slot === undefined || !isDue(timed)) continue;
-      this.remove(timed);
-      timed.expire();
+      if (target.slot === undefined || !isDue(target)) continue;
+      this.remove(target);
+      target.expire();
     }
-    this.#arm(this.#earliest);
+    this.#setTimer(this.#earliest);
   };
 }
 
-function byDeadline(a: Timed, b: Timed): number {
+function byDeadline(a: DeadlineTarget, b: DeadlineTarget): number {
   return a.deadline - b.deadline;
 }

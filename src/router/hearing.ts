@@ -1,85 +1,93 @@
 import type { ByteRange } from "../base/bytes.ts";
-import { readTicket } from "../protocol/extension.ts";
-import { membersAt, type Mention } from "../protocol/tasks.ts";
+import { readModernTask } from "../protocol/extension.ts";
+import { membersAt, type TaskMention } from "../protocol/tasks.ts";
 import type { SessionWaiter } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { ModernServerTasks, TaskWatcher } from "../upstream/ticket.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type EncodedMessage, type Notification, bytesOf } from "../jsonrpc/message.ts";
-import { nameInputs, readInputs } from "./input-required.ts";
-import { type Keeping, type Kept, resultIn } from "./modern-tasks.ts";
-import type { Links } from "./links.ts";
+import { prefixInputNames, readInputs } from "./input-required.ts";
+import { type ModernClientTasks, type ModernTaskEntry, resultOfTask } from "./modern-tasks.ts";
+import type { ResourceLinks } from "./links.ts";
 
 /** Callbacks of the subscriber. */
-export interface HearingEvents {
+export interface TaskSubscriptionEvents {
   /** Whether the server sends notifications of the task. Called at most once. */
-  settled(isAgreed: boolean): void;
+  onSubscribeAnswer(isAccepted: boolean): void;
   /** The task's status has changed. */
-  told(message: EncodedMessage): void;
+  onNotification(message: EncodedMessage): void;
 }
 
 /** A modern client's subscription to the notifications of one task. */
-export class Hearing implements SessionWaiter, TaskWatcher {
-  readonly #kept: Kept;
-  readonly #keeping: Keeping;
-  readonly #events: HearingEvents;
-  readonly #left = new AbortController();
-  readonly #links: Links;
-  #tickets: ModernServerTasks | undefined;
+export class TaskSubscription implements SessionWaiter, TaskWatcher {
+  readonly #entry: ModernTaskEntry;
+  readonly #tasks: ModernClientTasks;
+  readonly #events: TaskSubscriptionEvents;
+  readonly #abort = new AbortController();
+  readonly #links: ResourceLinks;
+  #serverTasks: ModernServerTasks | undefined;
 
-  constructor(kept: Kept, keeping: Keeping, links: Links, events: HearingEvents) {
-    this.#kept = kept;
-    this.#keeping = keeping;
+  constructor(
+    entry: ModernTaskEntry,
+    tasks: ModernClientTasks,
+    links: ResourceLinks,
+    events: TaskSubscriptionEvents,
+  ) {
+    this.#entry = entry;
+    this.#tasks = tasks;
     this.#links = links;
     this.#events = events;
   }
 
-  begin(): void {
-    this.#kept.connection.withSession(this);
+  start(): void {
+    this.#entry.connection.withSession(this);
   }
 
-  enter(session: Session): void {
-    const { remoteId } = this.#kept.ticket;
-    this.#tickets = session.subscriptions?.tickets;
-    if (this.#tickets === undefined) {
+  onSession(session: Session): void {
+    const { remoteId } = this.#entry.task;
+    this.#serverTasks = session.subscriptions?.tickets;
+    if (this.#serverTasks === undefined) {
       this.fail();
       return;
     }
-    this.#tickets.watch(remoteId, this);
-    session.subscribe(remoteId, this.#left.signal, "task").then(
-      () => this.#events.settled(true),
+    this.#serverTasks.watch(remoteId, this);
+    session.subscribe(remoteId, this.#abort.signal, "task").then(
+      () => this.#events.onSubscribeAnswer(true),
       () => this.fail(),
     );
   }
 
   fail(): void {
-    if (this.#left.signal.aborted) return;
+    if (this.#abort.signal.aborted) return;
     this.stop();
-    this.#events.settled(false);
+    this.#events.onSubscribeAnswer(false);
   }
 
-  told(notification: Notification, task: Mention): void {
-    const { ticket, route } = this.#kept;
+  onNotification(notification: Notification, task: TaskMention): void {
+    const { task: ticket, route } = this.#entry;
     const { bytes, params } = notification;
     const members = membersAt(bytes, params);
-    this.#keeping.note(this.#kept, readTicket(bytes, members));
-    const result = resultIn(bytes, members);
-    if (result !== undefined) this.#links.learn(route.server, result);
-    const names = nameInputs(route.server, this.#read(bytes, params));
-    this.#events.told(
+    this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
+    const result = resultOfTask(bytes, members);
+    if (result !== undefined) this.#links.record(route.server, result);
+    const names = prefixInputNames(route.server, this.#readInputs(bytes, params));
+    this.#events.onNotification(
       bytesOf(applyMessageEdits(notification, [...ticket.toOwnId(task), ...names])),
     );
   }
 
   /** Ends the subscription. */
   stop(): void {
-    this.#left.abort();
-    this.#kept.connection.cancelWait(this);
-    this.#tickets?.unwatch(this.#kept.ticket.remoteId, this);
-    this.#tickets = undefined;
+    this.#abort.abort();
+    this.#entry.connection.cancelWait(this);
+    this.#serverTasks?.unwatch(this.#entry.task.remoteId, this);
+    this.#serverTasks = undefined;
   }
 
-  #read(bytes: Buffer, params: ByteRange | undefined): Parameters<typeof nameInputs>[1] {
+  #readInputs(
+    bytes: Buffer,
+    params: ByteRange | undefined,
+  ): Parameters<typeof prefixInputNames>[1] {
     return (params && readInputs({ bytes, body: params })) ?? { bytes, inputs: [] };
   }
 }

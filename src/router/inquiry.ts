@@ -2,107 +2,108 @@ import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import {
   membersAt,
-  readRelated,
-  readStanding,
+  readRelatedTask,
+  readTaskStatus,
   readTask,
   TaskMethod,
-  type TaskQuery,
+  type TaskMethodName,
 } from "../protocol/tasks.ts";
 import type { ServerTask } from "../upstream/tasks.ts";
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { buildResult, type Response } from "../jsonrpc/message.ts";
-import { Call, type CallCore } from "./call.ts";
-import type { Detour } from "./plugin-task-result.ts";
-import { lateError } from "./timeouts.ts";
-import { silence } from "./ledger.ts";
+import { Call, type CallContext } from "./call.ts";
+import type { TaskResultPluginCall } from "./plugin-task-result.ts";
+import { deadlineError } from "./timeouts.ts";
+import { silentCallLog } from "./ledger.ts";
 
 /** What all requests of a client have. */
-export type Common = Pick<
-  CallCore,
-  "request" | "caller" | "began" | "deadlines" | "links" | "view"
+export type ClientRequestContext = Pick<
+  CallContext,
+  "request" | "caller" | "startedAt" | "deadlines" | "links" | "view"
 > & {
-  readonly ledger: Pick<CallCore["ledger"], "next">;
+  readonly callLog: Pick<CallContext["callLog"], "nextNumber">;
 };
 
 /** A legacy task, the session that has it, and the plugin call that waits for its result, if there is one. */
-export interface Entry {
-  readonly job: ServerTask;
+export interface TaskEntry {
+  readonly task: ServerTask;
   readonly session: Session;
-  readonly detour: Detour | undefined;
+  readonly taskResultCall: TaskResultPluginCall | undefined;
 }
 
 /** What a task request is made from. */
-export type InquiryParts = Common & Pick<CallCore, "token"> & { readonly rewrite: RequestRewrite };
+export type TaskRequestContext = ClientRequestContext &
+  Pick<CallContext, "token"> & { readonly rewrite: RequestRewrite };
 
 /** `tasks/result` is answered when the task has ended: it has no timeout. */
-const NO_LIMITS = { timeout: Infinity, maxTimeout: Infinity };
+const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 
 /** A legacy client's request about one of its tasks, sent over the session that has the task. */
-export class Inquiry extends Call implements PendingRequest {
-  readonly method: TaskQuery;
+export class TaskRequest extends Call implements PendingRequest {
+  readonly method: TaskMethodName;
   readonly isRelayed = true;
-  readonly #entry: Entry;
+  readonly #entry: TaskEntry;
   readonly #rewrite: RequestRewrite;
-  #id: number | undefined;
+  #requestId: number | undefined;
 
-  constructor(parts: InquiryParts, entry: Entry, method: TaskQuery) {
-    const { route } = entry.job.origin;
-    const limits = method === TaskMethod.result ? NO_LIMITS : route.limits;
-    const { ledger } = parts;
-    super({ ...parts, route: { ...route, limits }, ledger: silence(ledger) });
+  constructor(context: TaskRequestContext, entry: TaskEntry, method: TaskMethodName) {
+    const { route } = entry.task.origin;
+    const limits = method === TaskMethod.result ? NO_TIMEOUT : route.limits;
+    const { callLog } = context;
+    super({ ...context, route: { ...route, limits }, callLog: silentCallLog(callLog) });
     this.method = method;
     this.#entry = entry;
-    this.#rewrite = parts.rewrite;
+    this.#rewrite = context.rewrite;
   }
 
   get sender(): ClientDeclaration {
-    return this.parts.caller.sender;
+    return this.context.caller.sender;
   }
 
-  settle(response: Response): void {
-    const { job, session, detour } = this.#entry;
+  onResponse(response: Response): void {
+    const { task, session, taskResultCall } = this.#entry;
     const { bytes, body, outcome } = response;
-    this.#id = undefined;
+    this.#requestId = undefined;
     const members = outcome === "error" ? [] : membersAt(bytes, body);
-    const related = readRelated(bytes, members);
+    const related = readRelatedTask(bytes, members);
     if (this.method !== TaskMethod.result) {
-      job.recordStatus(readStanding(bytes, members).isOver);
-      const edits = job.toOwnId(readTask(bytes, members), related);
+      task.recordStatus(readTaskStatus(bytes, members).isOver);
+      const edits = task.toOwnId(readTask(bytes, members), related);
       this.#answer(applyMessageEdits(response, edits));
       return;
     }
-    job.recordStatus(outcome === "result");
-    const result = applyMessageEdits(response, job.toOwnId(related));
-    this.learn(session, result);
-    if (detour === undefined) this.#answer(result);
-    else detour.deliver(result, (final) => this.#answer(final));
+    task.recordStatus(outcome === "result");
+    const result = applyMessageEdits(response, task.toOwnId(related));
+    this.recordLinks(session, result);
+    if (taskResultCall === undefined) this.#answer(result);
+    else taskResultCall.deliver(result, (final) => this.#answer(final));
   }
 
   override expire(): void {
-    this.withdraw("It took too long.");
-    this.fail(lateError(this.parts));
+    this.cancelUpstream("It took too long.");
+    this.fail(deadlineError(this.context));
   }
 
-  protected begin(): void {
-    const { job, session, detour } = this.#entry;
-    if (this.method === TaskMethod.result && detour?.isDecided === true) {
-      detour.wait((final) => this.#answer(final));
-    } else if (job.lostCause === undefined) {
-      this.#id = session.relay(this, this.parts.request, this.#rewrite);
+  protected start(): void {
+    const { task, session, taskResultCall } = this.#entry;
+    if (this.method === TaskMethod.result && taskResultCall?.isDecided === true) {
+      taskResultCall.onFinalResponse((final) => this.#answer(final));
+    } else if (task.lostCause === undefined) {
+      this.#requestId = session.relay(this, this.context.request, this.#rewrite);
     } else {
-      this.#answerLost(job.lostCause);
+      this.#answerLost(task.lostCause);
     }
   }
 
-  protected withdraw(why: Withdrawal): void {
-    if (this.#id !== undefined) this.#entry.session.cancel(this.#id, why);
+  protected cancelUpstream(reason: CancelReason): void {
+    if (this.#requestId !== undefined) this.#entry.session.cancel(this.#requestId, reason);
   }
 
-  protected explainWait(): undefined {
+  protected waitReason(): undefined {
     return undefined;
   }
 
@@ -110,8 +111,8 @@ export class Inquiry extends Call implements PendingRequest {
   #answerLost(cause: HubError): void {
     switch (this.method) {
       case TaskMethod.get: {
-        const task = utf8(JSON.stringify(this.#entry.job.toTaskJson()));
-        this.finish(buildResult(this.parts.request.id, task), "answered");
+        const task = utf8(JSON.stringify(this.#entry.task.toTaskJson()));
+        this.finish(buildResult(this.context.request.id, task), "answered");
         return;
       }
       case TaskMethod.result:
@@ -123,6 +124,9 @@ export class Inquiry extends Call implements PendingRequest {
   }
 
   #answer(response: Response): void {
-    this.finish(this.parts.caller.address(this.renameUris(response), "legacy"), "answered");
+    this.finish(
+      this.context.caller.toClientMessage(this.renameUris(response), "legacy"),
+      "answered",
+    );
   }
 }

@@ -17,45 +17,50 @@ export interface RunningCall {
 export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by: CancelledBy };
 
 /** Numbers the calls and emits their events, if anybody subscribes to them. */
-export class Ledger {
+export class CallLog {
   readonly #bus: EventBus;
-  #last = 0;
+  #lastNumber = 0;
 
   constructor(bus: EventBus) {
     this.#bus = bus;
   }
 
-  next(): number {
-    return ++this.#last;
+  nextNumber(): number {
+    return ++this.#lastNumber;
   }
 
-  started(call: number, { server, remoteName: tool, name }: Route): void {
+  logStart(call: number, { server, remoteName: tool, name }: Route): void {
     if (!this.#bus.hasListeners("callStarted")) return;
     this.#bus.emit({ kind: "callStarted", call, server, tool, name });
   }
 
-  ended({ call, server, tool, duration }: RunningCall, end: CallEnd): void {
-    const about = { call, server, tool, duration };
+  logEnd({ call, server, tool, duration }: RunningCall, end: CallEnd): void {
+    const fields = { call, server, tool, duration };
     if (end === "answered") {
-      this.#bus.emit({ kind: "callFinished", outcome: "answered", ...about });
+      this.#bus.emit({ kind: "callFinished", outcome: "answered", ...fields });
     } else if ("cause" in end) {
-      this.#bus.emit({ kind: "callFinished", outcome: "failed", cause: end.cause, ...about });
+      this.#bus.emit({ kind: "callFinished", outcome: "failed", cause: end.cause, ...fields });
     } else {
-      this.#bus.emit({ kind: "callCancelled", by: end.by, ...about });
+      this.#bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
   }
 
   /** Whether anybody subscribes to the ends of calls. */
-  get isRead(): boolean {
+  get hasSubscribers(): boolean {
     return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }
 }
 
 /** A call log for requests that are not tool calls: it only assigns numbers. */
-export function silence(
-  ledger: Pick<Ledger, "next">,
-): Pick<Ledger, "next" | "started" | "ended" | "isRead"> {
-  return { next: () => ledger.next(), started: ignore, ended: ignore, isRead: false };
+export function silentCallLog(
+  callLog: Pick<CallLog, "nextNumber">,
+): Pick<CallLog, "nextNumber" | "logStart" | "logEnd" | "hasSubscribers"> {
+  return {
+    nextNumber: () => callLog.nextNumber(),
+    logStart: ignore,
+    logEnd: ignore,
+    hasSubscribers: false,
+  };
 }
 
 function ignore(): void {}

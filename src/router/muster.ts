@@ -3,18 +3,18 @@ import { HubError } from "../base/errors.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { exposeTask, readTaskPage, type TaskPage, isUnknownTaskError } from "../upstream/roll.ts";
 import { buildResult } from "../jsonrpc/message.ts";
-import type { Running } from "./call.ts";
-import type { Timed } from "./deadlines.ts";
-import type { Common, Entry } from "./inquiry.ts";
+import type { RunningRequest } from "./call.ts";
+import type { DeadlineTarget } from "./deadlines.ts";
+import type { ClientRequestContext, TaskEntry } from "./inquiry.ts";
 
 /** A `tasks/list` request: asks each task's server for the task's status. */
-export class Muster implements Running, Timed {
+export class TaskListRequest implements RunningRequest, DeadlineTarget {
   readonly deadline: number;
   slot: number | undefined;
   readonly call = undefined;
-  readonly #common: Common;
-  readonly #roll: TaskPage<Entry>;
-  readonly #forget: (entry: Entry) => void;
+  readonly #context: ClientRequestContext;
+  readonly #page: TaskPage<TaskEntry>;
+  readonly #removeTask: (entry: TaskEntry) => void;
   readonly #abort = new AbortController();
   #isOver = false;
 
@@ -22,27 +22,31 @@ export class Muster implements Running, Timed {
    * @param removeTask drops a task that its server does not know any more
    * @throws {HubError} invalidParams
    */
-  constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {
-    this.#common = common;
-    this.#roll = readTaskPage(all, ({ job }) => job.sequence, common.request);
-    this.#forget = forget;
-    const timeouts = this.#roll.entries.map(({ job }) => job.origin.route.limits.timeout);
-    this.deadline = common.began + Math.max(0, ...timeouts);
+  constructor(
+    context: ClientRequestContext,
+    entries: readonly TaskEntry[],
+    removeTask: (entry: TaskEntry) => void,
+  ) {
+    this.#context = context;
+    this.#page = readTaskPage(entries, ({ task: job }) => job.sequence, context.request);
+    this.#removeTask = removeTask;
+    const timeouts = this.#page.entries.map(({ task: job }) => job.origin.route.limits.timeout);
+    this.deadline = context.startedAt + Math.max(0, ...timeouts);
   }
 
   run(): void {
-    this.#common.deadlines.add(this);
+    this.#context.deadlines.add(this);
     const { signal } = this.#abort;
-    void Promise.all(this.#roll.entries.map((entry) => this.#refresh(entry, signal))).then(
+    void Promise.all(this.#page.entries.map((entry) => this.#fetchStatus(entry, signal))).then(
       (tasks) => {
-        const { request } = this.#common;
-        this.#end(() => buildResult(request.id, this.#roll.write(tasks)));
+        const { request } = this.#context;
+        this.#respond(() => buildResult(request.id, this.#page.write(tasks)));
       },
     );
   }
 
   cancel(): void {
-    this.#end(() => undefined);
+    this.#respond(() => undefined);
     this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
   }
 
@@ -51,25 +55,25 @@ export class Muster implements Running, Timed {
     this.#abort.abort(new HubError("callTimeout", "It took too long."));
   }
 
-  async #refresh(entry: Entry, signal: AbortSignal): Promise<Uint8Array | undefined> {
-    const { job, session } = entry;
-    if (job.lostCause !== undefined) return utf8(JSON.stringify(job.toTaskJson()));
+  async #fetchStatus(entry: TaskEntry, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const { task, session } = entry;
+    if (task.lostCause !== undefined) return utf8(JSON.stringify(task.toTaskJson()));
     try {
-      const params = { taskId: job.remoteId };
+      const params = { taskId: task.remoteId };
       const { outcome, bytes, body } = await session.ask(TaskMethod.get, params, signal);
-      const own = bytes.subarray(body.start, body.end);
-      if (outcome === "result") return exposeTask(job, own);
-      if (isUnknownTaskError(own)) this.#forget(entry);
+      const taskBytes = bytes.subarray(body.start, body.end);
+      if (outcome === "result") return exposeTask(task, taskBytes);
+      if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);
     } catch {
       // A server that does not answer only costs its own tasks.
     }
     return undefined;
   }
 
-  #end(message: () => ReturnType<typeof buildResult> | undefined): void {
+  #respond(message: () => ReturnType<typeof buildResult> | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#common.deadlines.remove(this);
-    this.#common.caller.respond(message());
+    this.#context.deadlines.remove(this);
+    this.#context.caller.respond(message());
   }
 }

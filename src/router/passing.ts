@@ -1,12 +1,12 @@
 import { textOf } from "../base/bytes.ts";
 import { lastMember, type JsonMember } from "../base/json.ts";
-import { MadeAnswer, writeObject } from "../plugin/answer.ts";
+import { OwnAnswer, toObjectJson } from "../plugin/answer.ts";
 import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
-import { PASSAGE, type Passage, type PassingCall } from "../plugin/call-chain.ts";
+import { CHAIN_STATE, type CallChainState, type ChainedCall } from "../plugin/call-chain.ts";
 import type { Request } from "../jsonrpc/message.ts";
 
 /** What stays the same however often plugins change the call. */
-export interface Substance extends Passage {
+export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
   readonly number: number;
@@ -16,48 +16,48 @@ export interface Substance extends Passage {
   readonly signal: AbortSignal;
 }
 
-const NO_LIMITS: readonly AbortSignal[] = [];
+const NO_SIGNALS: readonly AbortSignal[] = [];
 
 /** A call as plugins see it; the request is parsed only when a plugin reads it. */
-export class Passing implements PassingCall {
-  readonly [PASSAGE]: Substance;
-  readonly changed: string | undefined;
-  readonly limits: readonly AbortSignal[];
-  #signal: AbortSignal | undefined;
+export class PluginToolCall implements ChainedCall {
+  readonly [CHAIN_STATE]: ToolCallContext;
+  readonly changedArguments: string | undefined;
+  readonly cancelSignals: readonly AbortSignal[];
+  #combinedSignal: AbortSignal | undefined;
 
-  constructor(substance: Substance, changed?: string, limits = NO_LIMITS) {
-    this[PASSAGE] = substance;
-    this.changed = changed;
-    this.limits = limits;
+  constructor(context: ToolCallContext, changedArguments?: string, cancelSignals = NO_SIGNALS) {
+    this[CHAIN_STATE] = context;
+    this.changedArguments = changedArguments;
+    this.cancelSignals = cancelSignals;
   }
 
   get tool(): ToolInfo {
-    return this[PASSAGE].tool;
+    return this[CHAIN_STATE].tool;
   }
 
   get client(): ClientInfo {
-    return this[PASSAGE].client;
+    return this[CHAIN_STATE].client;
   }
 
   get number(): number {
-    return this[PASSAGE].number;
+    return this[CHAIN_STATE].number;
   }
 
   get signal(): AbortSignal {
-    const { signal } = this[PASSAGE];
-    if (this.limits.length === 0) return signal;
-    this.#signal ??= AbortSignal.any([signal, ...this.limits]);
-    return this.#signal;
+    const { signal } = this[CHAIN_STATE];
+    if (this.cancelSignals.length === 0) return signal;
+    this.#combinedSignal ??= AbortSignal.any([signal, ...this.cancelSignals]);
+    return this.#combinedSignal;
   }
 
   get size(): number {
-    const { start, end } = this[PASSAGE].request;
+    const { start, end } = this[CHAIN_STATE].request;
     return end - start;
   }
 
   get argumentsJson(): string {
-    if (this.changed !== undefined) return this.changed;
-    const { request, members } = this[PASSAGE];
+    if (this.changedArguments !== undefined) return this.changedArguments;
+    const { request, members } = this[CHAIN_STATE];
     const member = lastMember(members, "arguments");
     const text = member && textOf(request.bytes, member.start, member.end);
     return text === undefined || text === "null" ? "{}" : text;
@@ -68,17 +68,19 @@ export class Passing implements PassingCall {
     return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 
-  with({ arguments: given, signal }: Parameters<ToolCall["with"]>[0]): ToolCall {
-    const changed = given === undefined ? this.changed : writeObject(given);
-    const limits = signal === undefined ? this.limits : [...this.limits, signal];
-    return new Passing(this[PASSAGE], changed, limits);
+  with({ arguments: newArguments, signal }: Parameters<ToolCall["with"]>[0]): ToolCall {
+    const changedArguments =
+      newArguments === undefined ? this.changedArguments : toObjectJson(newArguments);
+    const cancelSignals =
+      signal === undefined ? this.cancelSignals : [...this.cancelSignals, signal];
+    return new PluginToolCall(this[CHAIN_STATE], changedArguments, cancelSignals);
   }
 
   answer(result: object | string): Answer {
-    return new MadeAnswer(result);
+    return new OwnAnswer(result);
   }
 
   refuse(text: string): Answer {
-    return new MadeAnswer({ content: [{ type: "text", text }], isError: true });
+    return new OwnAnswer({ content: [{ type: "text", text }], isError: true });
   }
 }

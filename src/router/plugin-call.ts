@@ -2,14 +2,14 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { lastMember, type JsonMember, skipWhitespace } from "../base/json.ts";
-import { Sendable } from "../plugin/answer.ts";
-import type { Member as PluginMember } from "../plugin/instance.ts";
+import { PluginAnswer } from "../plugin/answer.ts";
+import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { Answer, ClientInfo, ToolInfo } from "../plugin/plugin.ts";
-import type { PluginSet, Way } from "../plugin/plugin-set.ts";
-import type { PassingCall } from "../plugin/call-chain.ts";
+import type { PluginSet, CallPath } from "../plugin/plugin-set.ts";
+import type { ChainedCall } from "../plugin/call-chain.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import {
@@ -19,165 +19,175 @@ import {
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
-import { Call, type Caller, type CallParts } from "./call.ts";
+import { Call, type Caller, type SessionCallContext } from "./call.ts";
 import type { Deadlines } from "./deadlines.ts";
-import type { Detour } from "./plugin-task-result.ts";
-import { wrapAnswer } from "./input-required.ts";
-import { explainUnready } from "./timeouts.ts";
+import type { TaskResultPluginCall } from "./plugin-task-result.ts";
+import { wrapToolAnswer } from "./input-required.ts";
+import { notReadyReason } from "./timeouts.ts";
 import type { CallEnd } from "./ledger.ts";
-import { Passing, type Substance } from "./passing.ts";
-import type { Traveller } from "./traveller.ts";
-import { Trip } from "./trip.ts";
+import { PluginToolCall, type ToolCallContext } from "./passing.ts";
+import type { UpstreamRequestOwner } from "./traveller.ts";
+import { PluginUpstreamRequest } from "./trip.ts";
 
 /** What a plugin call has in addition to every call's context. */
-export interface Interception {
+export interface PluginCallContext {
   readonly plugins: PluginSet;
-  readonly way: Way;
+  readonly callPath: CallPath;
   readonly client: ClientInfo;
   /** The plugin that makes the call, if one does; it does not see the call itself. */
-  readonly except: PluginMember | undefined;
+  readonly excludedPlugin: PluginMember | undefined;
   /** Of the request's `params`. */
   readonly members: readonly JsonMember[];
   /** Set if the call is task-augmented. */
-  readonly detour: Detour | undefined;
+  readonly taskResultCall: TaskResultPluginCall | undefined;
 }
 
 /** A call that plugins see: they answer it, or send it once or several times, unchanged or changed. */
-export class InterceptedCall extends Call<CallParts> implements Substance, Traveller {
-  latest: Promise<Answer> | undefined;
-  readonly #own: Interception;
+export class PluginCall
+  extends Call<SessionCallContext>
+  implements ToolCallContext, UpstreamRequestOwner
+{
+  latestAnswer: Promise<Answer> | undefined;
+  readonly #pluginContext: PluginCallContext;
   /** The requests in flight; rarely more than one. */
-  #trips: readonly Trip[] = NONE;
-  #holders: readonly PluginMember[] = NONE;
+  #requests: readonly PluginUpstreamRequest[] = EMPTY;
+  #holders: readonly PluginMember[] = EMPTY;
   /** The response of its only request is the answer, unseen by plugins. */
-  #isDirect = false;
+  #isForwarded = false;
   /** Whether the request was written to the server at least once. */
   #wasSent = false;
   #controller: AbortController | undefined;
-  #ended: HubError | undefined;
+  #endError: HubError | undefined;
 
-  constructor(parts: CallParts, own: Interception) {
-    super(parts);
-    this.#own = own;
+  constructor(context: SessionCallContext, pluginContext: PluginCallContext) {
+    super(context);
+    this.#pluginContext = pluginContext;
   }
 
   get tool(): ToolInfo {
-    return this.#own.way.tool;
+    return this.#pluginContext.callPath.tool;
   }
 
   get client(): ClientInfo {
-    return this.#own.client;
+    return this.#pluginContext.client;
   }
 
-  get except(): PluginMember | undefined {
-    return this.#own.except;
+  get excludedPlugin(): PluginMember | undefined {
+    return this.#pluginContext.excludedPlugin;
   }
 
-  get held(): number {
+  get holderCount(): number {
     return this.#holders.length;
   }
 
-  get detour(): Detour | undefined {
-    return this.#own.detour;
+  get taskResultCall(): TaskResultPluginCall | undefined {
+    return this.#pluginContext.taskResultCall;
   }
 
   get members(): readonly JsonMember[] {
-    return this.#own.members;
+    return this.#pluginContext.members;
   }
 
   get request(): Request {
-    return this.parts.request;
+    return this.context.request;
   }
 
   get route(): Route {
-    return this.parts.route;
+    return this.context.route;
   }
 
   get connection(): Connection {
-    return this.parts.connection;
+    return this.context.connection;
   }
 
   get sender(): ClientDeclaration {
-    return this.parts.caller.sender;
+    return this.context.caller.sender;
   }
 
   get caller(): Caller {
-    return this.parts.caller;
+    return this.context.caller;
   }
 
   get deadlines(): Deadlines {
-    return this.parts.deadlines;
+    return this.context.deadlines;
   }
 
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
-      if (this.isOver) this.#controller.abort(this.#why());
+      if (this.isOver) this.#controller.abort(this.#endReason());
     }
     return this.#controller.signal;
   }
 
   /** Sends the call to the server, with the plugins' changes. */
-  relay({ changed, limits }: PassingCall): Promise<Answer> {
-    const trip = new Trip(this, this.#rewrite(changed), changed);
-    this.#trips = [...this.#trips, trip];
+  send({ changedArguments, cancelSignals }: ChainedCall): Promise<Answer> {
+    const upstreamRequest = new PluginUpstreamRequest(
+      this,
+      this.#rewriteWith(changedArguments),
+      changedArguments,
+    );
+    this.#requests = [...this.#requests, upstreamRequest];
     // The call may have ended in this very turn.
-    const isOver = this.isOver || this.#ended !== undefined;
-    if (isOver) trip.giveUp("The call has ended.", this.#why());
-    else trip.run(limits);
-    return trip;
+    const isOver = this.isOver || this.#endError !== undefined;
+    if (isOver) upstreamRequest.cancel("The call has ended.", this.#endReason());
+    else upstreamRequest.run(cancelSignals);
+    return upstreamRequest;
   }
 
-  arrived(trip: Pick<Trip, "isSent">): void {
-    this.#wasSent ||= trip.isSent;
-    this.#trips = this.#trips.filter((other) => other !== trip);
+  onRequestEnd(upstreamRequest: Pick<PluginUpstreamRequest, "isSent">): void {
+    this.#wasSent ||= upstreamRequest.isSent;
+    this.#requests = this.#requests.filter((other) => other !== upstreamRequest);
   }
 
-  hold(member: PluginMember, at: number): void {
-    this.#holders = this.#holders.toSpliced(at, 0, member);
+  addHolder(member: PluginMember, index: number): void {
+    this.#holders = this.#holders.toSpliced(index, 0, member);
   }
 
-  release(member: PluginMember): void {
-    const at = this.#holders.lastIndexOf(member);
-    this.#holders = this.#holders.filter((_, i) => i !== at);
+  removeHolder(member: PluginMember): void {
+    const index = this.#holders.lastIndexOf(member);
+    this.#holders = this.#holders.filter((_, i) => i !== index);
   }
 
-  settle(response: Response): void {
-    this.finish(this.parts.caller.address(this.renameUris(response), "legacy"), "answered");
+  onResponse(response: Response): void {
+    this.finish(
+      this.context.caller.toClientMessage(this.renameUris(response), "legacy"),
+      "answered",
+    );
   }
 
-  protected begin(): void {
-    const { plugins, way } = this.#own;
-    plugins.enter();
-    const answer = way.pass(new Passing(this));
-    if (!(answer instanceof Trip)) {
+  protected start(): void {
+    const { plugins, callPath } = this.#pluginContext;
+    plugins.addUse();
+    const answer = callPath.run(new PluginToolCall(this));
+    if (!(answer instanceof PluginUpstreamRequest)) {
       const end = answer.then(
-        (it) => this.#answer(it),
+        (it) => this.#finishWith(it),
         (error: unknown) => this.fail(toHubError(error)),
       );
-      void end.then(() => plugins.leave());
+      void end.then(() => plugins.removeUse());
     } else if (this.isOver) {
-      plugins.leave();
+      plugins.removeUse();
     } else {
       // No plugin waits for the response: it goes straight to the client.
-      this.#isDirect = true;
-      answer.direct();
+      this.#isForwarded = true;
+      answer.forward();
     }
   }
 
-  protected withdraw(why: Withdrawal, error: HubError): void {
-    if (this.#ended !== undefined) return;
-    this.#ended = error;
-    this.#giveUp(why, error);
+  protected cancelUpstream(reason: CancelReason, error: HubError): void {
+    if (this.#endError !== undefined) return;
+    this.#endError = error;
+    this.#cancelRequests(reason, error);
     this.#controller?.abort(error);
   }
 
-  protected explainWait(seconds: number): string | undefined {
-    if (this.#trips.some(({ isSent }) => isSent)) return undefined;
-    const holder = this.#trips.length === 0 ? this.#holders.at(-1) : undefined;
+  protected waitReason(seconds: number): string | undefined {
+    if (this.#requests.some(({ isSent }) => isSent)) return undefined;
+    const holder = this.#requests.length === 0 ? this.#holders.at(-1) : undefined;
     if (holder === undefined)
-      return this.#wasSent ? undefined : explainUnready(seconds, this.parts.connection);
-    holder.fail("call", new Error("it did not end before the call's deadline"));
+      return this.#wasSent ? undefined : notReadyReason(seconds, this.context.connection);
+    holder.recordFailure("call", new Error("it did not end before the call's deadline"));
     const held = `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
     if (!this.#wasSent) return held;
     return `${held} Its server was called before that: check what took effect before it is repeated.`;
@@ -185,62 +195,62 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
-    super.finish(message && this.#fit(message), end);
+    super.finish(message && this.#wrapOutput(message), end);
     // Plugins may still run, but what they have in flight is of no use any more.
-    if (this.#trips.length > 0) this.#giveUp("The call was answered.", this.#why());
-    if (this.#isDirect) this.#own.plugins.leave();
+    if (this.#requests.length > 0)
+      this.#cancelRequests("The call was answered.", this.#endReason());
+    if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 
   /** Wraps a modern server's structured output, which has to be an object for a legacy client. */
-  #fit(message: EncodedMessage): EncodedMessage {
-    const { caller, route, view } = this.parts;
+  #wrapOutput(message: EncodedMessage): EncodedMessage {
+    const { caller, route, view } = this.context;
     const isMixed =
       caller.sender.era === "legacy" && view.catalog.tools.info.modernServers.has(route.server);
-    return isMixed ? wrapAnswer(message, route.item) : message;
+    return isMixed ? wrapToolAnswer(message, route.item) : message;
   }
 
   /** The same mapping of URIs for an answer of plugins, which may differ from the server's. */
-  #renameUris(message: EncodedMessage): EncodedMessage {
+  #renameAnswerUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
-    const frame = parseMessage(joinMessage(message));
-    return frame.kind === "response" ? bytesOf(this.renameUris(frame)) : message;
+    const parsed = parseMessage(joinMessage(message));
+    return parsed.kind === "response" ? bytesOf(this.renameUris(parsed)) : message;
   }
 
-  #answer(answer: Answer): void {
-    if (!Sendable.is(answer)) return;
-    const message = answer.under(this.request.id);
-    this.finish(this.#renameUris(message), "answered");
+  #finishWith(answer: Answer): void {
+    if (!PluginAnswer.is(answer)) return;
+    const message = answer.withId(this.request.id);
+    this.finish(this.#renameAnswerUris(message), "answered");
   }
 
   /** The error that pending work is rejected with; created lazily, as an Error is expensive. */
-  #why(): HubError {
-    this.#ended ??= new HubError("cancelled", "The call has ended.");
-    return this.#ended;
+  #endReason(): HubError {
+    this.#endError ??= new HubError("cancelled", "The call has ended.");
+    return this.#endError;
   }
 
-  #giveUp(why: Withdrawal, error: HubError): void {
-    for (const trip of this.#trips) trip.giveUp(why, error);
+  #cancelRequests(reason: CancelReason, error: HubError): void {
+    for (const upstreamRequest of this.#requests) upstreamRequest.cancel(reason, error);
   }
 
-  #rewrite(changed: string | undefined): RequestRewrite {
-    const { rewrite } = this.parts;
+  #rewriteWith(changedArguments: string | undefined): RequestRewrite {
+    const { rewrite } = this.context;
     const edits = [...rewrite.edits];
-    if (changed !== undefined) edits.push(...argumentEdits(this.request, this.members, changed));
+    if (changedArguments !== undefined)
+      edits.push(...argumentEdits(this.request, this.members, changedArguments));
     return { edits, tokens: rewrite.tokens };
   }
 }
 
-const NONE: readonly never[] = [];
+const EMPTY: readonly never[] = [];
 
 /** Replaces every `arguments` member of the request: servers' parsers differ on which duplicate counts. */
 function argumentEdits(request: Request, members: readonly JsonMember[], json: string): Edit[] {
-  const by = utf8(json);
+  const replacement = utf8(json);
   if (lastMember(members, "arguments") !== undefined) {
-    return members
-      .filter(({ key }) => key === "arguments")
-      .map((it) => ({ ...it, replacement: by }));
+    return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, replacement }));
   }
   // `params` is not empty: it has at least the tool's name.
-  const at = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
-  return [{ start: at, end: at, replacement: utf8(`"arguments":${json},`) }];
+  const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
+  return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }

@@ -3,64 +3,65 @@ import { HubError } from "../base/errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { ServerRequest } from "../upstream/ask.ts";
 import type { CreatedTask, ServerTask } from "../upstream/tasks.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildError, type EncodedMessage, type Response, joinMessage } from "../jsonrpc/message.ts";
-import type { Call, CallCore, Caller } from "./call.ts";
+import type { Call, CallContext, Caller } from "./call.ts";
 
 /** What delivers the server's response to the plugins. */
-interface Journey {
-  settle(response: Response): void;
+interface ResultReceiver {
+  onResponse(response: Response): void;
   fail(error: HubError): void;
 }
 
 /** Registers the task that a response says was created; undefined if it created none. */
-type Begin = (session: Session, response: Response) => CreatedTask | undefined;
+type RegisterTask = (session: Session, response: Response) => CreatedTask | undefined;
 
 /**
  * A task-augmented call that plugins see. The client is answered as soon as the task is created, but for the plugins
  * the call goes on: their answer is what the client gets from `tasks/result`.
  */
-export class Detour implements Caller {
-  readonly #parts: CallCore;
-  readonly #begin: Begin;
+export class TaskResultPluginCall implements Caller {
+  readonly #context: CallContext;
+  readonly #registerTask: RegisterTask;
   #call: Call | undefined;
   /** The task and the request that waits for its result; undefined until the task is created. */
-  #begun:
-    { readonly trip: Journey; readonly job: ServerTask; readonly session: Session } | undefined;
+  #created:
+    | { readonly request: ResultReceiver; readonly task: ServerTask; readonly session: Session }
+    | undefined;
   #isDelivered = false;
-  #final: Response | undefined;
-  readonly #waiting: ((final: Response) => void)[] = [];
+  #finalResponse: Response | undefined;
+  readonly #callbacks: ((final: Response) => void)[] = [];
 
-  constructor(parts: CallCore, begin: Begin) {
-    this.#parts = parts;
-    this.#begin = begin;
+  constructor(context: CallContext, registerTask: RegisterTask) {
+    this.#context = context;
+    this.#registerTask = registerTask;
   }
 
   /** The call log, until the task is created: the call's end is logged then, not when the plugins answer. */
-  get ledger(): CallCore["ledger"] {
-    const { ledger } = this.#parts;
-    const hasBegun = (): boolean => this.#begun !== undefined;
+  get callLog(): CallContext["callLog"] {
+    const { callLog } = this.#context;
+    const isTaskCreated = (): boolean => this.#created !== undefined;
     return {
-      next: () => ledger.next(),
-      started: (call, route) => ledger.started(call, route),
-      ended: (call, end) => {
-        if (!hasBegun()) ledger.ended(call, end);
+      nextNumber: () => callLog.nextNumber(),
+      logStart: (call, route) => callLog.logStart(call, route),
+      logEnd: (call, end) => {
+        if (!isTaskCreated()) callLog.logEnd(call, end);
       },
-      get isRead() {
-        return ledger.isRead;
+      get hasSubscribers() {
+        return callLog.hasSubscribers;
       },
     };
   }
 
   /** Whether the plugins have been given the result, or have answered. */
   get isDecided(): boolean {
-    return this.#isDelivered || this.#final !== undefined;
+    return this.#isDelivered || this.#finalResponse !== undefined;
   }
 
-  attach(call: Call): void {
+  setCall(call: Call): void {
     this.#call = call;
   }
 
@@ -68,88 +69,88 @@ export class Detour implements Caller {
    * Looks for a created task in the response of a request.
    * @returns whether there is one, so that the request is not finished yet
    */
-  takes(trip: Journey, session: Session, response: Response): boolean {
-    if (this.#begun !== undefined)
-      return trip !== this.#begun.trip && refuse(trip, session, response);
-    const { ledger, caller } = this.#parts;
-    const begun = this.#begin(session, response);
-    if (begun === undefined || this.#call === undefined) return false;
-    this.#call.suspend();
-    if (ledger.isRead) ledger.ended(this.#call.describe(), "answered");
-    this.#begun = { trip, session, job: begun.task };
-    caller.respond(caller.address(begun.response, session.era));
+  detectTask(request: ResultReceiver, session: Session, response: Response): boolean {
+    if (this.#created !== undefined)
+      return request !== this.#created.request && rejectSecondTask(request, session, response);
+    const { callLog, caller } = this.#context;
+    const created = this.#registerTask(session, response);
+    if (created === undefined || this.#call === undefined) return false;
+    this.#call.removeDeadline();
+    if (callLog.hasSubscribers) callLog.logEnd(this.#call.describe(), "answered");
+    this.#created = { request, session, task: created.task };
+    caller.respond(caller.toClientMessage(created.response, session.era));
     return true;
   }
 
   /** Gives the task's result to the plugins; `callback` is called with their answer. */
-  deliver(result: Response, take: (final: Response) => void): void {
-    this.wait(take);
-    this.#decide((trip) => trip.settle(result));
+  deliver(result: Response, callback: (final: Response) => void): void {
+    this.onFinalResponse(callback);
+    this.#deliverOnce((trip) => trip.onResponse(result));
   }
 
   /** Calls back with the plugins' answer. */
-  wait(take: (final: Response) => void): void {
-    if (this.#final === undefined) this.#waiting.push(take);
-    else take(this.#final);
+  onFinalResponse(callback: (final: Response) => void): void {
+    if (this.#finalResponse === undefined) this.#callbacks.push(callback);
+    else callback(this.#finalResponse);
   }
 
   /** The task will have no result. */
   fail(cause: HubError): void {
-    this.#decide((trip) => trip.fail(cause));
+    this.#deliverOnce((trip) => trip.fail(cause));
   }
 
   /** Nobody can request the result any more. */
-  abandon(): void {
+  cancel(): void {
     if (this.#call?.isOver === false) this.#call.cancel("Nobody waits for it.", "disconnect");
   }
 
   get sender(): ClientDeclaration {
-    return this.#parts.caller.sender;
+    return this.#context.caller.sender;
   }
 
-  address(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage {
-    return this.#parts.caller.address(response, from, edits);
+  toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage {
+    return this.#context.caller.toClientMessage(response, from, edits);
   }
 
-  sendServerRequest(question: ServerRequest): (why: Withdrawal) => void {
-    return this.#parts.caller.sendServerRequest(question);
+  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
+    return this.#context.caller.sendServerRequest(question);
   }
 
   respond(message: EncodedMessage | undefined): void {
-    if (this.#begun === undefined) {
-      this.#parts.caller.respond(message);
+    if (this.#created === undefined) {
+      this.#context.caller.respond(message);
       return;
     }
-    const { session, job } = this.#begun;
+    const { session, task } = this.#created;
     // An answer that plugins give without waiting for the result cancels the task.
-    if (!this.#isDelivered && message !== undefined) session.jobs.cancel(job);
-    const final = parseMessage(joinMessage(message ?? this.#explainEnd()));
+    if (!this.#isDelivered && message !== undefined) session.jobs.cancel(task);
+    const final = parseMessage(joinMessage(message ?? this.#buildEndError()));
     if (final.kind !== "response") return;
-    this.#final = final;
-    for (const take of this.#waiting.splice(0)) take(final);
+    this.#finalResponse = final;
+    for (const callback of this.#callbacks.splice(0)) callback(final);
   }
 
   notify(message: EncodedMessage): void {
-    this.#parts.caller.notify(message);
+    this.#context.caller.notify(message);
   }
 
   /** From here on, the call's deadline applies to the plugins. */
-  #decide(bring: (trip: Journey) => void): void {
-    if (this.isDecided || this.#begun === undefined) return;
+  #deliverOnce(deliver: (trip: ResultReceiver) => void): void {
+    if (this.isDecided || this.#created === undefined) return;
     this.#isDelivered = true;
-    this.#call?.resume();
-    bring(this.#begun.trip);
+    this.#call?.resetDeadline();
+    deliver(this.#created.request);
   }
 
-  #explainEnd(): EncodedMessage {
+  #buildEndError(): EncodedMessage {
     const error = new HubError("cancelled", "The task was forgotten.");
-    return buildError(this.#parts.request.id, error.toRpc());
+    return buildError(this.#context.request.id, error.toRpc());
   }
 }
 
 /** A call has at most one task: the first. Any other is cancelled. */
-function refuse(trip: Journey, session: Session, response: Response): boolean {
+function rejectSecondTask(request: ResultReceiver, session: Session, response: Response): boolean {
   if (!session.jobs.cancelCreated(response)) return false;
-  trip.fail(new HubError("notSupported", "A call that has become a task is not sent again."));
+  request.fail(new HubError("notSupported", "A call that has become a task is not sent again."));
   return true;
 }

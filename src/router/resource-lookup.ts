@@ -11,18 +11,18 @@ import {
 import type { ListedRoute } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import { readString } from "../base/json.ts";
-import type { Links } from "./links.ts";
+import type { ResourceLinks } from "./links.ts";
 
 /** A server, and the URI of the resource at that server. */
-export interface Place {
+export interface ResourceLocation {
   readonly server: string;
   readonly uri: string;
 }
 
 /** What helps to find a URI's server beside the catalog. */
-export interface Hints {
+export interface LookupHints {
   /** The resource links that results have given. */
-  readonly links: Links;
+  readonly links: ResourceLinks;
   /**
    * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to
    * several indistinguishable clients rank with the templates, so that one client's links do not decide for another.
@@ -38,14 +38,21 @@ export interface Hints {
  * @returns undefined if no server is found
  * @throws {HubError} invalidParams if several servers are found
  */
-export function locate(uri: string, catalog: Catalog, hints: Hints): Place | undefined {
-  const own = decodeUri(uri);
-  if (own !== undefined) return own;
+export function locateResource(
+  uri: string,
+  catalog: Catalog,
+  hints: LookupHints,
+): ResourceLocation | undefined {
+  const encoded = decodeUri(uri);
+  if (encoded !== undefined) return encoded;
   const owner = catalog.uris.skills.ownerOf(uri);
   if (owner !== undefined) return { server: owner, uri };
-  const linked = hints.links.find(uri).filter((server) => hints.hasServer(server));
-  if (hints.isOneClient && linked.length > 0) return choose(uri, linked);
-  return choose(uri, [...linked, ...claim(uri, catalog)]) ?? choose(uri, relate(uri, catalog));
+  const linked = hints.links.serversLinkingTo(uri).filter((server) => hints.hasServer(server));
+  if (hints.isOneClient && linked.length > 0) return onlyServer(uri, linked);
+  return (
+    onlyServer(uri, [...linked, ...serversWithMatch(uri, catalog)]) ??
+    onlyServer(uri, serversOfScheme(uri, catalog))
+  );
 }
 
 /**
@@ -59,26 +66,29 @@ export function locateSkill(
   uri: string,
   catalog: Catalog,
   servers: readonly string[],
-): Place | undefined {
-  const own = decodeUri(uri);
+): ResourceLocation | undefined {
+  const encoded = decodeUri(uri);
   const server =
-    own?.server ?? catalog.uris.skills.ownerOf(uri) ?? catalog.resources.find(uri)?.server;
-  if (server === undefined) return choose(uri, servers, encodeUriTemplate);
-  return servers.includes(server) ? { server, uri: own?.uri ?? uri } : undefined;
+    encoded?.server ?? catalog.uris.skills.ownerOf(uri) ?? catalog.resources.find(uri)?.server;
+  if (server === undefined) return onlyServer(uri, servers, encodeUriTemplate);
+  return servers.includes(server) ? { server, uri: encoded?.uri ?? uri } : undefined;
 }
 
 /**
  * The servers with a matching template, or a tool whose UI resource is at the URI. Templates are matched as the server
  * wrote them, even if the catalog exposes them under another URI because of a conflict.
  */
-function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
+function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));
   if (!uri.startsWith("ui://")) return serversOf(routes);
-  return serversOf([...routes, ...tools.routes.filter(({ item }) => pointsTo(item, uri))]);
+  return serversOf([...routes, ...tools.routes.filter(({ item }) => isUiResourceOf(item, uri))]);
 }
 
 /** The servers that list a resource or template of the same scheme. */
-function relate(uri: string, { resources, resourceTemplates }: Catalog): readonly string[] {
+function serversOfScheme(
+  uri: string,
+  { resources, resourceTemplates }: Catalog,
+): readonly string[] {
   const scheme = schemeOf(uri);
   if (scheme === undefined) return [];
   return serversOf(
@@ -93,18 +103,22 @@ function serversOf(routes: readonly ListedRoute[]): readonly string[] {
 }
 
 /** @param candidates may contain duplicates */
-function choose(uri: string, candidates: readonly string[], write = encodeUri): Place | undefined {
+function onlyServer(
+  uri: string,
+  candidates: readonly string[],
+  encode = encodeUri,
+): ResourceLocation | undefined {
   const servers = [...new Set(candidates)].sort();
   const [server, ...more] = servers;
   if (server === undefined) return undefined;
   if (more.length === 0) return { server, uri };
   const names = servers.map((name) => `"${name}"`).join(", ");
-  const forms = servers.map((name) => write(name, uri)).join(" or ");
+  const forms = servers.map((name) => encode(name, uri)).join(" or ");
   const text = `Several servers may have "${uri}": ${names}. Ask for it as ${forms}.`;
   throw new HubError("invalidParams", text);
 }
 
 /** Whether the URI is a UI resource of the tool. */
-function pointsTo(item: ListedItem, uri: string): boolean {
-  return uiResourcesOf(item).some((spot) => readString(item.bytes, spot) === uri);
+function isUiResourceOf(item: ListedItem, uri: string): boolean {
+  return uiResourcesOf(item).some((range) => readString(item.bytes, range) === uri);
 }

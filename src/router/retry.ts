@@ -1,63 +1,63 @@
 import { type ToolAnnotations, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { TicketMethod } from "../protocol/extension.ts";
+import { ModernTaskMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernError } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import type { Deadlines } from "./deadlines.ts";
 
-export interface ReplayParts {
+export interface RetryOptions {
   readonly deadlines: Deadlines;
   readonly connection: Connection;
   readonly route: Route;
   readonly method: string;
   /** Sends the request again, over the connection's current session. */
-  again(): void;
+  resend(): void;
 }
 
 /** Delays before each retry, in ms; their number is the maximum number of retries. */
-const PAUSES = [20, 50, 100, 250, 500, 1000, 2000];
+const RETRY_DELAYS = [20, 50, 100, 250, 500, 1000, 2000];
 
 /** Methods that are safe to repeat. */
-const HARMLESS: ReadonlySet<string> = new Set([
+const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
   Method.promptsGet,
   Method.resourcesRead,
   Method.complete,
   Method.subscribe,
-  TicketMethod.get,
-  TicketMethod.cancel,
+  ModernTaskMethod.get,
+  ModernTaskMethod.cancel,
 ]);
 
 /**
  * Retries of one request, over a transport that can lose a request without closing. A request is repeated only if that
  * is safe, and within the request's own deadline.
  */
-export class Replay {
-  readonly #parts: ReplayParts;
-  #count = 0;
+export class Retry {
+  readonly #options: RetryOptions;
+  #retryCount = 0;
   /** Number of sends after which the response was lost, so that the request may have been executed. */
-  #lost = 0;
-  #isCorrected = false;
-  #disarm: () => void = () => {};
+  #lostCount = 0;
+  #hasRefreshed = false;
+  #cancelPending: () => void = () => {};
 
-  constructor(parts: ReplayParts) {
-    this.#parts = parts;
+  constructor(options: RetryOptions) {
+    this.#options = options;
   }
 
   /** @returns undefined if the request will be sent again; else the error it fails with */
-  refuse(error: HubError): HubError | undefined {
+  handleError(error: HubError): HubError | undefined {
     const { code } = error;
-    const pause = PAUSES[this.#count];
-    if (!UNANSWERED.has(code)) return error;
-    if (code === "answerLost" && !this.#mayRepeat()) return this.#explain(error);
+    const delay = RETRY_DELAYS[this.#retryCount];
+    if (!RETRYABLE_CODES.has(code)) return error;
+    if (code === "answerLost" && !this.#mayRepeat()) return this.#explainLoss(error);
     // A 401 is retried once: by then the authorization has either succeeded or failed.
-    if (pause === undefined || (code === "unauthorized" && this.#count > 0)) return error;
-    this.#count++;
-    if (code === "answerLost") this.#lost++;
+    if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
+    this.#retryCount++;
+    if (code === "answerLost") this.#lostCount++;
     // If an authorization is in progress, the connection makes the request wait for it.
-    this.#wait(code === "unauthorized" ? 0 : pause);
+    this.#schedule(code === "unauthorized" ? 0 : delay);
     return undefined;
   }
 
@@ -65,45 +65,45 @@ export class Replay {
    * Checks for a header mismatch (-32020).
    * @returns whether the request will be sent again, after the listing has been refreshed
    */
-  corrects(response: Response): boolean {
-    if (this.#isCorrected || !isMismatch(response)) return false;
-    this.#isCorrected = true;
-    const { connection } = this.#parts;
+  handleHeaderMismatch(response: Response): boolean {
+    if (this.#hasRefreshed || !isHeaderMismatch(response)) return false;
+    this.#hasRefreshed = true;
+    const { connection } = this.#options;
     let isOver = false;
-    this.#disarm = () => (isOver = true);
+    this.#cancelPending = () => (isOver = true);
     void connection.refresh().then(() => {
-      if (!isOver) this.#parts.again();
+      if (!isOver) this.#options.resend();
     });
     return true;
   }
 
   /** The call is over: cancels a scheduled retry. */
-  end(): void {
-    this.#disarm();
+  cancel(): void {
+    this.#cancelPending();
   }
 
-  #wait(ms: number): void {
+  #schedule(ms: number): void {
     if (ms > 0) {
-      this.#disarm = this.#parts.deadlines.after(ms, () => this.#parts.again());
+      this.#cancelPending = this.#options.deadlines.after(ms, () => this.#options.resend());
       return;
     }
     let isOver = false;
-    this.#disarm = () => (isOver = true);
+    this.#cancelPending = () => (isOver = true);
     queueMicrotask(() => {
-      if (!isOver) this.#parts.again();
+      if (!isOver) this.#options.resend();
     });
   }
 
   #mayRepeat(): boolean {
-    if (this.#lost > 0) return false;
-    if (HARMLESS.has(this.#parts.method)) return true;
-    const { readOnly, idempotent } = this.#hints;
+    if (this.#lostCount > 0) return false;
+    if (REPEATABLE_METHODS.has(this.#options.method)) return true;
+    const { readOnly, idempotent } = this.#annotations;
     return readOnly || idempotent;
   }
 
-  #explain(error: HubError): HubError {
-    const { route, method } = this.#parts;
-    if (method !== Method.toolsCall || this.#lost > 0) return error;
+  #explainLoss(error: HubError): HubError {
+    const { route, method } = this.#options;
+    if (method !== Method.toolsCall || this.#lostCount > 0) return error;
     const text = `The connection to server "${route.server}" broke before tool "${route.remoteName}" answered. It may have run: it was not called again, because it does not say that it only reads, or that repeating it does no harm. Check what took effect before it is repeated.`;
     return new HubError("answerLost", `${text} (${error.message})`, {
       server: route.server,
@@ -111,19 +111,23 @@ export class Replay {
     });
   }
 
-  get #hints(): ToolAnnotations {
-    const { item } = this.#parts.route;
+  get #annotations(): ToolAnnotations {
+    const { item } = this.#options.route;
     return item === undefined ? NO_ANNOTATIONS : readAnnotations(item);
   }
 }
 
-const UNANSWERED: ReadonlySet<string> = new Set(["notDelivered", "answerLost", "unauthorized"]);
+const RETRYABLE_CODES: ReadonlySet<string> = new Set([
+  "notDelivered",
+  "answerLost",
+  "unauthorized",
+]);
 
-function isMismatch(response: Response): boolean {
+function isHeaderMismatch(response: Response): boolean {
   return response.outcome === "error" && errorCodeOf(response) === ModernError.headerMismatch;
 }
 
 /** Whether the error allows a retry. */
-export function isUnanswered({ code }: HubError): boolean {
-  return UNANSWERED.has(code);
+export function isRetryable({ code }: HubError): boolean {
+  return RETRYABLE_CODES.has(code);
 }

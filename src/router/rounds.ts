@@ -6,7 +6,7 @@ import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import { type ServerRequestContent, readServerRequest } from "../upstream/question.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import {
@@ -16,9 +16,9 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Deadlines } from "./deadlines.ts";
-import { addInputs, type Input, type InputRequired } from "./input-required.ts";
+import { addInputResponses, type InputRequest, type InputRequired } from "./input-required.ts";
 
-export interface RoundsParts {
+export interface InputRoundsOptions {
   readonly server: string;
   readonly request: Request;
   readonly caller: ServerRequestTarget & {
@@ -27,241 +27,255 @@ export interface RoundsParts {
   };
   readonly deadlines: Deadlines;
   /** Pauses the call's deadline while the client is asked, or resumes it. */
-  halt(halted: boolean): void;
+  setDeadlinePaused(paused: boolean): void;
   /** Sends the request again. */
-  again(): void;
+  resend(): void;
   fail(error: HubError): void;
 }
 
 /** Maximum number of rounds per call. */
-const MOST_ROUNDS = 10;
+const MAX_ROUNDS = 10;
 /** Delay before a request is repeated that the server wants without any input, in ms. */
-const PAUSE = 250;
+const REPEAT_DELAY = 250;
 /** Time limit for the client's answers, in ms. */
-const LIMIT = 10 * 60_000;
+const ANSWER_TIMEOUT = 10 * 60_000;
 
 /**
  * Handles `input_required` for a client that cannot: sends the input requests to the client and repeats the call with
  * the answers.
  */
-export class Rounds {
+export class InputRounds {
   /** Edits of the request since the client sent it: `inputResponses` and `requestState`. */
   edits: readonly Edit[] = [];
-  readonly #parts: RoundsParts;
-  #count = 0;
+  readonly #options: InputRoundsOptions;
+  #roundCount = 0;
   /** Ids of the URL elicitations that the client accepted. */
-  readonly #visited: string[] = [];
-  #round: (() => void) | undefined;
-  #disarm: () => void = () => {};
+  readonly #acceptedElicitations: string[] = [];
+  #cancelRound: (() => void) | undefined;
+  #cancelTimer: () => void = () => {};
 
-  constructor(parts: RoundsParts) {
-    this.#parts = parts;
+  constructor(options: InputRoundsOptions) {
+    this.#options = options;
   }
 
-  begin(required: InputRequired): void {
-    const { server, request, deadlines } = this.#parts;
-    if (++this.#count > MOST_ROUNDS) {
-      const text = `Server "${server}" wanted more ${this.#count} times, and still has not answered.`;
-      this.#parts.fail(new HubError("internal", text, { server }));
+  start(required: InputRequired): void {
+    const { server, request, deadlines } = this.#options;
+    if (++this.#roundCount > MAX_ROUNDS) {
+      const text = `Server "${server}" wanted more ${this.#roundCount} times, and still has not answered.`;
+      this.#options.fail(new HubError("internal", text, { server }));
       return;
     }
-    const again = (answers: ReadonlyMap<string, Uint8Array>): void => {
-      this.edits = addInputs(request, answers, required.state);
-      this.#parts.again();
+    const resend = (answers: ReadonlyMap<string, Uint8Array>): void => {
+      this.edits = addInputResponses(request, answers, required.state);
+      this.#options.resend();
     };
     if (required.inputs.length === 0) {
-      this.#disarm = deadlines.after(PAUSE, () => again(new Map()));
+      this.#cancelTimer = deadlines.after(REPEAT_DELAY, () => resend(new Map()));
       return;
     }
-    this.#round = pose(this.#parts, required, {
-      answered: (answers, visited) => {
-        this.#round = undefined;
-        this.#visited.push(...visited);
-        again(answers);
+    this.#cancelRound = requestInputs(this.#options, required, {
+      onAnswered: (answers, acceptedElicitations) => {
+        this.#cancelRound = undefined;
+        this.#acceptedElicitations.push(...acceptedElicitations);
+        resend(answers);
       },
-      failed: (error) => {
-        this.#round = undefined;
-        this.#parts.fail(error);
+      onFailed: (error) => {
+        this.#cancelRound = undefined;
+        this.#options.fail(error);
       },
     });
   }
 
   /** The server has completed the call, so the accepted URL elicitations are complete. */
   finish(): void {
-    const { caller } = this.#parts;
+    const { caller } = this.#options;
     // Modern clients do not know elicitation ids.
     if (caller.sender.era === "modern") return;
-    for (const elicitationId of this.#visited.splice(0)) {
-      caller.notify(buildNotification(Method.elicited, { elicitationId }));
+    for (const elicitationId of this.#acceptedElicitations.splice(0)) {
+      caller.notify(buildNotification(Method.elicitationComplete, { elicitationId }));
     }
   }
 
   /** The call is over: cancels the open input requests. */
-  withdraw(): void {
-    this.#disarm();
-    this.#round?.();
-    this.#round = undefined;
+  cancel(): void {
+    this.#cancelTimer();
+    this.#cancelRound?.();
+    this.#cancelRound = undefined;
   }
 }
 
-export interface RoundEvents {
+export interface InputRoundEvents {
   /**
    * All inputs are answered: the results, by the server's keys. `acceptedElicitations`: the ids of the accepted URL
    * elicitations.
    */
-  answered(answers: ReadonlyMap<string, Uint8Array>, visited: readonly string[]): void;
-  failed(error: HubError): void;
+  onAnswered(
+    answers: ReadonlyMap<string, Uint8Array>,
+    acceptedElicitations: readonly string[],
+  ): void;
+  onFailed(error: HubError): void;
 }
 
 /** Which client is asked, for which server and call. */
-export type RoundParts = Pick<RoundsParts, "server" | "caller" | "deadlines" | "halt">;
+export type InputRoundOptions = Pick<
+  InputRoundsOptions,
+  "server" | "caller" | "deadlines" | "setDeadlinePaused"
+>;
 
 /**
  * Sends all input requests to the client and pauses the call's deadline meanwhile.
  * @returns cancels the requests
  */
-export function pose(parts: RoundParts, required: InputRequired, events: RoundEvents): () => void {
+export function requestInputs(
+  options: InputRoundOptions,
+  required: InputRequired,
+  events: InputRoundEvents,
+): () => void {
   let isOver = false;
-  const over = (): void => {
+  const finish = (): void => {
     isOver = true;
-    disarm();
-    parts.halt(false);
+    cancelTimer();
+    options.setDeadlinePaused(false);
   };
-  const round = new Round(parts, required, {
-    answered: (answers, visited) => {
-      over();
-      events.answered(answers, visited);
+  const round = new InputRound(options, required, {
+    onAnswered: (answers, visited) => {
+      finish();
+      events.onAnswered(answers, visited);
     },
-    failed: (error) => {
-      over();
-      events.failed(error);
+    onFailed: (error) => {
+      finish();
+      events.onFailed(error);
     },
   });
-  parts.halt(true);
-  const disarm = parts.deadlines.after(LIMIT, () => round.expire());
-  round.begin();
+  options.setDeadlinePaused(true);
+  const cancelTimer = options.deadlines.after(ANSWER_TIMEOUT, () => round.expire());
+  round.start();
   return () => {
     if (isOver) return;
-    disarm();
-    round.withdraw("The call that it was for is over.");
+    cancelTimer();
+    round.cancel("The call that it was for is over.");
   };
 }
 
-const CANCEL = utf8('{"action":"cancel"}');
+const CANCEL_RESULT = utf8('{"action":"cancel"}');
 
 /** The input requests of one result, sent together. */
-class Round {
-  readonly #parts: RoundParts;
+class InputRound {
+  readonly #options: InputRoundOptions;
   readonly #required: InputRequired;
-  readonly #events: RoundEvents;
+  readonly #events: InputRoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
-  readonly #visited: string[] = [];
+  readonly #acceptedElicitations: string[] = [];
   /** Cancels each open request. */
-  readonly #open = new Map<Input, (why: Withdrawal) => void>();
+  readonly #openRequests = new Map<InputRequest, (why: CancelReason) => void>();
   #isOver = false;
 
-  constructor(parts: RoundParts, required: InputRequired, events: RoundEvents) {
-    this.#parts = parts;
+  constructor(options: InputRoundOptions, required: InputRequired, events: InputRoundEvents) {
+    this.#options = options;
     this.#required = required;
     this.#events = events;
   }
 
-  begin(): void {
+  start(): void {
     const { inputs } = this.#required;
-    for (const input of inputs) this.#open.set(input, () => {});
-    for (const input of inputs) if (!this.#isOver) this.#ask(input);
+    for (const input of inputs) this.#openRequests.set(input, () => {});
+    for (const input of inputs) if (!this.#isOver) this.#sendRequest(input);
   }
 
   expire(): void {
-    const text = `Nobody answered within ${LIMIT / 60_000} minutes.`;
-    for (const [input, recall] of this.#open) {
-      recall(text);
-      this.#refuse(input, text);
+    const text = `Nobody answered within ${ANSWER_TIMEOUT / 60_000} minutes.`;
+    for (const [input, cancel] of this.#openRequests) {
+      cancel(text);
+      this.#reject(input, text);
     }
   }
 
-  withdraw(why: string): void {
+  cancel(reason: string): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    for (const recall of this.#open.values()) recall(why);
+    for (const cancel of this.#openRequests.values()) cancel(reason);
   }
 
-  #ask(input: Input): void {
-    const { server, caller } = this.#parts;
-    let asked: ServerRequestContent;
+  #sendRequest(input: InputRequest): void {
+    const { server, caller } = this.#options;
+    let content: ServerRequestContent;
     try {
       const capabilities = readCapabilities(caller.sender.declared);
-      asked = readServerRequest(server, requestOf(input, this.#required.bytes), capabilities);
+      content = readServerRequest(
+        server,
+        legacyRequestOf(input, this.#required.bytes),
+        capabilities,
+      );
     } catch (error) {
-      this.#refuse(input, toHubError(error).message);
+      this.#reject(input, toHubError(error).message);
       return;
     }
-    const question: ServerRequest = {
+    const request: ServerRequest = {
       server,
-      method: asked.method,
-      params: (token) => asked.params(token),
+      method: content.method,
+      params: (token) => content.params(token),
       answer: (outcome, body) => {
-        if (asked.elicitation !== undefined && isAccepted(body)) {
-          this.#visited.push(asked.elicitation);
+        if (content.elicitation !== undefined && isAccepted(body)) {
+          this.#acceptedElicitations.push(content.elicitation);
         }
         this.#answer(input, outcome, body);
         return undefined;
       },
-      fail: (error) => this.#refuse(input, error.message),
+      fail: (error) => this.#reject(input, error.message),
       // The server's own request has ended, so there is nobody to send progress to.
       progress: () => {},
     };
-    const recall = caller.sendServerRequest(question);
-    if (this.#open.has(input)) this.#open.set(input, recall);
+    const cancel = caller.sendServerRequest(request);
+    if (this.#openRequests.has(input)) this.#openRequests.set(input, cancel);
   }
 
-  #answer(input: Input, outcome: Response["outcome"], body: Uint8Array): void {
-    if (outcome === "result") this.#settle(input, body);
-    else this.#refuse(input, messageOf(body));
+  #answer(input: InputRequest, outcome: Response["outcome"], body: Uint8Array): void {
+    if (outcome === "result") this.#addAnswer(input, body);
+    else this.#reject(input, errorMessageOf(body));
   }
 
   /** The client cannot or will not answer: only for an elicitation is there a result that says so. */
-  #refuse(input: Input, why: string): void {
-    if (input.method === Method.elicit) {
-      this.#settle(input, CANCEL);
+  #reject(input: InputRequest, reason: string): void {
+    if (input.method === Method.elicitationCreate) {
+      this.#addAnswer(input, CANCEL_RESULT);
       return;
     }
     if (this.#isOver) return;
-    this.withdraw("Another request of the same call has failed.");
-    const { server } = this.#parts;
-    const text = `Server "${server}" asked the client for "${input.method}" and cannot go on without: ${why}`;
-    this.#events.failed(new HubError("notAsked", text, { server }));
+    this.cancel("Another request of the same call has failed.");
+    const { server } = this.#options;
+    const text = `Server "${server}" asked the client for "${input.method}" and cannot go on without: ${reason}`;
+    this.#events.onFailed(new HubError("notAsked", text, { server }));
   }
 
-  #settle(input: Input, answer: Uint8Array): void {
-    if (this.#isOver || !this.#open.delete(input)) return;
+  #addAnswer(input: InputRequest, answer: Uint8Array): void {
+    if (this.#isOver || !this.#openRequests.delete(input)) return;
     this.#answers.set(input.key, answer);
-    if (this.#open.size > 0) return;
+    if (this.#openRequests.size > 0) return;
     this.#isOver = true;
-    this.#events.answered(this.#answers, this.#visited);
+    this.#events.onAnswered(this.#answers, this.#acceptedElicitations);
   }
 }
 
 /** The input as a legacy server's request: a URL elicitation gets an `elicitationId`. */
-function requestOf(
-  { method, params }: Input,
+function legacyRequestOf(
+  { method, params }: InputRequest,
   bytes: Uint8Array,
 ): Parameters<typeof readServerRequest>[1] {
   if (params === undefined) return { method, bytes, params };
   const members = scanObject(bytes, params.start)?.items ?? [];
   const isByUrl =
-    method === Method.elicit && readString(bytes, lastMember(members, "mode")) === "url";
+    method === Method.elicitationCreate && readString(bytes, lastMember(members, "mode")) === "url";
   if (!isByUrl || lastMember(members, "elicitationId") !== undefined) {
     return { method, bytes, params };
   }
   const id = appendMembers(bytes, params, `"elicitationId":"${crypto.randomUUID()}"`);
-  const whole = joinPieces(
+  const newParams = joinPieces(
     applyEdits(bytes.subarray(0, params.end), [
       { start: 0, end: params.start, replacement: "" },
       id,
     ]),
   );
-  return { method, bytes: whole, params: { start: 0, end: whole.length } };
+  return { method, bytes: newParams, params: { start: 0, end: newParams.length } };
 }
 
 function isAccepted(answer: Uint8Array): boolean {
@@ -269,15 +283,18 @@ function isAccepted(answer: Uint8Array): boolean {
 }
 
 /** The message of a JSON-RPC error. */
-function messageOf(error: Uint8Array): string {
+function errorMessageOf(error: Uint8Array): string {
   const members = scanObject(error, 0)?.items ?? [];
   return readString(error, lastMember(members, "message")) ?? textOf(error);
 }
 
 /** The edits of a request that may be sent several times; a fresh array per send, as `Session` adds its own. */
-export function repeat(
+export function retryEditsOf(
   { edits, tokens }: RequestRewrite,
-  more: { readonly edits: readonly Edit[] } | undefined,
+  unfinishedCall: { readonly edits: readonly Edit[] } | undefined,
 ): RequestRewrite {
-  return { edits: more === undefined ? [...edits] : [...edits, ...more.edits], tokens };
+  return {
+    edits: unfinishedCall === undefined ? [...edits] : [...edits, ...unfinishedCall.edits],
+    tokens,
+  };
 }

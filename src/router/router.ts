@@ -12,64 +12,64 @@ import { isNamed } from "../catalog/shape.ts";
 import { supportsDirectoryRead, SkillMethod } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { lastMember } from "../base/json.ts";
-import type { Member as PluginMember } from "../plugin/instance.ts";
+import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { ClientChannel } from "../upstream/audience.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
-import type { Call, Caller, Running } from "./call.ts";
-import { Commission } from "./commission.ts";
-import { Completion } from "./completion.ts";
-import { Consultation } from "./consultation.ts";
+import type { Call, Caller, RunningRequest } from "./call.ts";
+import { TaskAugmentedCall } from "./commission.ts";
+import { CompletionRequest } from "./completion.ts";
+import { ModernTaskRequest } from "./consultation.ts";
 import type { Deadlines } from "./deadlines.ts";
-import { Detour } from "./plugin-task-result.ts";
-import { Hearing, type HearingEvents } from "./hearing.ts";
-import { InterceptedCall } from "./plugin-call.ts";
-import type { Keeping } from "./modern-tasks.ts";
-import type { Ledger } from "./ledger.ts";
-import { Links } from "./links.ts";
-import { locate, locateSkill } from "./resource-lookup.ts";
-import { RelayedCall } from "./upstream-request.ts";
-import { Search } from "./unlisted.ts";
-import { Tasks } from "./tasks.ts";
-import { type AnyManner, readWanted, RESOURCE, type Wanted } from "./params.ts";
-import { Subscribe, Watches } from "./subscriptions.ts";
+import { TaskResultPluginCall } from "./plugin-task-result.ts";
+import { TaskSubscription, type TaskSubscriptionEvents } from "./hearing.ts";
+import { PluginCall } from "./plugin-call.ts";
+import type { ModernClientTasks } from "./modern-tasks.ts";
+import type { CallLog } from "./ledger.ts";
+import { ResourceLinks } from "./links.ts";
+import { locateResource, locateSkill } from "./resource-lookup.ts";
+import { UpstreamRequest } from "./upstream-request.ts";
+import { UnlistedRequest } from "./unlisted.ts";
+import { LegacyClientTasks } from "./tasks.ts";
+import { type AnyMethodSpec, readParams, RESOURCE_METHOD, type CallParams } from "./params.ts";
+import { SubscribeRequest, ResourceSubscriptions } from "./subscriptions.ts";
 
 /** What a router needs. */
-export interface RouterParts {
+export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
-  readonly ledger: Ledger;
+  readonly callLog: CallLog;
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
   /** The plugin that makes these calls, if one does; it does not see them itself. */
-  readonly except: PluginMember | undefined;
+  readonly excludedPlugin: PluginMember | undefined;
   /** The client as servers reach it. */
-  owner(): ClientChannel;
+  clientChannel(): ClientChannel;
   /** Whether several clients, indistinguishable to the hub, may share this router. */
   readonly isAnonymous?: boolean;
   /** The tasks at modern servers; only for a modern client. */
-  readonly keeping?: Keeping;
+  readonly modernTasks?: ModernClientTasks;
 }
 
 /** Maps the requests of one client to routes and makes the calls: the only parse of `params`, the only lookup. */
 export class Router {
   /** The client's name and version, as plugins see them. */
   client: ClientInfo;
-  readonly #parts: RouterParts;
-  readonly #links = new Links();
-  readonly #watches: Watches;
-  readonly #tasks: Tasks;
+  readonly #options: RouterOptions;
+  readonly #links = new ResourceLinks();
+  readonly #subscriptions: ResourceSubscriptions;
+  readonly #legacyTasks: LegacyClientTasks;
 
-  constructor(client: ClientInfo, parts: RouterParts) {
+  constructor(client: ClientInfo, options: RouterOptions) {
     this.client = client;
-    this.#parts = parts;
-    this.#watches = new Watches((message) => parts.notify(message));
-    this.#tasks = new Tasks(() => parts.owner());
+    this.#options = options;
+    this.#subscriptions = new ResourceSubscriptions((message) => options.notify(message));
+    this.#legacyTasks = new LegacyClientTasks(() => options.clientChannel());
   }
 
   /**
@@ -77,38 +77,45 @@ export class Router {
    * @param subscriptions the subscriptions to add to, if not the client's own
    * @throws {HubError} invalidParams, or unknown tool, prompt or resource
    */
-  route(request: Request, caller: Caller, manner: AnyManner, watches = this.#watches): Running {
-    const { deadlines, ledger, view } = this.#parts;
-    const began = deadlines.now();
-    if (manner === "task") {
-      const common = { request, caller, began, deadlines, ledger, links: this.#links, view };
-      const { keeping } = this.#parts;
-      return keeping === undefined ? this.#tasks.route(common) : new Consultation(common, keeping);
+  route(
+    request: Request,
+    caller: Caller,
+    methodSpec: AnyMethodSpec,
+    subscriptions = this.#subscriptions,
+  ): RunningRequest {
+    const { deadlines, callLog, view } = this.#options;
+    const startedAt = deadlines.now();
+    if (methodSpec === "task") {
+      const context = { request, caller, startedAt, deadlines, callLog, links: this.#links, view };
+      const { modernTasks } = this.#options;
+      return modernTasks === undefined
+        ? this.#legacyTasks.route(context)
+        : new ModernTaskRequest(context, modernTasks);
     }
-    const wanted = readWanted(request, manner);
-    const call = this.#find(request, wanted, caller, began, true, watches);
+    const params = readParams(request, methodSpec);
+    const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
     if (call !== undefined) return call;
-    const { kind, name } = wanted;
-    const missing = view.explainAbsence(kind, name);
+    const { kind, name } = params;
+    const notFoundError = view.explainAbsence(kind, name);
     const connections = view.unlisted(kind, name);
-    if (connections.length === 0) throw missing;
+    if (connections.length === 0) throw notFoundError;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
     const find = (isLast: boolean): Call | undefined => {
-      caller.admit?.(view.catalog);
-      return this.#find(request, wanted, caller, began, isLast, watches);
+      caller.onListed?.(view.catalog);
+      return this.#findCall(request, params, caller, startedAt, isLast, subscriptions);
     };
-    const parts = { request, caller, kind, name, connections, find, missing, began };
-    return new Search({ ...parts, timeout, deadlines });
+    const options = { request, caller, kind, name, connections, find, notFoundError, startedAt };
+    return new UnlistedRequest({ ...options, timeout, deadlines });
   }
 
   /**
    * Subscribes to the notifications of a task.
    * @throws {HubError} invalidParams if the client has no such task
    */
-  hear(id: string, events: HearingEvents): Hearing {
-    const { keeping, view } = this.#parts;
-    if (keeping === undefined) throw new HubError("invalidParams", "There is no such task.");
-    return new Hearing(keeping.find(id, view), keeping, this.#links, events);
+  subscribeTask(id: string, events: TaskSubscriptionEvents): TaskSubscription {
+    const { modernTasks, view } = this.#options;
+    if (modernTasks === undefined) throw new HubError("invalidParams", "There is no such task.");
+    return new TaskSubscription(modernTasks.find(id, view), modernTasks, this.#links, events);
   }
 
   /**
@@ -116,68 +123,77 @@ export class Router {
    * @throws {HubError} invalidParams
    */
   unsubscribe(request: Request): void {
-    this.#watches.end(readWanted(request, RESOURCE).name);
+    this.#subscriptions.remove(readParams(request, RESOURCE_METHOD).name);
   }
 
   /** The client has disconnected. */
   close(): void {
-    this.#watches.close();
-    this.#tasks.close();
+    this.#subscriptions.close();
+    this.#legacyTasks.close();
   }
 
   /** @param mayGuess whether a resource that is not listed may be located by links, templates and scheme */
-  #find(
+  #findCall(
     request: Request,
-    wanted: Wanted,
+    params: CallParams,
     caller: Caller,
-    began: number,
+    startedAt: number,
     mayGuess: boolean,
-    watches: Watches,
+    subscriptions: ResourceSubscriptions,
   ): Call | undefined {
-    const { view, deadlines, ledger } = this.#parts;
-    const { kind, name, tokens, token } = wanted;
-    const listed = view.catalog[kind].find(name) ?? this.#findBare(kind, name);
-    const route = listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locate(kind, name));
+    const { view, deadlines, callLog } = this.#options;
+    const { kind, name, tokens, token } = params;
+    const listed = view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name);
+    const route =
+      listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locateRoute(kind, name));
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
     if (request.method === SkillMethod.readDirectory) checkDirectories(connection);
-    const parts = {
+    const context = {
       request,
       route,
-      rewrite: { edits: rename(wanted, route), tokens },
+      rewrite: { edits: nameEdits(params, route), tokens },
       token,
       caller,
       connection,
-      began,
+      startedAt,
       deadlines,
-      ledger,
+      callLog,
       links: this.#links,
       view,
     };
-    if (request.method === Method.complete) return new Completion(parts);
-    if (request.method === Method.subscribe) return new Subscribe(parts, watches);
-    if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
+    if (request.method === Method.complete) return new CompletionRequest(context);
+    if (request.method === Method.subscribe) return new SubscribeRequest(context, subscriptions);
+    if (kind !== "tools" || listed === undefined) return new UpstreamRequest(context);
     // Modern calls do not use this member.
     const isTask =
-      lastMember(wanted.members, "task") !== undefined && caller.sender.era === "legacy";
-    if (isTask) this.#tasks.makeRoom();
-    const plugins = this.#parts.plugins();
-    const way = plugins?.way(listed, connection.spec.isolation);
-    if (plugins === undefined || way === undefined) {
-      return isTask ? new Commission(parts, this.#tasks) : new RelayedCall(parts);
+      lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
+    if (isTask) this.#legacyTasks.makeRoom();
+    const plugins = this.#options.plugins();
+    const callPath = plugins?.callPath(listed, connection.spec.isolation);
+    if (plugins === undefined || callPath === undefined) {
+      return isTask
+        ? new TaskAugmentedCall(context, this.#legacyTasks)
+        : new UpstreamRequest(context);
     }
     const { client } = this;
-    const { except } = this.#parts;
-    const { members } = wanted;
-    const own = { plugins, way, client, except, members };
-    if (!isTask) return new InterceptedCall(parts, { ...own, detour: undefined });
-    const detour: Detour = new Detour(parts, (session, response) =>
-      this.#tasks.begin(session, response, parts, detour),
+    const { excludedPlugin } = this.#options;
+    const { members } = params;
+    const pluginContext = { plugins, callPath, client, excludedPlugin, members };
+    if (!isTask) return new PluginCall(context, { ...pluginContext, taskResultCall: undefined });
+    const taskResultCall: TaskResultPluginCall = new TaskResultPluginCall(
+      context,
+      (session, response) =>
+        this.#legacyTasks.addCreated(session, response, context, taskResultCall),
     );
-    const seen = { ...parts, caller: detour, ledger: detour.ledger };
-    const intercepted = new InterceptedCall(seen, { ...own, detour });
-    detour.attach(intercepted);
-    return intercepted;
+    const pluginCallContext = {
+      ...context,
+      caller: taskResultCall,
+      callLog: taskResultCall.callLog,
+    };
+    const pluginCall = new PluginCall(pluginCallContext, { ...pluginContext, taskResultCall });
+    taskResultCall.setCall(pluginCall);
+    return pluginCall;
   }
 
   /**
@@ -186,37 +202,39 @@ export class Router {
    * is meant.
    * @throws {HubError} unknownTool if several servers have one and none can be preferred
    */
-  #findBare(kind: Kind, name: string): ListedRoute | undefined {
+  #findByRemoteName(kind: Kind, name: string): ListedRoute | undefined {
     if (kind !== "tools") return undefined;
-    const routes = this.#parts.view.catalog.tools.findRemote(name);
+    const routes = this.#options.view.catalog.tools.findRemote(name);
     const [only, ...more] = routes;
     if (more.length === 0) return only;
-    const isOneClient = this.#parts.isAnonymous !== true;
-    const given = isOneClient ? routes.filter(({ server }) => this.#links.hasApp(server)) : [];
-    if (given.length === 1) return given[0];
+    const isOneClient = this.#options.isAnonymous !== true;
+    const withUi = isOneClient
+      ? routes.filter(({ server }) => this.#links.hasUiServer(server))
+      : [];
+    if (withUi.length === 1) return withUi[0];
     const names = routes.map((route) => `"${route.name}"`).join(", ");
     const text = `There is no tool "${name}". Several servers have one that they call so: ${names}.`;
     throw new HubError("unknownTool", text);
   }
 
   /** The route to a resource or skill that is not listed under that URI. */
-  #locate(kind: Kind, name: string): Route | undefined {
-    const { view } = this.#parts;
+  #locateRoute(kind: Kind, name: string): Route | undefined {
+    const { view } = this.#options;
     const { catalog } = view;
     const known = kind === "skills" ? undefined : catalog.resources.find(name);
     if (known !== undefined) return known;
     const hints = {
       links: this.#links,
-      isOneClient: this.#parts.isAnonymous !== true,
+      isOneClient: this.#options.isAnonymous !== true,
       hasServer: (server: string) => view.has(server),
     };
-    const place =
+    const location =
       kind === "skills"
         ? locateSkill(name, catalog, view.skillServers)
-        : locate(name, catalog, hints);
-    const spec = place && view.connection(place.server)?.spec;
-    if (place === undefined || spec === undefined) return undefined;
-    const { server, uri } = place;
+        : locateResource(name, catalog, hints);
+    const spec = location && view.connection(location.server)?.spec;
+    if (location === undefined || spec === undefined) return undefined;
+    const { server, uri } = location;
     const { skills } = catalog.uris;
     if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
       return undefined;
@@ -236,10 +254,13 @@ function checkDirectories({ listing: offer, spec }: Connection): void {
 }
 
 /** Edits that replace the exposed name by the remote one. An equal name keeps its bytes, unless the key is repeated. */
-function rename({ key, spots, name }: Wanted, { remoteName, remoteNameJson }: Route): Edit[] {
+function nameEdits(
+  { key, nameMembers, name }: CallParams,
+  { remoteName, remoteNameJson }: Route,
+): Edit[] {
   const edits: Edit[] = [];
-  for (const { key: own, start, end } of spots) {
-    if (own === key) edits.push({ start, end, replacement: remoteNameJson });
+  for (const { key: memberKey, start, end } of nameMembers) {
+    if (memberKey === key) edits.push({ start, end, replacement: remoteNameJson });
   }
   return name === remoteName && edits.length === 1 ? [] : edits;
 }

@@ -2,64 +2,64 @@ import type { Edit } from "../base/bytes.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import type { Unfinished } from "./input-required.ts";
-import { Pursuit, type PursuitParts } from "./task-polling.ts";
-import { Rounds, type RoundsParts } from "./rounds.ts";
+import type { UnfinishedResult } from "./input-required.ts";
+import { TaskPolling, type TaskPollingOptions } from "./task-polling.ts";
+import { InputRounds, type InputRoundsOptions } from "./rounds.ts";
 
 /** What continuing an unfinished call needs. */
-export type SequelParts = RoundsParts & Omit<PursuitParts, "sender">;
+export type UnfinishedCallOptions = InputRoundsOptions & Omit<TaskPollingOptions, "sender">;
 
 /**
  * Continues a call whose modern server has not completed it yet: the server requires input, has created a task, or
  * requires a client with the tasks extension.
  */
-export class Sequel {
+export class UnfinishedCall {
   /** What is declared to the server about the client in further requests. */
   sender: ClientDeclaration;
-  readonly #parts: SequelParts;
-  #rounds: Rounds | undefined;
-  #pursuit: Pursuit | undefined;
+  readonly #options: UnfinishedCallOptions;
+  #inputRounds: InputRounds | undefined;
+  #taskPolling: TaskPolling | undefined;
 
-  constructor(parts: SequelParts) {
-    this.#parts = parts;
-    this.sender = parts.caller.sender;
+  constructor(options: UnfinishedCallOptions) {
+    this.#options = options;
+    this.sender = options.caller.sender;
   }
 
   /** Edits of the request since the client sent it. */
   get edits(): readonly Edit[] {
-    return this.#rounds?.edits ?? NONE;
+    return this.#inputRounds?.edits ?? NO_EDITS;
   }
 
-  begin(session: Session, unfinished: Unfinished): void {
+  continueCall(session: Session, unfinished: UnfinishedResult): void {
     switch (unfinished.kind) {
       case "inputs":
-        this.#rounds ??= new Rounds(this.#parts);
-        this.#rounds.begin(unfinished);
+        this.#inputRounds ??= new InputRounds(this.#options);
+        this.#inputRounds.start(unfinished);
         return;
       case "insistence":
         this.sender = { ...this.sender, isDriven: true };
-        this.#parts.again();
+        this.#options.resend();
         return;
       case "task":
-        this.#pursue(session, unfinished.response);
+        this.#pollTask(session, unfinished.response);
     }
   }
 
   /** The server has completed the call. */
   finish(): void {
-    this.#rounds?.finish();
+    this.#inputRounds?.finish();
   }
 
   /** The call is over. */
-  withdraw(): void {
-    this.#rounds?.withdraw();
-    this.#pursuit?.withdraw();
+  cancel(): void {
+    this.#inputRounds?.cancel();
+    this.#taskPolling?.cancel();
   }
 
-  #pursue(session: Session, made: Response): void {
-    this.#pursuit = new Pursuit(session, { ...this.#parts, sender: this.sender });
-    this.#pursuit.begin(made);
+  #pollTask(session: Session, created: Response): void {
+    this.#taskPolling = new TaskPolling(session, { ...this.#options, sender: this.sender });
+    this.#taskPolling.start(created);
   }
 }
 
-const NONE: readonly Edit[] = [];
+const NO_EDITS: readonly Edit[] = [];

@@ -13,43 +13,44 @@ import {
   bytesOf,
   replaceRanges,
 } from "../jsonrpc/message.ts";
-import type { CallParts } from "./call.ts";
+import type { SessionCallContext } from "./call.ts";
 import type { CallEnd } from "./ledger.ts";
-import { RelayedCall } from "./upstream-request.ts";
+import { UpstreamRequest } from "./upstream-request.ts";
 
 /** The resource subscriptions of one client. */
-export class Watches {
+export class ResourceSubscriptions {
   readonly #notify: (message: EncodedMessage) => void;
   /** By the URIs that the client uses. */
-  readonly #watches = new Map<string, Watch>();
+  readonly #subscriptions = new Map<string, ResourceSubscription>();
 
   /** @param notify sends the client a notification that belongs to no request */
   constructor(notify: (message: EncodedMessage) => void) {
     this.#notify = notify;
   }
 
-  begin(route: Route, subscriptions: Subscriptions): Watch {
-    const watch = new Watch(route, subscriptions, this, this.#notify);
-    const known = this.#watches.get(route.name);
-    if (known?.server === watch.server && known.uri === watch.uri) return known;
-    this.end(route.name);
-    this.#watches.set(route.name, watch);
-    return watch;
+  add(route: Route, subscriptions: Subscriptions): ResourceSubscription {
+    const subscription = new ResourceSubscription(route, subscriptions, this, this.#notify);
+    const existing = this.#subscriptions.get(route.name);
+    if (existing?.server === subscription.server && existing.uri === subscription.uri)
+      return existing;
+    this.remove(route.name);
+    this.#subscriptions.set(route.name, subscription);
+    return subscription;
   }
 
-  end(name: string, isRefused = false): void {
-    this.#watches.get(name)?.stop(isRefused);
-    this.#watches.delete(name);
+  remove(name: string, isRefused = false): void {
+    this.#subscriptions.get(name)?.stop(isRefused);
+    this.#subscriptions.delete(name);
   }
 
   /** The client has disconnected. */
   close(): void {
-    for (const name of this.#watches.keys()) this.end(name);
+    for (const name of this.#subscriptions.keys()) this.remove(name);
   }
 }
 
 /** One client's subscription to one resource. */
-class Watch implements Subscriber {
+class ResourceSubscription implements Subscriber {
   readonly client: object;
   readonly server: string;
   readonly uri: string;
@@ -76,7 +77,7 @@ class Watch implements Subscriber {
     return this.#subscriptions.add(this.uri, this);
   }
 
-  agree(): void {
+  confirm(): void {
     this.#subscriptions.agree(this.uri);
   }
 
@@ -85,7 +86,7 @@ class Watch implements Subscriber {
   }
 
   updated(uri: string, notice?: Parameters<Subscriber["updated"]>[1]): void {
-    const name = this.#rename(uri);
+    const name = this.#clientUriOf(uri);
     if (notice === undefined) {
       this.#notify(buildNotification(Method.resourceUpdated, { uri: name }));
       return;
@@ -96,73 +97,74 @@ class Watch implements Subscriber {
   }
 
   /** The client's URI for an updated resource: the subscribed one, or one below it. */
-  #rename(uri: string): string {
+  #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
     // Within a skill that was exposed under another URI, URIs are not encoded.
-    const write = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
-    return write(this.server, uri);
+    const encode = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
+    return encode(this.server, uri);
   }
 }
 
-const AGREED = utf8("{}");
+const EMPTY_RESULT = utf8("{}");
 
 /** A `resources/subscribe` request: the server gets it only if no other client has subscribed to the same resource. */
-export class Subscribe extends RelayedCall {
-  readonly #watches: Watches;
-  #watch: Watch | undefined;
-  #isAgreed = false;
-  readonly #left = new AbortController();
+export class SubscribeRequest extends UpstreamRequest {
+  readonly #subscriptions: ResourceSubscriptions;
+  #subscription: ResourceSubscription | undefined;
+  #isConfirmed = false;
+  readonly #abort = new AbortController();
 
-  constructor(parts: CallParts, watches: Watches) {
-    super(parts);
-    this.#watches = watches;
+  constructor(context: SessionCallContext, subscriptions: ResourceSubscriptions) {
+    super(context);
+    this.#subscriptions = subscriptions;
   }
 
-  override enter(session: Session): void {
+  override onSession(session: Session): void {
     if (this.isOver) return;
-    const { route, request } = this.parts;
+    const { route, request } = this.context;
     const { subscriptions, server } = session;
     if (subscriptions === undefined || !session.can("subscriptions")) {
       const text = `Server "${server}" has no subscriptions.`;
       this.fail(new HubError("methodNotFound", text, { server }));
       return;
     }
-    this.#watch = this.#watches.begin(route, subscriptions);
-    this.#isAgreed = this.#watch.start();
-    if (this.#isAgreed) this.finish(buildResult(request.id, AGREED), "answered");
-    else if (session.era === "legacy") super.enter(session);
-    else void this.#join(session);
+    this.#subscription = this.#subscriptions.add(route, subscriptions);
+    this.#isConfirmed = this.#subscription.start();
+    if (this.#isConfirmed) this.finish(buildResult(request.id, EMPTY_RESULT), "answered");
+    else if (session.era === "legacy") super.onSession(session);
+    else void this.#subscribeModern(session);
   }
 
   /** Modern servers have one `subscriptions/listen` stream for all subscriptions instead of a request for each. */
-  async #join(session: Session): Promise<void> {
-    const { route, request } = this.parts;
+  async #subscribeModern(session: Session): Promise<void> {
+    const { route, request } = this.context;
     try {
-      await session.subscribe(route.remoteName, this.#left.signal);
-      this.#isAgreed = true;
-      this.#watch?.agree();
-      this.finish(buildResult(request.id, AGREED), "answered");
+      await session.subscribe(route.remoteName, this.#abort.signal);
+      this.#isConfirmed = true;
+      this.#subscription?.confirm();
+      this.finish(buildResult(request.id, EMPTY_RESULT), "answered");
     } catch (error) {
       this.fail(toHubError(error));
     }
   }
 
-  override settle(response: Response): void {
+  override onResponse(response: Response): void {
     if (response.outcome === "error") {
-      this.#watches.end(this.parts.route.name, true);
-      this.#watch = undefined;
+      this.#subscriptions.remove(this.context.route.name, true);
+      this.#subscription = undefined;
     } else {
-      this.#isAgreed = true;
-      this.#watch?.agree();
+      this.#isConfirmed = true;
+      this.#subscription?.confirm();
     }
-    super.settle(response);
+    super.onResponse(response);
   }
 
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
-    if (this.#watch !== undefined && !this.#isAgreed) this.#watches.end(this.parts.route.name);
-    this.#watch = undefined;
-    this.#left.abort();
+    if (this.#subscription !== undefined && !this.#isConfirmed)
+      this.#subscriptions.remove(this.context.route.name);
+    this.#subscription = undefined;
+    this.#abort.abort();
     super.finish(message, end);
   }
 }

@@ -1,142 +1,148 @@
 import { type Piece, makeSlice, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { lastMember } from "../base/json.ts";
-import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
+import { readModernTask, ModernTaskMethod, type ModernTaskStatus } from "../protocol/extension.ts";
 import { membersAt } from "../protocol/tasks.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelServerTask, type OpenTask, readCreatedModernTask } from "../upstream/ticket.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildResponse, buildRequestOf, type Response, joinMessage } from "../jsonrpc/message.ts";
-import { readInputs, responseOf } from "./input-required.ts";
-import { pose, type RoundParts } from "./rounds.ts";
+import { readInputs, responseOfBytes } from "./input-required.ts";
+import { requestInputs, type InputRoundOptions } from "./rounds.ts";
 
-export interface PursuitParts extends RoundParts {
+export interface TaskPollingOptions extends InputRoundOptions {
   readonly sender: ClientDeclaration;
   /** The task has made progress: restarts the call's timeout. */
-  touch(): void;
+  restartTimeout(): void;
   /** The call's response. */
-  settle(response: Response): void;
+  onResponse(response: Response): void;
   fail(error: HubError): void;
 }
 
 /** Polling interval in ms: lower and upper bound of the server's `pollIntervalMs`, and the default. */
-const INTERVAL = { least: 250, most: 30_000, usual: 1000 };
+const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
 
 /** Polls a task that a server created for a call until it ends, for a client that does not support tasks. */
-export class Pursuit implements OpenTask {
+export class TaskPolling implements OpenTask {
   readonly #session: Session;
-  readonly #parts: PursuitParts;
+  readonly #options: TaskPollingOptions;
   /** Keys of inputs that were requested of the client: the server may repeat them until it has processed the answer. */
-  readonly #answered = new Set<string>();
-  readonly #end = new AbortController();
+  readonly #requestedKeys = new Set<string>();
+  readonly #abort = new AbortController();
   #taskId = "";
   #isOver = false;
-  #withdrawRound: () => void = () => {};
-  #wake: () => void = () => {};
+  #cancelInputs: () => void = () => {};
+  #pollNow: () => void = () => {};
 
-  constructor(session: Session, parts: PursuitParts) {
+  constructor(session: Session, options: TaskPollingOptions) {
     this.#session = session;
-    this.#parts = parts;
+    this.#options = options;
   }
 
   /** @param answer the result that announced the task */
-  begin(answer: Response): void {
-    const made = readCreatedModernTask(answer);
-    if (made === undefined) {
-      this.#parts.fail(this.#misstep("has made a task of the call, but does not say which."));
+  start(answer: Response): void {
+    const created = readCreatedModernTask(answer);
+    if (created === undefined) {
+      this.#options.fail(
+        this.#protocolError("has made a task of the call, but does not say which."),
+      );
       return;
     }
-    this.#taskId = made.task.id;
+    this.#taskId = created.task.id;
     const { tickets } = this.#session.subscriptions ?? {};
     tickets?.open(this);
-    void this.#follow(made.standing).then(
-      (final) => this.#finish(() => this.#parts.settle(final)),
-      (error: unknown) => this.#finish(() => this.#parts.fail(toHubError(error))),
+    void this.#poll(created.standing).then(
+      (final) => this.#finish(() => this.#options.onResponse(final)),
+      (error: unknown) => this.#finish(() => this.#options.fail(toHubError(error))),
     );
   }
 
   /** The call is over: cancels the task at the server. */
-  withdraw(): void {
+  cancel(): void {
     if (this.#isOver || this.#taskId === "") return;
     this.#close();
-    this.#withdrawRound();
+    this.#cancelInputs();
     cancelServerTask(this.#session, this.#taskId);
   }
 
   /** The next poll tells whether the task has survived its session. */
   lost(): void {
-    this.#wake();
+    this.#pollNow();
   }
 
   /** @returns the call's response */
-  async #follow(standing: TicketStanding): Promise<Response> {
-    let { mark, interval } = standing;
+  async #poll(status: ModernTaskStatus): Promise<Response> {
+    let { fingerprint, interval } = status;
     // Input requests are in the status only, so it is polled at once.
-    let isUrgent = standing.isOver || standing.status === "input_required";
+    let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
-      if (!isUrgent) await this.#pause(interval);
-      const seen = await this.#ask();
-      if (seen.outcome === "error") return seen;
-      const members = membersAt(seen.bytes, seen.body);
-      const now = readTicket(seen.bytes, members);
-      if (now.isOver) return this.#read(seen, now);
-      if (now.mark !== mark) this.#parts.touch();
-      ({ mark, interval } = now);
-      isUrgent = now.status === "input_required" && (await this.#inquire(seen));
+      if (!pollsAtOnce) await this.#wait(interval);
+      const response = await this.#fetchStatus();
+      if (response.outcome === "error") return response;
+      const members = membersAt(response.bytes, response.body);
+      const current = readModernTask(response.bytes, members);
+      if (current.isOver) return this.#finalResponse(response, current);
+      if (current.fingerprint !== fingerprint) this.#options.restartTimeout();
+      ({ fingerprint, interval } = current);
+      pollsAtOnce = current.status === "input_required" && (await this.#requestInputs(response));
     }
   }
 
-  #pause(interval = INTERVAL.usual): Promise<void> {
-    const ms = Math.min(Math.max(interval, INTERVAL.least), INTERVAL.most);
-    const { signal } = this.#end;
+  #wait(interval = POLL_INTERVAL.default): Promise<void> {
+    const ms = Math.min(Math.max(interval, POLL_INTERVAL.min), POLL_INTERVAL.max);
+    const { signal } = this.#abort;
     return new Promise((resolve, reject) => {
       const abort = (): void => {
-        disarm();
+        cancelTimer();
         reject(signal.reason);
       };
       const wake = (): void => {
-        disarm();
+        cancelTimer();
         signal.removeEventListener("abort", abort);
         resolve();
       };
-      const disarm = this.#parts.deadlines.after(ms, wake);
-      this.#wake = wake;
+      const cancelTimer = this.#options.deadlines.after(ms, wake);
+      this.#pollNow = wake;
       signal.addEventListener("abort", abort, { once: true });
     });
   }
 
-  #ask(): Promise<Response> {
-    return this.#session.ask(TicketMethod.get, { taskId: this.#taskId }, this.#end.signal);
+  #fetchStatus(): Promise<Response> {
+    return this.#session.ask(ModernTaskMethod.get, { taskId: this.#taskId }, this.#abort.signal);
   }
 
-  #read({ bytes, body }: Response, { status }: TicketStanding): Response {
+  #finalResponse({ bytes, body }: Response, { status }: ModernTaskStatus): Response {
     const outcome = status === "failed" ? "error" : "result";
-    const found = lastMember(membersAt(bytes, body), outcome);
+    const member = lastMember(membersAt(bytes, body), outcome);
     const answer =
-      status === "cancelled" || found === undefined
+      status === "cancelled" || member === undefined
         ? undefined
-        : responseOf(buildResponse("0", outcome, makeSlice(bytes, found.start, found.end)));
+        : responseOfBytes(buildResponse("0", outcome, makeSlice(bytes, member.start, member.end)));
     if (answer !== undefined) return answer;
     throw status === "cancelled"
-      ? new HubError("cancelled", `Server "${this.#parts.server}" has cancelled the call.`)
-      : this.#misstep(`has brought the call to its end, but does not say to which.`);
+      ? new HubError("cancelled", `Server "${this.#options.server}" has cancelled the call.`)
+      : this.#protocolError(`has brought the call to its end, but does not say to which.`);
   }
 
   /**
    * Sends the server's input requests to the client.
    * @returns whether there were new ones
    */
-  async #inquire({ bytes, body }: Response): Promise<boolean> {
+  async #requestInputs({ bytes, body }: Response): Promise<boolean> {
     const required = readInputs({ bytes, body });
-    const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#answered.has(key));
+    const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#requestedKeys.has(key));
     if (required === undefined || inputs.length === 0) return false;
-    for (const { key } of inputs) this.#answered.add(key);
+    for (const { key } of inputs) this.#requestedKeys.add(key);
     try {
       const answers = await new Promise<ReadonlyMap<string, Uint8Array>>((answered, failed) => {
-        this.#withdrawRound = pose(this.#parts, { ...required, inputs }, { answered, failed });
+        this.#cancelInputs = requestInputs(
+          this.#options,
+          { ...required, inputs },
+          { onAnswered: answered, onFailed: failed },
+        );
       });
-      await this.#update(answers);
+      await this.#sendAnswers(answers);
     } catch (error) {
       if (!this.#isOver) cancelServerTask(this.#session, this.#taskId);
       throw error;
@@ -145,46 +151,53 @@ export class Pursuit implements OpenTask {
   }
 
   /** Sends `tasks/update` with the client's answers, byte for byte. */
-  #update(answers: ReadonlyMap<string, Uint8Array>): Promise<void> {
+  #sendAnswers(answers: ReadonlyMap<string, Uint8Array>): Promise<void> {
     const taskId = this.#taskId;
     const pieces: Piece[] = [utf8(`{"taskId":${JSON.stringify(taskId)},"inputResponses":{`)];
-    let comma = "";
+    let separator = "";
     for (const [key, answer] of answers) {
-      pieces.push(utf8(`${comma}${JSON.stringify(key)}:`), answer);
-      comma = ",";
+      pieces.push(utf8(`${separator}${JSON.stringify(key)}:`), answer);
+      separator = ",";
     }
-    const method = TicketMethod.update;
-    const ask = parseMessage(joinMessage(buildRequestOf("0", method, [...pieces, "}}"])));
-    const { info, declared } = this.#parts.sender;
+    const method = ModernTaskMethod.update;
+    const request = parseMessage(joinMessage(buildRequestOf("0", method, [...pieces, "}}"])));
+    const { info, declared } = this.#options.sender;
     const sender = { era: "legacy", info, declared, level: undefined, isDriven: true } as const;
     return new Promise((resolve, fail) => {
-      if (ask.kind !== "request") {
-        fail(this.#misstep("asks for what cannot be answered."));
+      if (request.kind !== "request") {
+        fail(this.#protocolError("asks for what cannot be answered."));
         return;
       }
       const settle = ({ outcome }: Response): void => {
         if (outcome === "result") resolve();
-        else fail(this.#misstep("did not take what it had asked for."));
+        else fail(this.#protocolError("did not take what it had asked for."));
       };
-      const record = { method, name: taskId, sender, settle, fail, progress: () => {} };
-      this.#session.relay(record, ask, { edits: [], tokens: [] });
+      const record = {
+        method,
+        name: taskId,
+        sender,
+        onResponse: settle,
+        fail,
+        onProgress: () => {},
+      };
+      this.#session.relay(record, request, { edits: [], tokens: [] });
     });
   }
 
-  #finish(tell: () => void): void {
+  #finish(callback: () => void): void {
     if (this.#isOver) return;
     this.#close();
-    tell();
+    callback();
   }
 
   #close(): void {
     this.#isOver = true;
     this.#session.subscriptions?.tickets.close(this);
-    this.#end.abort(new HubError("cancelled", "The call is over."));
+    this.#abort.abort(new HubError("cancelled", "The call is over."));
   }
 
-  #misstep(what: string): HubError {
-    const { server } = this.#parts;
+  #protocolError(what: string): HubError {
+    const { server } = this.#options;
     return new HubError("internal", `Server "${server}" ${what}`, { server });
   }
 }

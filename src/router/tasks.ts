@@ -1,36 +1,36 @@
 import { HubError } from "../base/errors.ts";
 import {
-  isTaskQuery,
+  isTaskMethod,
   membersAt,
-  readRelated,
+  readRelatedTask,
   readTask,
-  type TaskQuery,
+  type TaskMethodName,
 } from "../protocol/tasks.ts";
 import type { ClientChannel } from "../upstream/audience.ts";
 import type { CreatedTask, TaskOrigin } from "../upstream/tasks.ts";
-import { readTokens } from "../protocol/notifications.ts";
+import { readProgressTokens } from "../protocol/notifications.ts";
 import type { Session } from "../upstream/session.ts";
 import { readId } from "../jsonrpc/id.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import type { Running } from "./call.ts";
-import type { Detour } from "./plugin-task-result.ts";
-import { type Common, type Entry, Inquiry } from "./inquiry.ts";
-import { Muster } from "./muster.ts";
+import type { RunningRequest } from "./call.ts";
+import type { TaskResultPluginCall } from "./plugin-task-result.ts";
+import { type ClientRequestContext, type TaskEntry, TaskRequest } from "./inquiry.ts";
+import { TaskListRequest } from "./muster.ts";
 
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
-const MOST = 256;
+const MAX_TASKS = 256;
 
 /**
  * The tasks at legacy servers that one client has begun, whichever the server. Clients cannot use each other's tasks.
  */
-export class Tasks {
-  readonly #client: () => ClientChannel;
+export class LegacyClientTasks {
+  readonly #clientChannel: () => ClientChannel;
   /** By the hub's task ids, oldest first. */
-  readonly #entries = new Map<string, Entry>();
-  #count = 0;
+  readonly #entries = new Map<string, TaskEntry>();
+  #taskCount = 0;
 
-  constructor(client: () => ClientChannel) {
-    this.#client = client;
+  constructor(clientChannel: () => ClientChannel) {
+    this.#clientChannel = clientChannel;
   }
 
   /**
@@ -38,57 +38,57 @@ export class Tasks {
    * @throws {HubError} invalidRequest if there are too many open tasks
    */
   makeRoom(): void {
-    if (this.#entries.size < MOST) return;
-    const ended = [...this.#entries.values()].find(({ job }) => job.isOver);
+    if (this.#entries.size < MAX_TASKS) return;
+    const ended = [...this.#entries.values()].find(({ task }) => task.isOver);
     if (ended === undefined) {
-      throw new HubError("invalidRequest", `${MOST} tasks of this client have not ended.`);
+      throw new HubError("invalidRequest", `${MAX_TASKS} tasks of this client have not ended.`);
     }
-    this.#forget(ended);
+    this.#remove(ended);
   }
 
   /**
    * Registers the task that a response says was created for a call.
    * @returns undefined if it created none
    */
-  begin(
+  addCreated(
     session: Session,
     response: Response,
     call: Pick<TaskOrigin, "route" | "token">,
-    detour?: Detour,
+    taskResultCall?: TaskResultPluginCall,
   ): CreatedTask | undefined {
-    const begun = session.jobs.addCreated(response, {
-      client: this.#client(),
+    const created = session.jobs.addCreated(response, {
+      client: this.#clientChannel(),
       route: call.route,
       token: call.token,
-      sequence: ++this.#count,
+      sequence: ++this.#taskCount,
       onLost: (job, cause) => {
         // An ended task of a closed session cannot be asked for any more: it is treated as expired.
         if (job.isOver) this.#entries.delete(job.id);
-        detour?.fail(cause);
+        taskResultCall?.fail(cause);
       },
     });
-    if (begun === undefined) return undefined;
-    const { task: job } = begun;
-    this.#entries.set(job.id, { job, session, detour });
-    return begun;
+    if (created === undefined) return undefined;
+    const { task } = created;
+    this.#entries.set(task.id, { task, session, taskResultCall });
+    return created;
   }
 
   /**
    * Handles a `tasks/*` request.
    * @throws {HubError} invalidParams if the client has no such task
    */
-  route(common: Common): Running {
-    const { method } = common.request;
-    return isTaskQuery(method) ? this.#inquire(common, method) : this.#muster(common);
+  route(context: ClientRequestContext): RunningRequest {
+    const { method } = context.request;
+    return isTaskMethod(method) ? this.#taskRequest(context, method) : this.#listRequest(context);
   }
 
   /** The client has disconnected: drops its tasks and cancels those that are open. */
   close(): void {
-    for (const entry of this.#entries.values()) this.#forget(entry);
+    for (const entry of this.#entries.values()) this.#remove(entry);
   }
 
-  #inquire(common: Common, method: TaskQuery): Inquiry {
-    const { request } = common;
+  #taskRequest(context: ClientRequestContext, method: TaskMethodName): TaskRequest {
+    const { request } = context;
     const { bytes, params } = request;
     const members = membersAt(bytes, params);
     const task = readTask(bytes, members);
@@ -96,20 +96,22 @@ export class Tasks {
     if (entry === undefined) {
       throw new HubError("invalidParams", `${method} needs the id of a task of this client.`);
     }
-    const tokens = readTokens(bytes, members);
+    const tokens = readProgressTokens(bytes, members);
     const last = tokens.at(-1);
     const token = last && readId(bytes, last);
-    const edits = entry.job.toRemoteId(task, readRelated(bytes, members));
-    return new Inquiry({ ...common, token, rewrite: { edits, tokens } }, entry, method);
+    const edits = entry.task.toRemoteId(task, readRelatedTask(bytes, members));
+    return new TaskRequest({ ...context, token, rewrite: { edits, tokens } }, entry, method);
   }
 
-  #muster(common: Common): Muster {
-    return new Muster(common, [...this.#entries.values()], (entry) => this.#forget(entry));
+  #listRequest(context: ClientRequestContext): TaskListRequest {
+    return new TaskListRequest(context, [...this.#entries.values()], (entry) =>
+      this.#remove(entry),
+    );
   }
 
-  #forget({ job, session, detour }: Entry): void {
-    this.#entries.delete(job.id);
-    detour?.abandon();
-    session.jobs.drop(job);
+  #remove({ task, session, taskResultCall }: TaskEntry): void {
+    this.#entries.delete(task.id);
+    taskResultCall?.cancel();
+    session.jobs.drop(task);
   }
 }

@@ -8,24 +8,27 @@ import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
 /** Which time limit a request has reached, and why it was not sent, unless the server has it. */
-export interface Delay {
+export interface MissedLimit {
   readonly isTotal: boolean;
   readonly seconds: number;
-  readonly wait: string | undefined;
+  readonly waitReason: string | undefined;
 }
 
 /** The message for a request that missed its deadline. */
-export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): string {
+export function timeoutMessage(
+  route: Route,
+  { isTotal, seconds, waitReason }: MissedLimit,
+): string {
   const isTool = route.kind === "tools";
   const noun = KIND_NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
   const subject = `${noun} "${route.remoteName}" of server "${route.server}"`;
   const limit = isTool ? "callTimeout, or tools.timeout for this tool" : "callTimeout";
   const key = isTotal ? "maxCallTimeout" : limit;
-  const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
-  if (wait !== undefined) return `${subject} ${wait} Try again later, ${raise}`;
+  const remedy = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
+  if (waitReason !== undefined) return `${subject} ${waitReason} Try again later, ${remedy}`;
   const within = isTotal ? `${seconds} seconds in all` : `${seconds} seconds`;
-  const late = `${subject} did not finish within ${within} and was cancelled.`;
-  if (!isTool) return `${late} Try again later, ${raise}`;
+  const text = `${subject} did not finish within ${within} and was cancelled.`;
+  if (!isTool) return `${text} Try again later, ${remedy}`;
   const { readOnly, idempotent } =
     route.item === undefined ? NO_ANNOTATIONS : readAnnotations(route.item);
   const effect = readOnly
@@ -33,10 +36,10 @@ export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): 
     : idempotent
       ? "Whether it took effect is unknown, but repeating it does no further harm."
       : "Whether it took effect is unknown: check before it is repeated.";
-  return `${late} ${effect} Try smaller steps, ${raise}`;
+  return `${text} ${effect} Try smaller steps, ${remedy}`;
 }
 
-export function explainUnready(seconds: number, { state }: Pick<Connection, "state">): string {
+export function notReadyReason(seconds: number, { state }: Pick<Connection, "state">): string {
   if (state.at !== "authenticating") {
     return `was not called: the server was not ready within ${seconds} seconds.`;
   }
@@ -46,17 +49,17 @@ export function explainUnready(seconds: number, { state }: Pick<Connection, "sta
 }
 
 /** The error for a request about a task that the server has not answered in time. */
-export function lateError(parts: {
+export function deadlineError(call: {
   readonly route: Pick<Route, "server" | "limits">;
   readonly request: Pick<Request, "method">;
 }): HubError {
-  const { server, limits } = parts.route;
-  const text = `Server "${server}" did not answer ${parts.request.method} within ${limits.timeout / 1000} seconds.`;
+  const { server, limits } = call.route;
+  const text = `Server "${server}" did not answer ${call.request.method} within ${limits.timeout / 1000} seconds.`;
   return new HubError(TIMEOUT, text, { server });
 }
 
 /** The error for a tool or prompt that was removed while the request waited for its server. */
-export function goneError({ kind, name }: Route): HubError {
+export function serverGoneError({ kind, name }: Route): HubError {
   const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
   return new HubError(code, `There is no ${KIND_NOUNS[kind]} "${name}" any more.`);
 }
@@ -69,12 +72,12 @@ const TIMEOUT: ErrorCode = "callTimeout";
  * The response to a request that missed its deadline: for a tool call a result, as models read results and can act on
  * them; for all others an error.
  */
-export function answerLate(request: Request, text: string): EncodedMessage {
-  return answerAbsence(request, new HubError(TIMEOUT, text));
+export function deadlineAnswer(request: Request, text: string): EncodedMessage {
+  return lostAnswer(request, new HubError(TIMEOUT, text));
 }
 
 /** The response to a request whose own response was lost. */
-export function answerAbsence({ id, method }: Request, error: HubError): EncodedMessage {
+export function lostAnswer({ id, method }: Request, error: HubError): EncodedMessage {
   if (method !== Method.toolsCall) return buildError(id, error.toRpc());
   const content = [{ type: "text", text: error.message }];
   const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };

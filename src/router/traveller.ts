@@ -8,10 +8,10 @@ import type { Session } from "../upstream/session.ts";
 import type { Notification, Request, Response } from "../jsonrpc/message.ts";
 import type { Caller } from "./call.ts";
 import type { Deadlines } from "./deadlines.ts";
-import type { Detour } from "./plugin-task-result.ts";
+import type { TaskResultPluginCall } from "./plugin-task-result.ts";
 
 /** The plugin call as its requests to the server see it. */
-export interface Traveller extends ClientRequest {
+export interface UpstreamRequestOwner extends ClientRequest {
   readonly request: Request;
   readonly route: Route;
   readonly connection: Connection;
@@ -19,15 +19,15 @@ export interface Traveller extends ClientRequest {
   readonly caller: Caller;
   readonly deadlines: Deadlines;
   /** Takes a created task; undefined unless the call is task-augmented. */
-  readonly detour: Detour | undefined;
-  progress(notification: Notification, tokens: readonly ByteRange[]): void;
-  touch(): void;
+  readonly taskResultCall: TaskResultPluginCall | undefined;
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
+  restartTimeout(): void;
   /** Records the links of a server's response, before plugins change it. */
-  learn(session: Session, response: Response): void;
-  halt(halted: boolean): void;
+  recordLinks(session: Session, response: Response): void;
+  setDeadlinePaused(paused: boolean): void;
   /** A request of the call has ended. */
-  arrived(trip: { readonly isSent: boolean }): void;
+  onRequestEnd(upstreamRequest: { readonly isSent: boolean }): void;
   /** The outcome of the call's only request, if no plugin looks at it. */
-  settle(response: Response): void;
+  onResponse(response: Response): void;
   fail(error: HubError): void;
 }

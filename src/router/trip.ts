@@ -1,62 +1,66 @@
 import type { ByteRange } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
-import { describeFault, entrust, isOwnError } from "../plugin/errors.ts";
+import { describePluginFault, markHandled, isOwnError } from "../plugin/errors.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Severity } from "../protocol/log-level.ts";
+import type { LogSeverity } from "../protocol/log-level.ts";
 import type { ClientChannel, ClientRequest } from "../upstream/audience.ts";
 import type { SessionWaiter } from "../upstream/visitors.ts";
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
-import { completeOf, readAnswer, toLegacy } from "./input-required.ts";
-import { headersOf } from "./headers.ts";
-import { goneError } from "./timeouts.ts";
-import { isUnanswered, Replay } from "./retry.ts";
-import { repeat } from "./rounds.ts";
-import { Sequel } from "./sequel.ts";
-import type { Traveller } from "./traveller.ts";
+import { completeResultOf, readAnswer, toLegacyAnswer } from "./input-required.ts";
+import { paramHeadersOf } from "./headers.ts";
+import { serverGoneError } from "./timeouts.ts";
+import { isRetryable, Retry } from "./retry.ts";
+import { retryEditsOf } from "./rounds.ts";
+import { UnfinishedCall } from "./sequel.ts";
+import type { UpstreamRequestOwner } from "./traveller.ts";
 
-type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
+type RequestOutcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
  * One request of a plugin call at its server; a call may send several. It is also the promise of an answer that
  * `next()` returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if
  * there were no plugins.
  */
-export class Trip implements PendingRequest, SessionWaiter, Promise<Answer> {
+export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Promise<Answer> {
   readonly method = Method.toolsCall;
   readonly isRelayed = true;
   readonly name: string;
-  readonly #traveller: Traveller;
+  readonly #owner: UpstreamRequestOwner;
   readonly #rewrite: RequestRewrite;
   /** The arguments as JSON, if plugins have changed them. */
-  readonly #changed: string | undefined;
+  readonly #changedArguments: string | undefined;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
   /** Sent, and not answered yet. */
-  #isAway = false;
-  #replay: Replay | undefined;
-  #sequel: Sequel | undefined;
-  #isHalted = false;
+  #isInFlight = false;
+  #createdRetry: Retry | undefined;
+  #unfinishedCall: UnfinishedCall | undefined;
+  #isDeadlinePaused = false;
   #isOver = false;
   /** The response goes to the client directly, even if a plugin also reads it. */
-  #isDirect = false;
-  #outcome: Outcome | undefined;
+  #isForwarded = false;
+  #outcome: RequestOutcome | undefined;
   #promise: Promise<Answer> | undefined;
-  #settle: ((outcome: Outcome) => void) | undefined;
+  #settlePromise: ((outcome: RequestOutcome) => void) | undefined;
   /** Removes the abort listener. */
-  #undo: (() => void) | undefined;
+  #removeAbortListener: (() => void) | undefined;
 
   /** @param changedArguments the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
-  constructor(traveller: Traveller, rewrite: RequestRewrite, changed: string | undefined) {
-    this.#traveller = traveller;
+  constructor(
+    owner: UpstreamRequestOwner,
+    rewrite: RequestRewrite,
+    changedArguments: string | undefined,
+  ) {
+    this.#owner = owner;
     this.#rewrite = rewrite;
-    this.#changed = changed;
-    this.name = traveller.route.remoteName;
+    this.#changedArguments = changedArguments;
+    this.name = owner.route.remoteName;
   }
 
   get [Symbol.toStringTag](): string {
@@ -64,19 +68,19 @@ export class Trip implements PendingRequest, SessionWaiter, Promise<Answer> {
   }
 
   get sender(): ClientDeclaration {
-    return this.#sequel?.sender ?? this.#traveller.sender;
+    return this.#unfinishedCall?.sender ?? this.#owner.sender;
   }
 
   get channel(): ClientChannel | undefined {
-    return this.#traveller.channel;
+    return this.#owner.channel;
   }
 
   get occasion(): ClientRequest {
-    return this.#traveller;
+    return this.#owner;
   }
 
   get mirrored(): Readonly<Record<string, string>> | undefined {
-    return headersOf(this.#traveller, this.#changed);
+    return paramHeadersOf(this.#owner, this.#changedArguments);
   }
 
   get isSent(): boolean {
@@ -84,76 +88,81 @@ export class Trip implements PendingRequest, SessionWaiter, Promise<Answer> {
   }
 
   /** @param cancelSignals cancels the request when one of them is aborted */
-  run(limits: readonly AbortSignal[]): void {
-    if (limits.length > 0) this.#watch(AbortSignal.any([...limits]));
+  run(cancelSignals: readonly AbortSignal[]): void {
+    if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
     if (this.#isOver) return;
-    this.#traveller.connection.withSession(this);
+    this.#owner.connection.withSession(this);
     this.#waited = this.#sent === undefined;
   }
 
   /** From now on, the response goes to the client directly. */
-  direct(): void {
-    this.#isDirect = true;
-    if (this.#outcome !== undefined) this.#pass(this.#outcome);
+  forward(): void {
+    this.#isForwarded = true;
+    if (this.#outcome !== undefined) this.#forwardOutcome(this.#outcome);
   }
 
-  enter(session: Session): void {
+  onSession(session: Session): void {
     if (this.#isOver) return;
-    const { route, connection, request } = this.#traveller;
+    const { route, connection, request } = this.#owner;
     if (this.#waited && !connection.lists("tools", route.remoteName)) {
-      this.fail(goneError(route));
+      this.fail(serverGoneError(route));
       return;
     }
-    const whole = session.mayRepeat ? repeat(this.#rewrite, this.#sequel) : this.#rewrite;
-    this.#isAway = true;
-    this.#sent = { session, id: session.relay(this, request, whole) };
+    const ownRewrite = session.mayRepeat
+      ? retryEditsOf(this.#rewrite, this.#unfinishedCall)
+      : this.#rewrite;
+    this.#isInFlight = true;
+    this.#sent = { session, id: session.relay(this, request, ownRewrite) };
   }
 
   get isTask(): boolean {
-    return this.#traveller.detour !== undefined;
+    return this.#owner.taskResultCall !== undefined;
   }
 
-  settle(response: Response): void {
+  onResponse(response: Response): void {
     if (this.#isOver) return;
-    this.#isAway = false;
+    this.#isInFlight = false;
     const session = this.#sent?.session;
     const isRefused = session?.mayRepeat === true && response.outcome === "error";
-    if (isRefused && this.#again.corrects(response)) return;
-    const answer = session?.era === "modern" ? this.#read(session, response) : response;
-    if (answer === undefined || (session?.era === "legacy" && this.#hands(session, answer))) return;
-    this.#arrive(session, answer);
+    if (isRefused && this.#retry.handleHeaderMismatch(response)) return;
+    const answer = session?.era === "modern" ? this.#readModern(session, response) : response;
+    if (answer === undefined || (session?.era === "legacy" && this.#detectTask(session, answer)))
+      return;
+    this.#complete(session, answer);
   }
 
   fail(error: HubError): void {
     const reason =
-      this.#isAway && !this.#isOver && isUnanswered(error) ? this.#again.refuse(error) : error;
-    this.#isAway = false;
+      this.#isInFlight && !this.#isOver && isRetryable(error)
+        ? this.#retry.handleError(error)
+        : error;
+    this.#isInFlight = false;
     if (reason !== undefined && this.#end()) this.#finish({ kind: "failure", reason });
   }
 
-  progress(notification: Notification, tokens: readonly ByteRange[]): void {
-    if (!this.#isOver) this.#traveller.progress(notification, tokens);
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
+    if (!this.#isOver) this.#owner.onProgress(notification, tokens);
   }
 
-  log(severity: Severity, message: EncodedMessage): void {
-    if (!this.#isOver) this.#traveller.log(severity, message);
+  log(severity: LogSeverity, message: EncodedMessage): void {
+    if (!this.#isOver) this.#owner.log(severity, message);
   }
 
-  halt(halted: boolean): void {
-    if (this.#isOver || halted === this.#isHalted) return;
-    this.#isHalted = halted;
-    this.#traveller.halt(halted);
+  setDeadlinePaused(paused: boolean): void {
+    if (this.#isOver || paused === this.#isDeadlinePaused) return;
+    this.#isDeadlinePaused = paused;
+    this.#owner.setDeadlinePaused(paused);
   }
 
   /** The call does not need the response any more: cancels the request at the server. */
-  giveUp(why: Withdrawal, reason: HubError): void {
+  cancel(cancelReason: CancelReason, reason: HubError): void {
     if (!this.#end()) return;
-    this.#sequel?.withdraw();
-    if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
-    if (!this.#isAway) {
-      this.#traveller.connection.cancelWait(this);
+    this.#unfinishedCall?.cancel();
+    if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, cancelReason);
+    if (!this.#isInFlight) {
+      this.#owner.connection.cancelWait(this);
     }
-    this.#tell({ kind: "failure", reason });
+    this.#settleWith({ kind: "failure", reason });
   }
 
   // oxlint-disable-next-line unicorn/no-thenable -- it is a promise
@@ -177,116 +186,122 @@ export class Trip implements PendingRequest, SessionWaiter, Promise<Answer> {
   #asPromise(): Promise<Answer> {
     if (this.#promise === undefined) {
       this.#promise = new Promise((resolve, reject) => {
-        this.#settle = (outcome) => {
+        this.#settlePromise = (outcome) => {
           if (outcome.kind === "failure") reject(outcome.reason);
           else resolve(new RelayedAnswer(outcome));
         };
       });
       // Avoids an unhandled rejection if the plugin ignores the promise.
       this.#promise.catch(() => {});
-      if (this.#outcome !== undefined) this.#settle?.(this.#outcome);
+      if (this.#outcome !== undefined) this.#settlePromise?.(this.#outcome);
     }
     return this.#promise;
   }
 
-  #finish(outcome: Outcome): void {
-    if (this.#isDirect) this.#pass(outcome);
-    this.#tell(outcome);
+  #finish(outcome: RequestOutcome): void {
+    if (this.#isForwarded) this.#forwardOutcome(outcome);
+    this.#settleWith(outcome);
   }
 
-  #pass(outcome: Outcome): void {
-    if (outcome.kind === "failure") this.#traveller.fail(outcome.reason);
-    else this.#traveller.settle(outcome);
+  #forwardOutcome(outcome: RequestOutcome): void {
+    if (outcome.kind === "failure") this.#owner.fail(outcome.reason);
+    else this.#owner.onResponse(outcome);
   }
 
   /** Settles the promise, if it was created. */
-  #tell(outcome: Outcome): void {
-    if (outcome.kind === "failure") entrust(outcome.reason);
+  #settleWith(outcome: RequestOutcome): void {
+    if (outcome.kind === "failure") markHandled(outcome.reason);
     this.#outcome = outcome;
-    this.#settle?.(outcome);
+    this.#settlePromise?.(outcome);
   }
 
-  #arrive(session: Session | undefined, answer: Response): void {
+  #complete(session: Session | undefined, answer: Response): void {
     if (!this.#end()) return;
-    if (session !== undefined) this.#traveller.learn(session, answer);
+    if (session !== undefined) this.#owner.recordLinks(session, answer);
     this.#finish(answer);
   }
 
   /** @returns a modern server's response as a legacy one; undefined if it is not complete */
-  #read(session: Session, response: Response): Response | undefined {
+  #readModern(session: Session, response: Response): Response | undefined {
     const { sender } = this;
-    const { route, request, caller, deadlines, connection } = this.#traveller;
+    const { route, request, caller, deadlines, connection } = this.#owner;
     const { server } = route;
-    const answer = readAnswer(response, { server, method: this.method, sender, isPlain: false });
+    const answer = readAnswer(response, {
+      server,
+      method: this.method,
+      sender,
+      isUnchanged: false,
+    });
     if (answer instanceof HubError) {
       this.fail(answer);
       return undefined;
     }
     if (answer.kind === "complete") {
-      if (answer.response.outcome === "result") this.#sequel?.finish();
-      return toLegacy(answer);
+      if (answer.response.outcome === "result") this.#unfinishedCall?.finish();
+      return toLegacyAnswer(answer);
     }
-    this.#sequel ??= new Sequel({
+    this.#unfinishedCall ??= new UnfinishedCall({
       server,
       request,
       caller,
       deadlines,
-      halt: (halted) => this.halt(halted),
-      touch: () => this.#traveller.touch(),
-      again: () => connection.withSession(this),
-      settle: (final) => this.#arrive(session, toLegacy(completeOf(final, undefined))),
+      setDeadlinePaused: (halted) => this.setDeadlinePaused(halted),
+      restartTimeout: () => this.#owner.restartTimeout(),
+      resend: () => connection.withSession(this),
+      onResponse: (final) =>
+        this.#complete(session, toLegacyAnswer(completeResultOf(final, undefined))),
       fail: (error) => this.fail(error),
     });
-    this.#sequel.begin(session, answer);
+    this.#unfinishedCall.continueCall(session, answer);
     return undefined;
   }
 
   /** @returns whether the response created a task, whose result is delivered later */
-  #hands(session: Session, answer: Response): boolean {
-    const { detour } = this.#traveller;
-    if (detour === undefined) return false;
+  #detectTask(session: Session, answer: Response): boolean {
+    const { taskResultCall } = this.#owner;
+    if (taskResultCall === undefined) return false;
     // Server requests that belong to the task do not pause the deadline.
-    this.halt(false);
-    return detour.takes(this, session, answer);
+    this.setDeadlinePaused(false);
+    return taskResultCall.detectTask(this, session, answer);
   }
 
-  get #again(): Replay {
-    const { deadlines, connection, route } = this.#traveller;
+  get #retry(): Retry {
+    const { deadlines, connection, route } = this.#owner;
     const { method } = this;
-    const again = (): void => {
+    const resend = (): void => {
       this.#waited = true;
       connection.withSession(this);
     };
-    this.#replay ??= new Replay({ deadlines, connection, route, method, again });
-    return this.#replay;
+    this.#createdRetry ??= new Retry({ deadlines, connection, route, method, resend });
+    return this.#createdRetry;
   }
 
-  #watch(limit: AbortSignal): void {
-    const give = (): void => {
+  #cancelOnAbort(signal: AbortSignal): void {
+    const onAbort = (): void => {
       if (this.#isOver) return;
-      const reason = cancelledBy(limit.reason);
-      this.giveUp("Cancelled by a plugin of the hub.", reason);
-      if (this.#isDirect) this.#traveller.fail(reason);
+      const reason = pluginCancelError(signal.reason);
+      this.cancel("Cancelled by a plugin of the hub.", reason);
+      if (this.#isForwarded) this.#owner.fail(reason);
     };
-    limit.addEventListener("abort", give, { once: true });
-    this.#undo = () => limit.removeEventListener("abort", give);
-    if (limit.aborted) give();
+    signal.addEventListener("abort", onAbort, { once: true });
+    this.#removeAbortListener = () => signal.removeEventListener("abort", onAbort);
+    if (signal.aborted) onAbort();
   }
 
   /** @returns false if it has ended before */
   #end(): boolean {
     if (this.#isOver) return false;
-    this.halt(false);
+    this.setDeadlinePaused(false);
     this.#isOver = true;
-    this.#replay?.end();
-    this.#undo?.();
-    this.#traveller.arrived(this);
+    this.#createdRetry?.cancel();
+    this.#removeAbortListener?.();
+    this.#owner.onRequestEnd(this);
     return true;
   }
 }
 
-function cancelledBy(reason: unknown): HubError {
+function pluginCancelError(reason: unknown): HubError {
   if (isOwnError(reason)) return reason;
-  const text = `A plugin of the hub cancelled the call: ${describeFault(reason, undefined).fault}`;
+  const text = `A plugin of the hub cancelled the call: ${describePluginFault(reason, undefined).message}`;
   return new HubError("cancelled", text, { cause: reason });
 }

@@ -4,13 +4,13 @@ import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { SessionWaiter } from "../upstream/visitors.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Call, Caller } from "./call.ts";
-import type { Deadlines, Timed } from "./deadlines.ts";
-import { answerLate } from "./timeouts.ts";
+import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
+import { deadlineAnswer } from "./timeouts.ts";
 
-export interface SearchParts {
+export interface UnlistedRequestOptions {
   readonly request: Request;
   readonly caller: Caller;
   readonly kind: Kind;
@@ -25,9 +25,9 @@ export interface SearchParts {
    */
   find(isLast: boolean): Call | undefined;
   /** The error if no server has the name. */
-  readonly missing: HubError;
+  readonly notFoundError: HubError;
   /** When the request arrived, in ms of the clock, and its time limit in ms. */
-  readonly began: number;
+  readonly startedAt: number;
   readonly timeout: number;
   readonly deadlines: Deadlines;
 }
@@ -36,41 +36,41 @@ export interface SearchParts {
  * A request for a name that is not listed yet: starts the servers that may have it, and becomes a call once the name is
  * listed.
  */
-export class Search implements Timed {
+export class UnlistedRequest implements DeadlineTarget {
   readonly deadline: number;
   slot: number | undefined;
-  readonly #parts: SearchParts;
-  readonly #visits = new Map<Connection, SessionWaiter>();
+  readonly #options: UnlistedRequestOptions;
+  readonly #waiters = new Map<Connection, SessionWaiter>();
   /** Why a server that may have the name did not start: more useful than that the name is unknown. */
   #cause: HubError | undefined;
   #call: Call | undefined;
 
-  constructor(parts: SearchParts) {
-    this.#parts = parts;
-    this.deadline = parts.began + parts.timeout;
+  constructor(options: UnlistedRequestOptions) {
+    this.#options = options;
+    this.deadline = options.startedAt + options.timeout;
   }
 
   run(): void {
-    this.#parts.deadlines.add(this);
-    for (const connection of this.#parts.connections) {
-      this.#visits.set(connection, {
-        enter: () => this.#visited(connection),
+    this.#options.deadlines.add(this);
+    for (const connection of this.#options.connections) {
+      this.#waiters.set(connection, {
+        onSession: () => this.#onSettled(connection),
         fail: (error) => {
           this.#cause ??= error;
-          this.#visited(connection);
+          this.#onSettled(connection);
         },
       });
     }
-    for (const [connection, visitor] of this.#visits) connection.withSession(visitor);
+    for (const [connection, waiter] of this.#waiters) connection.withSession(waiter);
   }
 
-  cancel(why: Withdrawal, by: CancelledBy): void {
+  cancel(reason: CancelReason, by: CancelledBy): void {
     if (this.#call !== undefined) {
-      this.#call.cancel(why, by);
+      this.#call.cancel(reason, by);
       return;
     }
-    this.#leave();
-    this.#parts.caller.respond(undefined);
+    this.#stopWaiting();
+    this.#options.caller.respond(undefined);
   }
 
   /** The call that the request has become. */
@@ -79,39 +79,39 @@ export class Search implements Timed {
   }
 
   expire(): void {
-    this.#leave();
-    const { request, caller, kind, name, timeout } = this.#parts;
+    this.#stopWaiting();
+    const { request, caller, kind, name, timeout } = this.#options;
     const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
     const text = `${noun} "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
-    caller.respond(answerLate(request, text));
+    caller.respond(deadlineAnswer(request, text));
   }
 
-  #visited(connection: Connection): void {
-    if (!this.#visits.delete(connection)) return;
+  #onSettled(connection: Connection): void {
+    if (!this.#waiters.delete(connection)) return;
     const call = this.#find();
-    if (call === undefined && this.#visits.size > 0) return;
-    this.#leave();
+    if (call === undefined && this.#waiters.size > 0) return;
+    this.#stopWaiting();
     if (call !== undefined) {
       this.#call = call;
       call.run();
       return;
     }
-    const { request, caller, missing } = this.#parts;
-    caller.respond(buildError(request.id, (this.#cause ?? missing).toRpc()));
+    const { request, caller, notFoundError } = this.#options;
+    caller.respond(buildError(request.id, (this.#cause ?? notFoundError).toRpc()));
   }
 
   #find(): Call | undefined {
     try {
-      return this.#parts.find(this.#visits.size === 0);
+      return this.#options.find(this.#waiters.size === 0);
     } catch (error) {
       this.#cause = toHubError(error);
       return undefined;
     }
   }
 
-  #leave(): void {
-    this.#parts.deadlines.remove(this);
-    for (const [connection, visitor] of this.#visits) connection.cancelWait(visitor);
-    this.#visits.clear();
+  #stopWaiting(): void {
+    this.#options.deadlines.remove(this);
+    for (const [connection, waiter] of this.#waiters) connection.cancelWait(waiter);
+    this.#waiters.clear();
   }
 }

@@ -3,44 +3,47 @@ import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { SessionWaiter } from "../upstream/visitors.ts";
 import type { PendingRequest } from "../upstream/pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
-import { Call, type CallParts } from "./call.ts";
+import { Call, type SessionCallContext } from "./call.ts";
 import {
-  asItIs,
-  type Complete,
-  completeOf,
+  passThrough,
+  type CompleteResult,
+  completeResultOf,
   readAnswer,
-  toLegacy,
-  type Unfinished,
+  toLegacyAnswer,
+  type UnfinishedResult,
 } from "./input-required.ts";
-import { headersOf } from "./headers.ts";
-import { explainUnready, goneError } from "./timeouts.ts";
+import { paramHeadersOf } from "./headers.ts";
+import { notReadyReason, serverGoneError } from "./timeouts.ts";
 import type { CallEnd } from "./ledger.ts";
-import { isUnanswered, Replay } from "./retry.ts";
-import { repeat } from "./rounds.ts";
-import { Sequel } from "./sequel.ts";
+import { isRetryable, Retry } from "./retry.ts";
+import { retryEditsOf } from "./rounds.ts";
+import { UnfinishedCall } from "./sequel.ts";
 
-type Place =
+type RequestState =
   | { readonly at: "waiting" }
   | { readonly at: "sent"; readonly session: Session; readonly id: number }
   /** The server has answered with `input_required` or a task. */
-  | { readonly at: "unfinished"; readonly sequel: Sequel }
+  | { readonly at: "unfinished"; readonly unfinishedCall: UnfinishedCall }
   | { readonly at: "done" };
-const WAITING: Place = { at: "waiting" };
-const DONE: Place = { at: "done" };
+const WAITING: RequestState = { at: "waiting" };
+const DONE: RequestState = { at: "done" };
 
 /**
  * A call that no plugin sees: one request at the server, whose response goes straight to the client. It is itself the
  * record of the pending request.
  */
-export class RelayedCall extends Call<CallParts> implements PendingRequest, SessionWaiter {
-  #place: Place = WAITING;
-  #sequel: Sequel | undefined;
+export class UpstreamRequest
+  extends Call<SessionCallContext>
+  implements PendingRequest, SessionWaiter
+{
+  #state: RequestState = WAITING;
+  #unfinishedCall: UnfinishedCall | undefined;
   /** Created at the first retry; stdio transports never retry. */
-  #replay: Replay | undefined;
+  #createdRetry: Retry | undefined;
   /** The request was not sent at once, so its tool may be known from a saved listing only. */
   #waited = false;
 
@@ -49,27 +52,27 @@ export class RelayedCall extends Call<CallParts> implements PendingRequest, Sess
   }
 
   get method(): string {
-    return this.parts.request.method;
+    return this.context.request.method;
   }
 
   get name(): string {
-    return this.parts.route.remoteName;
+    return this.context.route.remoteName;
   }
 
-  enter(session: Session): void {
-    if (this.#place.at !== "waiting") return;
-    const { route, connection, request, rewrite } = this.parts;
+  onSession(session: Session): void {
+    if (this.#state.at !== "waiting") return;
+    const { route, connection, request, rewrite } = this.context;
     const { kind } = route;
     if (this.#waited && isNamed(kind) && !connection.lists(kind, route.remoteName)) {
-      this.fail(goneError(route));
+      this.fail(serverGoneError(route));
       return;
     }
-    const whole = session.mayRepeat ? repeat(rewrite, this.#sequel) : rewrite;
-    this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
+    const ownRewrite = session.mayRepeat ? retryEditsOf(rewrite, this.#unfinishedCall) : rewrite;
+    this.#state = { at: "sent", session, id: session.relay(this, request, ownRewrite) };
   }
 
   get sender(): ClientDeclaration {
-    return this.#sequel?.sender ?? this.parts.caller.sender;
+    return this.#unfinishedCall?.sender ?? this.context.caller.sender;
   }
 
   get occasion(): this {
@@ -77,93 +80,97 @@ export class RelayedCall extends Call<CallParts> implements PendingRequest, Sess
   }
 
   get mirrored(): Readonly<Record<string, string>> | undefined {
-    return headersOf(this.parts);
+    return paramHeadersOf(this.context);
   }
 
   override fail(error: HubError): void {
     const cause =
-      this.#place.at === "sent" && isUnanswered(error) ? this.#again.refuse(error) : error;
-    if (cause === undefined) this.#place = WAITING;
+      this.#state.at === "sent" && isRetryable(error) ? this.#retry.handleError(error) : error;
+    if (cause === undefined) this.#state = WAITING;
     else super.fail(cause);
   }
 
-  settle(response: Response): void {
-    if (this.#place.at !== "sent") return;
-    const { session } = this.#place;
-    const { caller } = this.parts;
-    if (session.mayRepeat && response.outcome === "error" && this.#again.corrects(response)) {
-      this.#place = WAITING;
+  onResponse(response: Response): void {
+    if (this.#state.at !== "sent") return;
+    const { session } = this.#state;
+    const { caller } = this.context;
+    if (
+      session.mayRepeat &&
+      response.outcome === "error" &&
+      this.#retry.handleHeaderMismatch(response)
+    ) {
+      this.#state = WAITING;
       return;
     }
-    const named = this.renameUris(response);
+    const renamed = this.renameUris(response);
     if (session.era === "legacy") {
-      this.learn(session, named);
-      this.finish(caller.address(named, "legacy"), "answered");
+      this.recordLinks(session, renamed);
+      this.finish(caller.toClientMessage(renamed, "legacy"), "answered");
       return;
     }
-    const answer = this.#read(session, named);
+    const answer = this.#readModern(session, renamed);
     if (answer === undefined) return;
-    this.learn(session, answer.response);
-    this.finish(caller.address(answer.response, "modern", answer.edits), "answered");
+    this.recordLinks(session, answer.response);
+    this.finish(caller.toClientMessage(answer.response, "modern", answer.edits), "answered");
   }
 
-  protected begin(): void {
-    this.parts.connection.withSession(this);
-    this.#waited = this.#place === WAITING;
+  protected start(): void {
+    this.context.connection.withSession(this);
+    this.#waited = this.#state === WAITING;
   }
 
-  protected withdraw(why: Withdrawal): void {
-    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
-    else if (this.#place.at === "waiting") this.parts.connection.cancelWait(this);
-    else if (this.#place.at === "unfinished") this.#place.sequel.withdraw();
+  protected cancelUpstream(reason: CancelReason): void {
+    if (this.#state.at === "sent") this.#state.session.cancel(this.#state.id, reason);
+    else if (this.#state.at === "waiting") this.context.connection.cancelWait(this);
+    else if (this.#state.at === "unfinished") this.#state.unfinishedCall.cancel();
   }
 
-  protected explainWait(seconds: number): string | undefined {
-    return this.#place.at === "waiting" && this.#sequel === undefined
-      ? explainUnready(seconds, this.parts.connection)
+  protected waitReason(seconds: number): string | undefined {
+    return this.#state.at === "waiting" && this.#unfinishedCall === undefined
+      ? notReadyReason(seconds, this.context.connection)
       : undefined;
   }
 
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
-    this.#place = DONE;
-    this.#replay?.end();
+    this.#state = DONE;
+    this.#createdRetry?.cancel();
     super.finish(message, end);
   }
 
-  get #again(): Replay {
-    const { deadlines, connection, route } = this.parts;
-    this.#replay ??= new Replay({
+  get #retry(): Retry {
+    const { deadlines, connection, route } = this.context;
+    this.#createdRetry ??= new Retry({
       deadlines,
       connection,
       route,
       method: this.method,
-      again: () => {
+      resend: () => {
         this.#waited = true;
         connection.withSession(this);
       },
     });
-    return this.#replay;
+    return this.#createdRetry;
   }
 
   /** @returns a modern server's response; undefined if it is not complete */
-  #read(session: Session, response: Response): Complete | undefined {
+  #readModern(session: Session, response: Response): CompleteResult | undefined {
     const { sender, method } = this;
-    const { server } = this.parts.route;
-    const isPlain = sender.era === "modern";
+    const { server } = this.context.route;
+    const isUnchanged = sender.era === "modern";
     const tool = this.#tool;
-    const answer = readAnswer(response, { server, method, sender, isPlain, tool });
+    const answer = readAnswer(response, { server, method, sender, isUnchanged, tool });
     if (answer instanceof HubError) {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind !== "complete") return this.#goOn(session, answer);
-    if (answer.response.outcome === "result") this.#sequel?.finish();
+    if (answer.kind !== "complete") return this.#continue(session, answer);
+    if (answer.response.outcome === "result") this.#unfinishedCall?.finish();
     return answer;
   }
 
   /** The tool, if its structured output goes to a legacy client. */
   get #tool(): ListedItem | undefined {
-    const { route } = this.parts;
+    const { route } = this.context;
     return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
   }
 
@@ -171,38 +178,38 @@ export class RelayedCall extends Call<CallParts> implements PendingRequest, Sess
    * @returns the response that announces a task, for a client that supports tasks; undefined if the hub completes the
    * call
    */
-  #goOn(session: Session, unfinished: Unfinished): Complete | undefined {
-    const { route, request, caller, deadlines, connection } = this.parts;
+  #continue(session: Session, unfinished: UnfinishedResult): CompleteResult | undefined {
+    const { route, request, caller, deadlines, connection } = this.context;
     if (unfinished.kind === "task") {
       try {
-        const told = caller.keep?.(unfinished.response, { session, connection, route });
-        if (told !== undefined) return asItIs(told);
+        const announced = caller.addTask?.(unfinished.response, { session, connection, route });
+        if (announced !== undefined) return passThrough(announced);
       } catch (error) {
         this.fail(toHubError(error));
         return undefined;
       }
     }
-    const sequel = (this.#sequel ??= new Sequel({
+    const unfinishedCall = (this.#unfinishedCall ??= new UnfinishedCall({
       server: route.server,
       request,
       caller,
       deadlines,
-      halt: (halted) => this.halt(halted),
-      touch: () => this.touch(),
-      again: () => {
-        this.#place = WAITING;
+      setDeadlinePaused: (halted) => this.setDeadlinePaused(halted),
+      restartTimeout: () => this.restartTimeout(),
+      resend: () => {
+        this.#state = WAITING;
         connection.withSession(this);
       },
-      settle: (answer) => {
+      onResponse: (answer) => {
         const named = this.renameUris(answer);
-        this.learn(session, named);
-        const final = toLegacy(completeOf(named, this.#tool));
-        this.finish(caller.address(final, "legacy"), "answered");
+        this.recordLinks(session, named);
+        const final = toLegacyAnswer(completeResultOf(named, this.#tool));
+        this.finish(caller.toClientMessage(final, "legacy"), "answered");
       },
       fail: (error) => this.fail(error),
     }));
-    this.#place = { at: "unfinished", sequel };
-    sequel.begin(session, unfinished);
+    this.#state = { at: "unfinished", unfinishedCall };
+    unfinishedCall.continueCall(session, unfinished);
     return undefined;
   }
 }

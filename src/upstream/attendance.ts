@@ -1,5 +1,5 @@
 import type { RunnableServer } from "../manifest/schema.ts";
-import { readClass, writeSettings } from "../protocol/capabilities.ts";
+import { parseCapabilityClass, formatExtensionSettings } from "../protocol/capabilities.ts";
 import type { ConnectionClients } from "./audience.ts";
 import type { ClientProfile } from "./profile.ts";
 import type { PooledConnection, PooledServer } from "./server.ts";
@@ -51,7 +51,7 @@ export class PresentProfiles {
     const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
-      capabilities: { ...readClass(capabilities), ...writeSettings(settings) },
+      capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
       current: () =>
         this.profilesOf(name).flatMap(
           (each) => (each.keys[isolation] === key && each.attendee) || [],

@@ -1,4 +1,4 @@
-import { membersAt, readRelated } from "../protocol/tasks.ts";
+import { membersAt, readRelatedTask } from "../protocol/tasks.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { ClientChannel, ConnectionClients } from "./audience.ts";
 import type { ServerTasks } from "./tasks.ts";
@@ -30,7 +30,7 @@ export class MessageAttribution {
    */
   clientOf({ bytes, params }: Notification | Request): ClientChannel | undefined {
     const isOfUnknownTask =
-      this.isShared && readRelated(bytes, membersAt(bytes, params)) !== undefined;
+      this.isShared && readRelatedTask(bytes, membersAt(bytes, params)) !== undefined;
     return isOfUnknownTask ? undefined : this.onlyClient;
   }
 

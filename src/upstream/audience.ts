@@ -1,6 +1,6 @@
-import type { Capabilities, Settings } from "../protocol/capabilities.ts";
+import type { Capabilities, ExtensionSettings } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Severity } from "../protocol/log-level.ts";
+import type { LogSeverity } from "../protocol/log-level.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { ServerRequestTarget } from "./ask.ts";
 
@@ -10,15 +10,15 @@ export interface ClientChannel extends ServerRequestTarget {
   readonly id?: string | undefined;
   readonly era: Era;
   /** Extensions and experimental capabilities that the client declares. */
-  readonly settings?: Settings | undefined;
+  readonly settings?: ExtensionSettings | undefined;
   /** The lowest level of log messages that it wants; undefined: it has not set one. */
-  readonly level: Severity | undefined;
+  readonly level: LogSeverity | undefined;
   /** A server's request was refused because the client does not declare the needed capability. */
   onMissingCapability?(server: string, requiredCapabilities: object): void;
   /** Sends a server's notification to the client. */
   notify(server: string, message: EncodedMessage): void;
   /** Sends a log message of a server, if the client wants that level. */
-  sendLogMessage(server: string, severity: Severity, message: EncodedMessage): void;
+  sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void;
 }
 
 /**
@@ -31,7 +31,7 @@ export interface ClientRequest extends ServerRequestTarget {
   /** A server's request was refused because the client does not declare the needed capability. */
   onMissingCapability?(requiredCapabilities: object): void;
   /** The server has sent a log message on the stream of this request. */
-  log(severity: Severity, message: EncodedMessage): void;
+  log(severity: LogSeverity, message: EncodedMessage): void;
 }
 
 /** The clients that one connection serves. */
@@ -42,7 +42,7 @@ export interface ConnectionClients {
    * The capabilities that all of them have, and the extensions and experimental capabilities that the server is told
    * of.
    */
-  readonly capabilities: Capabilities & Partial<Settings>;
+  readonly capabilities: Capabilities & Partial<ExtensionSettings>;
   /** Those that are present now. */
   current(): readonly ClientChannel[];
 }

@@ -3,25 +3,25 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import {
   membersAt,
-  readCreated,
-  readRelated,
-  readStanding,
+  readCreatedTask,
+  readRelatedTask,
+  readTaskStatus,
   readTask,
   TaskMethod,
-  type TaskQuery,
+  type TaskMethodName,
 } from "../protocol/tasks.ts";
 import { buildResult, editsOf, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
-import { type Created, Errand } from "../protocol/errand.ts";
+import { type ClientTaskInfo, ClientTask } from "../protocol/errand.ts";
 import type { ServerTask } from "./tasks.ts";
-import { readTokens } from "../protocol/notifications.ts";
+import { readProgressTokens } from "../protocol/notifications.ts";
 import type { ServerRequestContent } from "./question.ts";
 import { exposeTask, taskParams, readTaskPage, isUnknownTaskError } from "./roll.ts";
 
 /** A client's result as it is sent to the server, and the task that it has created, if any. */
 export interface ClientTaskResult {
   readonly result: readonly Piece[];
-  readonly task?: Errand;
+  readonly task?: ClientTask;
 }
 
 /** How many tasks are remembered, the latest ones. */
@@ -39,7 +39,7 @@ export interface ClientTasksOptions {
 
 /** A task and the client that runs it. */
 interface ClientTaskEntry {
-  readonly task: Errand;
+  readonly task: ClientTask;
   readonly target: ServerRequestTarget;
 }
 
@@ -56,7 +56,10 @@ export class ClientTasks {
   }
 
   /** Reads a request about one task. @throws {HubError} invalidParams if this session knows no task of that id */
-  readTaskRequest(request: Request, method: TaskQuery): ServerRequestContent & ClientTaskEntry {
+  readTaskRequest(
+    request: Request,
+    method: TaskMethodName,
+  ): ServerRequestContent & ClientTaskEntry {
     const { bytes, params } = request;
     const members = membersAt(bytes, params);
     const mention = readTask(bytes, members);
@@ -64,8 +67,8 @@ export class ClientTasks {
     if (entry === undefined || params === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
-    const tokens = readTokens(bytes, members);
-    const edits = entry.task.toRemoteId(mention, readRelated(bytes, members));
+    const tokens = readProgressTokens(bytes, members);
+    const edits = entry.task.toRemoteId(mention, readRelatedTask(bytes, members));
     const paramsStart = { start: 0, end: params.start, replacement: "" };
     const messageStart = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
@@ -81,11 +84,15 @@ export class ClientTasks {
   }
 
   /** Translates the client's result of such a request. */
-  translateTaskResult(task: Errand, method: TaskQuery, body: Uint8Array): ClientTaskResult {
+  translateTaskResult(
+    task: ClientTask,
+    method: TaskMethodName,
+    body: Uint8Array,
+  ): ClientTaskResult {
     const members = membersAt(body, { start: 0, end: body.length });
-    task.isOver ||= method === TaskMethod.result || readStanding(body, members).isOver;
+    task.isOver ||= method === TaskMethod.result || readTaskStatus(body, members).isOver;
     const mention = method === TaskMethod.result ? undefined : readTask(body, members);
-    return { result: applyEdits(body, task.toOwnId(mention, readRelated(body, members))) };
+    return { result: applyEdits(body, task.toOwnId(mention, readRelatedTask(body, members))) };
   }
 
   /**
@@ -99,11 +106,11 @@ export class ClientTasks {
     target: ServerRequestTarget,
   ): ClientTaskResult {
     const members = membersAt(body, { start: 0, end: body.length });
-    const relatedTask = readRelated(body, members);
-    const created = content.isTask ? readCreated(body, members) : undefined;
+    const relatedTask = readRelatedTask(body, members);
+    const created = content.isTask ? readCreatedTask(body, members) : undefined;
     const edits = serverTask?.toRemoteId(relatedTask) ?? [];
     if (created === undefined) return { result: applyEdits(body, edits) };
-    const { isOver } = readStanding(body, members);
+    const { isOver } = readTaskStatus(body, members);
     const clientTask = this.#add({ id: created.id, isOver, token: content.token }, target);
     return {
       result: applyEdits(body, [...edits, ...clientTask.toOwnId(created, relatedTask)]),
@@ -138,8 +145,8 @@ export class ClientTasks {
     }
   }
 
-  #add(created: Created, target: ServerRequestTarget): Errand {
-    const task = new Errand(created, ++this.#count, (message) => this.#options.send(message));
+  #add(created: ClientTaskInfo, target: ServerRequestTarget): ClientTask {
+    const task = new ClientTask(created, ++this.#count, (message) => this.#options.send(message));
     const [oldest] = this.#byOwnId.values();
     if (this.#byOwnId.size === MAX_CLIENT_TASKS) oldest?.task.drop();
     this.#byOwnId.set(task.id, { task, target });
@@ -164,8 +171,8 @@ export class ClientTasks {
 
   /** A request of the hub's own to a client. */
   #makeTaskRequest(
-    task: Errand,
-    method: TaskQuery,
+    task: ClientTask,
+    method: TaskMethodName,
     onEnd: (outcome: "result" | "error" | "none", body: Uint8Array) => void,
   ): ServerRequest {
     return {

@@ -1,7 +1,7 @@
 import type { Kind } from "../catalog/listing.ts";
 import type { ServerCapabilities } from "../catalog/offer.ts";
 import { declaresSkills } from "../catalog/skills.ts";
-import { readSettings } from "../protocol/capabilities.ts";
+import { readExtensionSettings } from "../protocol/capabilities.ts";
 import { declaresTasks } from "../protocol/extension.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
@@ -84,7 +84,7 @@ function makeHandshake(
       if (isAnnounced) announcedKinds.add(kind);
     }
   }
-  const extensions = readSettings(capabilities, "extensions");
+  const extensions = readExtensionSettings(capabilities, "extensions");
   if (declaresSkills(extensions)) {
     listedKinds.add("skills");
     if (announcedKinds.has("resources")) announcedKinds.add("skills");
@@ -102,7 +102,7 @@ function makeHandshake(
       canSubscribe,
       ...(supportsTasks && { tasks: protocol.era }),
       extensions,
-      experimental: readSettings(capabilities, "experimental"),
+      experimental: readExtensionSettings(capabilities, "experimental"),
     },
     protocol,
     peer: {

@@ -49,7 +49,7 @@ export class LoginElicitation {
     const { server } = this.#options;
     if (this.#accepted === undefined) return;
     const { channel, id: elicitationId } = this.#accepted;
-    channel.notify(server, buildNotification(Method.elicited, { elicitationId }));
+    channel.notify(server, buildNotification(Method.elicitationComplete, { elicitationId }));
     this.#accepted = undefined;
   }
 
@@ -65,7 +65,7 @@ export class LoginElicitation {
     let isOver = false;
     const serverRequest: ServerRequest = {
       server,
-      method: Method.elicit,
+      method: Method.elicitationCreate,
       params: (token) => [utf8(`{"_meta":{"progressToken":`), token, utf8(`},${paramsJson}`)],
       answer: (outcome: Response["outcome"], body: Uint8Array) => {
         if (isOver) return undefined;

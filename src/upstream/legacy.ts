@@ -3,7 +3,7 @@ import { HubError } from "../base/errors.ts";
 import { scanObject } from "../base/json.ts";
 import { allowsBatches, type LegacyVersion, Method } from "../protocol/legacy.ts";
 import { removeEnvelope } from "../protocol/modern.ts";
-import { removeTask } from "../protocol/tasks.ts";
+import { removeTaskParam } from "../protocol/tasks.ts";
 import {
   buildNotification,
   type Notification,
@@ -53,7 +53,7 @@ export class LegacyDialect implements Dialect {
     if (sender.era === "legacy") return;
     const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
     edits.push(...removeEnvelope({ bytes, members: known }));
-    if (params !== undefined) edits.push(...removeTask(bytes, params, known));
+    if (params !== undefined) edits.push(...removeTaskParam(bytes, params, known));
   }
 
   mayMakeTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {

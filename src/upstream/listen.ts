@@ -189,10 +189,10 @@ export class ListenSubscription {
     const method = ModernMethod.listen;
     const record = {
       method,
-      settle: (response: Response) => this.#onResponse(id, response),
+      onResponse: (response: Response) => this.#onResponse(id, response),
       // Over HTTP each request may be lost by itself.
       fail: () => this.#onEnd(id),
-      progress: () => {},
+      onProgress: () => {},
     };
     pending.send(
       id,

@@ -4,25 +4,25 @@ import { type JsonMember, scanObject } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import {
   type Capabilities,
-  readAllSettings,
+  readAllExtensionSettings,
   withoutTasks,
-  writeSettings,
+  formatExtensionSettings,
 } from "../protocol/capabilities.ts";
-import { WITH_TASKS } from "../protocol/extension.ts";
+import { TASKS_CAPABILITY } from "../protocol/extension.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import {
   addEnvelope,
-  makeSeal,
+  prepareEnvelope,
   MetaKey,
   ModernMethod,
   type ModernVersion,
-  type Seal,
-  writeEnvelope,
+  type PreparedEnvelope,
+  formatEnvelope,
 } from "../protocol/modern.ts";
-import { removeTask } from "../protocol/tasks.ts";
+import { removeTaskParam } from "../protocol/tasks.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { ListenSubscription } from "./listen.ts";
-import { readLog, relayLog } from "../protocol/notifications.ts";
+import { readLogMessage, prefixLogMessage } from "../protocol/notifications.ts";
 import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type { ClientDeclaration } from "./sender.ts";
 import type { Dialect, ListenTopic } from "./dialects.ts";
@@ -51,7 +51,7 @@ export function clientEnvelopeOf(
   // What it asks of its own accord may be about tasks.
   const whole = modernize(capabilities, true);
   const envelope = { version, client, capabilities: whole, level: undefined };
-  return JSON.parse(`{${writeEnvelope(envelope)}}`) as object;
+  return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
 }
 
 /** Every request says who it is from, nothing is kept between two of them, and the server sends no requests (2026-07-28). */
@@ -62,7 +62,7 @@ export class ModernDialect implements Dialect {
   readonly #parts: ModernDialectOptions;
   readonly #envelope: object;
   /** The last client of the legacy era that something was sent for, and its envelope. */
-  #last: { readonly sender: ClientDeclaration; readonly seal: Seal } | undefined;
+  #last: { readonly sender: ClientDeclaration; readonly seal: PreparedEnvelope } | undefined;
 
   constructor(parts: ModernDialectOptions) {
     this.#parts = parts;
@@ -82,7 +82,7 @@ export class ModernDialect implements Dialect {
     if (params === undefined) return;
     if (sender.era === "modern") return;
     const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
-    edits.push(...removeTask(bytes, params, members));
+    edits.push(...removeTaskParam(bytes, params, members));
     edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
   }
 
@@ -132,9 +132,9 @@ export class ModernDialect implements Dialect {
   /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
   #logged(notification: Notification, record: PendingRequest | undefined): void {
     const { server, pending } = this.#parts;
-    const text = readLog(notification);
+    const text = readLogMessage(notification);
     if (text !== undefined) this.#parts.log(text);
-    const line = relayLog(server, notification);
+    const line = prefixLogMessage(server, notification);
     if (line === undefined) return;
     if (record !== undefined) {
       record.log?.(line.severity, line.message);
@@ -143,12 +143,12 @@ export class ModernDialect implements Dialect {
     pending.logged?.log?.(line.severity, line.message);
   }
 
-  #sealOf(sender: ClientDeclaration): Seal {
+  #sealOf(sender: ClientDeclaration): PreparedEnvelope {
     if (this.#last?.sender === sender) return this.#last.seal;
     const { info, declared, level } = sender;
     const { version } = this.#parts;
     const capabilities = modernize(declared, sender.isDriven === true);
-    const seal = makeSeal(writeEnvelope({ version, client: info, capabilities, level }));
+    const seal = prepareEnvelope(formatEnvelope({ version, client: info, capabilities, level }));
     this.#last = { sender, seal };
     return seal;
   }
@@ -160,10 +160,10 @@ export class ModernDialect implements Dialect {
  */
 function modernize(declared: Capabilities, hasTasks: boolean): object {
   const { roots, ...others } = withoutTasks(declared);
-  const { extensions, experimental } = readAllSettings(declared);
-  const own = hasTasks ? WITH_TASKS.extensions : {};
+  const { extensions, experimental } = readAllExtensionSettings(declared);
+  const own = hasTasks ? TASKS_CAPABILITY.extensions : {};
   const settings = { extensions: { ...extensions, ...own }, experimental };
-  return { ...others, ...(roots && { roots: {} }), ...writeSettings(settings) };
+  return { ...others, ...(roots && { roots: {} }), ...formatExtensionSettings(settings) };
 }
 
 interface Inner {

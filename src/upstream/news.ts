@@ -1,5 +1,5 @@
 import type { Kind } from "../catalog/listing.ts";
-import { TicketMethod } from "../protocol/extension.ts";
+import { ModernTaskMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { Dialect } from "./dialects.ts";
@@ -47,7 +47,7 @@ export class IncomingNotifications {
         if (progress === undefined) return;
         const { id, tokens } = progress;
         // The token of a call that became a task is good for as long as the task.
-        (pending.get(id) ?? jobs.byCall(id))?.progress(notification, tokens);
+        (pending.get(id) ?? jobs.byCall(id))?.onProgress(notification, tokens);
         return;
       }
       case Method.toolsListChanged:
@@ -62,7 +62,7 @@ export class IncomingNotifications {
       case Method.resourceUpdated:
         this.#parts.subscriptions()?.updated(this.#strip(notification));
         return;
-      case TicketMethod.changed:
+      case ModernTaskMethod.changed:
         this.#parts.subscriptions()?.tickets.told(this.#strip(notification));
         return;
       default:

@@ -1,7 +1,7 @@
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
-import { lowestOf, type Severity } from "../protocol/log-level.ts";
+import { lowestSeverityOf, type LogSeverity } from "../protocol/log-level.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import {
   buildError,
@@ -18,7 +18,11 @@ import { type ClientChannel, type ClientRequest, onlyClientOf } from "./audience
 import { UrlElicitations } from "./elicitations.ts";
 import type { ServerTask } from "./tasks.ts";
 import type { PendingRequest, PendingRequests } from "./pending.ts";
-import { readElicited, readLog, relayLog } from "../protocol/notifications.ts";
+import {
+  readElicitationComplete,
+  readLogMessage,
+  prefixLogMessage,
+} from "../protocol/notifications.ts";
 
 export interface ServerNotificationsOptions extends Pick<
   ServerRequestsOptions,
@@ -33,7 +37,7 @@ export interface ServerNotificationsOptions extends Pick<
   request(method: string, params: object): void;
 }
 
-const DEFAULT_LEVEL: Severity = "info";
+const DEFAULT_LEVEL: LogSeverity = "info";
 const EMPTY_RESULT = utf8("{}");
 /** A server's own requests are not answered while it has not taken so many bytes. */
 const MAX_UNREAD = 16 * 1024 * 1024;
@@ -47,7 +51,7 @@ export class ServerNotifications {
   readonly #elicitations = new UrlElicitations();
   /** Whether its log has levels, and the one that it was last told. */
   #hasLevels = false;
-  #level: Severity | undefined;
+  #level: LogSeverity | undefined;
 
   constructor(parts: ServerNotificationsOptions) {
     this.#parts = parts;
@@ -74,7 +78,7 @@ export class ServerNotifications {
     const clients = this.#parts.clients.current();
     // What those want who have left is forgotten; without any wish a server decides itself.
     const unwanted = this.#level && DEFAULT_LEVEL;
-    const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
+    const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
     if (level === undefined || level === this.#level) return;
     this.#level = level;
     this.#parts.request(Method.setLevel, { level });
@@ -120,7 +124,7 @@ export class ServerNotifications {
       case Method.cancelled:
         this.#asks.cancel(notification);
         return;
-      case Method.elicited:
+      case Method.elicitationComplete:
         for (const holder of this.#holders(notification, job, occasion)) {
           holder.notify(server, bytesOf(notification));
         }
@@ -129,14 +133,14 @@ export class ServerNotifications {
         job?.onStatus(notification);
         return;
       case Method.message: {
-        const line = relayLog(server, notification);
+        const line = prefixLogMessage(server, notification);
         if (line !== undefined) {
           const { severity, message } = line;
           const client = job?.origin.client ?? this.#readerOf(notification);
           if (occasion === undefined) client?.sendLogMessage(server, severity, message);
           else occasion.log(severity, message);
         }
-        const text = readLog(notification);
+        const text = readLogMessage(notification);
         if (text !== undefined) this.#parts.log(text);
       }
     }
@@ -148,7 +152,7 @@ export class ServerNotifications {
     job: ServerTask | undefined,
     occasion: ClientRequest | undefined,
   ): Iterable<ClientChannel> {
-    const id = readElicited(notification);
+    const id = readElicitationComplete(notification);
     const known = id === undefined ? undefined : this.#elicitations.complete(id);
     const only =
       job?.origin.client ?? occasion?.channel ?? this.#parts.attribution.clientOf(notification);

@@ -13,7 +13,7 @@ import { ANY_DEPTH, lastMember, scanObject, readString, parseRange } from "../ba
 import { removeMembers } from "../base/object.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
-import { faultOf } from "../protocol/param-headers.ts";
+import { mirrorErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { unexpectedAnswerError, parseOwnResult } from "./reply.ts";
 
@@ -94,7 +94,7 @@ export function dropUncallableTools(
   complain: (text: string) => void,
 ): readonly ListedItem[] {
   return tools.filter((tool) => {
-    const fault = faultOf(tool);
+    const fault = mirrorErrorOf(tool);
     if (fault !== undefined) complain(`Tool "${tool.key}" was left out: ${fault}.`);
     return fault === undefined;
   });

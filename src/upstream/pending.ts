@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { Edit, ByteRange } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import type { Severity } from "../protocol/log-level.ts";
+import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdTable } from "../base/id-table.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
@@ -31,15 +31,15 @@ export interface PendingRequest extends SendOptions {
   /** The headers that repeat its arguments. Looked for only where a server of the modern era is reached over HTTP. */
   readonly mirrored?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
-  settle(response: Response): void;
+  onResponse(response: Response): void;
   /** No answer will come. */
   fail(error: HubError): void;
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
-  progress(notification: Notification, tokens: readonly ByteRange[]): void;
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
   /** The server has a line of its log for whoever asked. */
-  log?(severity: Severity, message: EncodedMessage): void;
+  log?(severity: LogSeverity, message: EncodedMessage): void;
   /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
-  halt?(halted: boolean): void;
+  setDeadlinePaused?(halted: boolean): void;
 }
 
 /** What has to be replaced in a client's request, beside its id. The session adds to `edits` what is its own. */
@@ -165,7 +165,8 @@ export class PendingRequests {
     else this.#halted.delete(client);
     if (count !== (halted ? 1 : 0)) return;
     for (const record of this.#records.values()) {
-      if (record.halt !== undefined && mayBeOf(record, client)) record.halt(halted);
+      if (record.setDeadlinePaused !== undefined && mayBeOf(record, client))
+        record.setDeadlinePaused(halted);
     }
   }
 
@@ -209,7 +210,8 @@ export class PendingRequests {
 
   /** Once for each client that is asked, as each is answered for itself. */
   #halt(record: PendingRequest): void {
-    for (const client of this.#halted.keys()) if (mayBeOf(record, client)) record.halt?.(true);
+    for (const client of this.#halted.keys())
+      if (mayBeOf(record, client)) record.setDeadlinePaused?.(true);
   }
 
   /** What a link over HTTP is told, which may lose a single request and go on. */
@@ -232,7 +234,7 @@ export class PendingRequests {
   post(method: string, params?: object, fail: (error: HubError) => void = ignore): number {
     const id = this.nextId();
     const name = nameOf(params);
-    const record = { method, name, settle: ignore, fail, progress: ignore };
+    const record = { method, name, onResponse: ignore, fail, onProgress: ignore };
     this.send(id, record, buildRequest(id, method, params));
     return id;
   }
@@ -268,9 +270,9 @@ export class PendingRequests {
         method,
         name: nameOf(params),
         headers,
-        settle: (response) => end(resolve, response),
+        onResponse: (response) => end(resolve, response),
         fail: (error) => end(reject, error),
-        progress: () => {},
+        onProgress: () => {},
       };
       this.send(id, record, buildRequest(id, method, params));
     });

@@ -9,14 +9,14 @@ import {
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import { lastMember, type JsonMember, scanObject, readString } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
-import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
-import { TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
+import { type ServerRequestMethod, isServerRequestMethod, Method } from "../protocol/legacy.ts";
+import { TaskMethod, type TaskMethodName } from "../protocol/tasks.ts";
 import { editsOf, type Request } from "../jsonrpc/message.ts";
-import { readTokens } from "../protocol/notifications.ts";
+import { readProgressTokens } from "../protocol/notifications.ts";
 
 /** What a server's own request asks of a client. */
 export interface ServerRequestContent {
-  readonly method: AskMethod | TaskQuery;
+  readonly method: ServerRequestMethod | TaskMethodName;
   /** The server would have it made a task. */
   readonly isTask: boolean;
   /** The server's progress token as it spelled it, if it gave one. */
@@ -37,15 +37,15 @@ export function readServerRequest(
   capabilities: Capabilities,
 ): ServerRequestContent {
   const { method, bytes, params } = request;
-  if (!isAskMethod(method)) {
+  if (!isServerRequestMethod(method)) {
     throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
   }
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const lack = findLack(method, bytes, members, capabilities);
   if (lack !== undefined) throw lack;
-  const tokens = readTokens(bytes, members);
+  const tokens = readProgressTokens(bytes, members);
   const last = tokens.at(-1);
-  const edits = method === Method.elicit ? prefixServerName(server, bytes, members) : [];
+  const edits = method === Method.elicitationCreate ? prefixServerName(server, bytes, members) : [];
   return {
     method,
     isTask: lastMember(members, "task") !== undefined,
@@ -66,7 +66,7 @@ export function checkTaskCapability(method: string, { tasks }: Capabilities): vo
 }
 
 function findLack(
-  method: AskMethod,
+  method: ServerRequestMethod,
   bytes: Uint8Array,
   members: readonly JsonMember[],
   { roots, sampling, elicitation }: Capabilities,
@@ -78,14 +78,14 @@ function findLack(
   switch (method) {
     case Method.rootsList:
       return roots === undefined ? cannot({ roots: {} }) : undefined;
-    case Method.sample: {
+    case Method.createMessage: {
       if (sampling === undefined) return cannot({ sampling: {} });
       const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
       return usesTools && sampling.tools === undefined
         ? lacks("sampling with tools", { sampling: { tools: {} } })
         : undefined;
     }
-    case Method.elicit: {
+    case Method.elicitationCreate: {
       const mode = readString(bytes, lastMember(members, "mode")) ?? "form";
       if (elicitation === undefined) {
         return cannot({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
@@ -101,8 +101,14 @@ function findLack(
   }
 }
 
-function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly JsonMember[]): boolean {
-  return method === Method.elicit && readString(bytes, lastMember(members, "mode")) === "url";
+function isByUrl(
+  method: ServerRequestMethod,
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): boolean {
+  return (
+    method === Method.elicitationCreate && readString(bytes, lastMember(members, "mode")) === "url"
+  );
 }
 
 function lackError(code: ErrorCode, text: string, needed: Capabilities): HubError {

@@ -84,7 +84,7 @@ export class IncomingMessages {
     const record = response.id === undefined ? undefined : pending.take(response.id);
     if (record !== undefined) {
       voice.settled(record);
-      record.settle(response);
+      record.onResponse(response);
       return;
     }
     if (response.id !== undefined) pending.late(response.id);

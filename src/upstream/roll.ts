@@ -2,9 +2,9 @@ import { applyEdits, joinPieces, utf8 } from "../base/bytes.ts";
 import { encodeCursor } from "../catalog/section.ts";
 import { lastMember, scanObject, skipWhitespace, parseRange } from "../base/json.ts";
 import { readCursorParam } from "../catalog/cursor.ts";
-import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
+import { membersAt, readRelatedTask, readTask } from "../protocol/tasks.ts";
 import type { Request } from "../jsonrpc/message.ts";
-import type { Alias } from "../protocol/alias.ts";
+import type { TaskAlias } from "../protocol/alias.ts";
 
 /** So many are asked for at a time. */
 const PAGE = 50;
@@ -41,11 +41,11 @@ export function readTaskPage<Entry>(
 }
 
 /** The answer to `tasks/get`, as those know the task who began it; undefined if it is no task. */
-export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefined {
+export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
   const start = skipWhitespace(body, 0);
   if (scanObject(body, start) === undefined) return undefined;
   const members = membersAt(body, { start, end: body.length });
-  const edits = alias.toOwnId(readTask(body, members), readRelated(body, members));
+  const edits = alias.toOwnId(readTask(body, members), readRelatedTask(body, members));
   return joinPieces(applyEdits(body, edits));
 }
 

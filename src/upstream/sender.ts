@@ -1,6 +1,6 @@
 import type { Era } from "../protocol/era.ts";
 import type { Implementation } from "../protocol/legacy.ts";
-import type { Severity } from "../protocol/log-level.ts";
+import type { LogSeverity } from "../protocol/log-level.ts";
 
 /** Who a request is from, as far as servers that keep nothing between requests have to be told with each (basic/versioning). */
 export interface ClientDeclaration {
@@ -10,7 +10,7 @@ export interface ClientDeclaration {
   /** What it can be asked for, as it is declared. */
   readonly declared: object;
   /** From which level on it wants log messages; undefined: none. */
-  readonly level: Severity | undefined;
+  readonly level: LogSeverity | undefined;
   /** The hub brings tasks to their end for it. */
   readonly isDriven?: true;
 }

@@ -1,7 +1,7 @@
 import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { isTaskQuery, TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
+import { isTaskMethod, TaskMethod, type TaskMethodName } from "../protocol/tasks.ts";
 import {
   buildResponse,
   buildError,
@@ -15,12 +15,12 @@ import {
 import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
 import type { MessageAttribution } from "./attribution.ts";
 import type { ClientChannel, ConnectionClients, ClientRequest } from "./audience.ts";
-import type { Errand } from "../protocol/errand.ts";
+import type { ClientTask } from "../protocol/errand.ts";
 import { ClientTasks, type ClientTaskResult } from "./errands.ts";
 import type { ServerTask } from "./tasks.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { PendingRequest } from "./pending.ts";
-import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { CancelReason } from "../protocol/withdrawal.ts";
 import {
   type ServerRequestContent,
   checkTaskCapability,
@@ -77,7 +77,7 @@ export class ServerRequests {
    */
   handle(request: Request, task: ServerTask | undefined, record: PendingRequest | undefined): void {
     try {
-      if (isTaskQuery(request.method)) this.#handleTaskRequest(request, request.method);
+      if (isTaskMethod(request.method)) this.#handleTaskRequest(request, request.method);
       else if (request.method === TaskMethod.list) this.#handleTaskList(request);
       else this.#handleRequest(request, task, record);
     } catch (thrown) {
@@ -145,7 +145,7 @@ export class ServerRequests {
   }
 
   /** Sends a request about one client task to the client that runs it. */
-  #handleTaskRequest(request: Request, method: TaskQuery): void {
+  #handleTaskRequest(request: Request, method: TaskMethodName): void {
     checkTaskCapability(method, this.#options.clients.capabilities);
     const content = this.#clientTasks.readTaskRequest(request, method);
     const { task, target: client } = content;
@@ -213,7 +213,7 @@ export class ServerRequests {
   #suspendDeadlines(id: RequestId, { record, client }: OpenRequestContext): void {
     if (record !== undefined) {
       this.#suspendingCalls.set(id, record);
-      record.halt?.(true);
+      record.setDeadlinePaused?.(true);
       return;
     }
     this.#suspendingClients.set(id, client);
@@ -222,7 +222,7 @@ export class ServerRequests {
 
   #resumeDeadlines(id: RequestId, { record, client }: OpenRequestContext): void {
     if (record !== undefined) {
-      if (this.#suspendingCalls.delete(id)) record.halt?.(false);
+      if (this.#suspendingCalls.delete(id)) record.setDeadlinePaused?.(false);
     } else if (this.#suspendingClients.delete(id)) {
       this.#options.suspendDeadlines(client, false);
     }
@@ -275,7 +275,7 @@ class OpenServerRequest implements ServerRequest {
   readonly #options: OpenServerRequestOptions;
   #isOver = false;
   #cancelTimer: () => void = () => {};
-  #cancelAtClient: (reason: Withdrawal) => void = () => {};
+  #cancelAtClient: (reason: CancelReason) => void = () => {};
 
   constructor(
     id: RequestId,
@@ -304,7 +304,7 @@ class OpenServerRequest implements ServerRequest {
     return this.#context.record;
   }
 
-  send(sendServerRequest: (request: ServerRequest) => (reason: Withdrawal) => void): void {
+  send(sendServerRequest: (request: ServerRequest) => (reason: CancelReason) => void): void {
     this.#cancelTimer = this.#options.clock.after(ANSWER_TIMEOUT, () => {
       if (this.#context.hasTimeout)
         this.endWithError(`Nobody answered within ${ANSWER_TIMEOUT / 60_000} minutes.`);
@@ -313,7 +313,7 @@ class OpenServerRequest implements ServerRequest {
     this.#cancelAtClient = sendServerRequest(this);
   }
 
-  answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined {
+  answer(outcome: Response["outcome"], body: Uint8Array): ClientTask | undefined {
     const { result, task }: ClientTaskResult =
       outcome === "result" ? this.#context.translateResult(body) : { result: [body] };
     this.#finish(buildResponse(this.#id, outcome, ...result));
@@ -330,7 +330,7 @@ class OpenServerRequest implements ServerRequest {
   }
 
   /** Cancels it at the client; the server gets no response. */
-  cancel(reason: Withdrawal): void {
+  cancel(reason: CancelReason): void {
     this.#cancelAtClient(reason);
     this.#finish(undefined);
   }

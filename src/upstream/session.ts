@@ -27,7 +27,7 @@ import {
 import type { ServerFeature, ServerHandshake } from "./handshake.ts";
 import { dropUncallableTools, type CacheHintTable, listAll } from "./pages.ts";
 import { ServerTasks } from "./tasks.ts";
-import { buildWithdrawal, type Withdrawal } from "../protocol/withdrawal.ts";
+import { buildCancelled, type CancelReason } from "../protocol/withdrawal.ts";
 import { type PendingRequest, PendingRequests, type RequestRewrite } from "./pending.ts";
 import { IncomingMessages } from "./reception.ts";
 import { OwnRequestRetry } from "./repetition.ts";
@@ -253,13 +253,13 @@ export class Session implements TransportEvents {
   }
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
-  cancel(id: number, why: Withdrawal = "The hub gave up."): void {
+  cancel(id: number, why: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayMakeTask(record) === true) this.jobs.onCallCancelled(id);
     // Where a request has a stream of its own, to let go of that says it all in the modern era; of old it says nothing.
     const isSaid = this.#link.hasStreams === true && this.era === "modern";
-    if (!isSaid) this.#link.send(buildWithdrawal(id, why));
+    if (!isSaid) this.#link.send(buildCancelled(id, why));
     this.#pending.drop(id);
     this.voice.settled(record);
     this.voice.abandon();

@@ -3,7 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification } from "../jsonrpc/message.ts";
-import { readUpdated } from "../protocol/notifications.ts";
+import { readResourceUpdated } from "../protocol/notifications.ts";
 import { type TaskSession, ModernServerTasks } from "./ticket.ts";
 
 /** Somebody who wants to know when a resource is another. */
@@ -111,7 +111,7 @@ export class Subscriptions {
 
   /** The server says that a resource is another: the one that somebody has subscribed to, or a part of it. */
   updated(notification: Notification): void {
-    const found = readUpdated(notification);
+    const found = readResourceUpdated(notification);
     if (found === undefined) return;
     const { uri, uris } = found;
     const told = new Map<object, { watcher: Subscriber; length: number }>();

@@ -5,11 +5,11 @@ import type { Era } from "../protocol/era.ts";
 import { readResultType } from "../protocol/modern.ts";
 import {
   membersAt,
-  type Mention,
-  readRelated,
-  readCreated,
-  readStanding,
-  type Standing,
+  type TaskMention,
+  readRelatedTask,
+  readCreatedTask,
+  readTaskStatus,
+  type TaskStatus,
   TaskMethod,
 } from "../protocol/tasks.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
@@ -20,7 +20,7 @@ import {
   bytesOf,
   replaceRanges,
 } from "../jsonrpc/message.ts";
-import { Alias, Aliases } from "../protocol/alias.ts";
+import { TaskAlias, TaskAliases } from "../protocol/alias.ts";
 import type { ClientChannel } from "./audience.ts";
 import type { PendingRequests } from "./pending.ts";
 import { readCreatedModernTask } from "./ticket.ts";
@@ -38,15 +38,15 @@ export interface TaskOrigin {
 }
 
 /** A legacy task of a server, created of a client's call. It ends with the session and belongs to that client alone. */
-export class ServerTask extends Alias {
+export class ServerTask extends TaskAlias {
   readonly server: string;
   readonly origin: TaskOrigin;
   /** The error that ended the session; undefined while the server is there. */
   lostCause: HubError | undefined;
-  readonly #status: Standing;
+  readonly #status: TaskStatus;
   #isOver: boolean;
 
-  constructor(server: string, remoteId: string, status: Standing, origin: TaskOrigin) {
+  constructor(server: string, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
     super(remoteId, origin.sequence);
     this.server = server;
     this.origin = origin;
@@ -64,7 +64,7 @@ export class ServerTask extends Alias {
     this.#isOver ||= isOver;
   }
 
-  progress(notification: Notification, tokens: readonly ByteRange[]): void {
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { client, token } = this.origin;
     if (this.#isOver || token === undefined) return;
     client.notify(this.server, replaceRanges(notification, tokens, token));
@@ -73,7 +73,7 @@ export class ServerTask extends Alias {
   /** Passes on `notifications/tasks/status` of the server. */
   onStatus(notification: Notification): void {
     const { bytes, params } = notification;
-    this.recordStatus(readStanding(bytes, membersAt(bytes, params)).isOver);
+    this.recordStatus(readTaskStatus(bytes, membersAt(bytes, params)).isOver);
     this.origin.client.notify(this.server, bytesOf(notification));
   }
 
@@ -106,7 +106,7 @@ export class ServerTask extends Alias {
 const MAX_CANCELLED_CALLS = 256;
 
 /** The legacy tasks of one session. */
-export class ServerTasks extends Aliases<ServerTask> {
+export class ServerTasks extends TaskAliases<ServerTask> {
   readonly #server: string;
   readonly #pending: PendingRequests;
   readonly #completeParams: (params: object) => object | undefined;
@@ -141,12 +141,12 @@ export class ServerTasks extends Aliases<ServerTask> {
     const serverTask = new ServerTask(
       this.#server,
       mention.id,
-      readStanding(bytes, members),
+      readTaskStatus(bytes, members),
       origin,
     );
     this.add(serverTask);
     this.#byCall.set(response.id, serverTask);
-    const edits = serverTask.toOwnId(mention, readRelated(bytes, members));
+    const edits = serverTask.toOwnId(mention, readRelatedTask(bytes, members));
     return { task: serverTask, response: applyMessageEdits(response, edits) };
   }
 
@@ -219,9 +219,9 @@ function readTaskCreation({
   bytes,
   body,
 }: Response):
-  { readonly mention: Mention; readonly members: ReturnType<typeof membersAt> } | undefined {
+  { readonly mention: TaskMention; readonly members: ReturnType<typeof membersAt> } | undefined {
   if (outcome === "error") return undefined;
   const members = membersAt(bytes, body);
-  const mention = readCreated(bytes, members);
+  const mention = readCreatedTask(bytes, members);
   return mention && { mention, members };
 }

@@ -1,8 +1,8 @@
-import { type Mention, membersAt, readTask } from "../protocol/tasks.ts";
-import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
+import { type TaskMention, membersAt, readTask } from "../protocol/tasks.ts";
+import { readModernTask, ModernTaskMethod, type ModernTaskStatus } from "../protocol/extension.ts";
 import { randomToken } from "../jsonrpc/id.ts";
 import type { Notification, Response } from "../jsonrpc/message.ts";
-import { Alias } from "../protocol/alias.ts";
+import { TaskAlias } from "../protocol/alias.ts";
 
 /** The longest that one is kept, and one that has ended if its server does not say for how long it keeps it, in ms. */
 const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
@@ -10,7 +10,7 @@ const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
 const SLACK = 60_000;
 
 /** A task of a server of the modern era, which a client asks for whenever it likes. */
-export class ModernServerTask extends Alias implements OpenTask {
+export class ModernServerTask extends TaskAlias implements OpenTask {
   readonly #began: number;
   #ended = 0;
   isOver = false;
@@ -18,7 +18,7 @@ export class ModernServerTask extends Alias implements OpenTask {
   expiry = 0;
 
   /** @param now ms of the clock */
-  constructor(remoteId: string, number: number, standing: TicketStanding, now: number) {
+  constructor(remoteId: string, number: number, standing: ModernTaskStatus, now: number) {
     // Over HTTP it may be all that says whose the task is.
     super(remoteId, number, randomToken());
     this.#began = now;
@@ -26,7 +26,7 @@ export class ModernServerTask extends Alias implements OpenTask {
   }
 
   /** Its server has said how it stands. */
-  note({ isOver, ttl }: TicketStanding, now: number): void {
+  note({ isOver, ttl }: ModernTaskStatus, now: number): void {
     if (isOver && !this.isOver) this.#ended = now;
     this.isOver ||= isOver;
     const isKept = ttl !== undefined || !this.isOver;
@@ -48,7 +48,7 @@ export interface OpenTask {
 /** Somebody who listens for what becomes of a task. */
 export interface TaskWatcher {
   /** @param task where the notification has its id */
-  told(notification: Notification, task: Mention): void;
+  onNotification(notification: Notification, task: TaskMention): void;
 }
 
 /** A session with the server. */
@@ -109,7 +109,8 @@ export class ModernServerTasks {
     const { bytes, params } = notification;
     const task = readTask(bytes, membersAt(bytes, params));
     if (task === undefined) return;
-    for (const watcher of this.#watchers.get(task.id) ?? []) watcher.told(notification, task);
+    for (const watcher of this.#watchers.get(task.id) ?? [])
+      watcher.onNotification(notification, task);
   }
 
   /** There is a new session: it is listened to as the last one was. */
@@ -143,17 +144,17 @@ interface Answerer {
 
 /** Nobody waits for it any more: the server may end it. */
 export function cancelServerTask(session: Answerer, taskId: string): void {
-  session.ask(TicketMethod.cancel, { taskId }, NEVER).catch(() => {});
+  session.ask(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
 }
 
 /** The task that the answer to a call is. */
 export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
   const members = membersAt(bytes, body);
   const task = readTask(bytes, members);
-  return task && { task, standing: readTicket(bytes, members) };
+  return task && { task, standing: readModernTask(bytes, members) };
 }
 
 export interface CreatedModernTask {
-  readonly task: Mention;
-  readonly standing: TicketStanding;
+  readonly task: TaskMention;
+  readonly standing: ModernTaskStatus;
 }

@@ -4,7 +4,7 @@ import { KIND_NOUNS } from "../catalog/offer.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
-import { narrowClass } from "../protocol/capabilities.ts";
+import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
 import { invalidError } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
@@ -55,7 +55,7 @@ export class ClientView {
   introduce(capabilities: string, attendee: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#parts;
-    const counted = narrowClass(capabilities, (name) => pool.countsExtension(name));
+    const counted = filterCapabilityClass(capabilities, (name) => pool.countsExtension(name));
     this.#profile = profileOf(counted, before.client, attendee, before.scope);
     this.#catalog = undefined;
     if (this.#isOpen) {

@@ -6,7 +6,7 @@ import type { Session } from "./session.ts";
 export interface SessionWaiter {
   /** The client's request that it is about. */
   readonly occasion?: ClientRequest;
-  enter(session: Session): void;
+  onSession(session: Session): void;
   fail(error: HubError): void;
 }
 
@@ -37,13 +37,13 @@ export class SessionWaiters {
   }
 
   enter(session: Session): void {
-    this.#tell((visitor) => visitor.enter(session));
+    this.#tell((visitor) => visitor.onSession(session));
   }
 
   /** Brings one that need not wait to the session. */
   admit(visitor: SessionWaiter, session: Session): void {
     try {
-      visitor.enter(session);
+      visitor.onSession(session);
     } catch (thrown) {
       this.#end(visitor, toHubError(thrown));
     }

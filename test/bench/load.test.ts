@@ -61,7 +61,7 @@ class OneAtATime implements Line {
     this.#freeAt = begin + 1;
     if (Number.isFinite(begin)) {
       this.#clock.after(begin + 1 - now, () => {
-        if (!this.#dropped.has(id)) record.settle(RESULT);
+        if (!this.#dropped.has(id)) record.onResponse(RESULT);
       });
     }
     return id;

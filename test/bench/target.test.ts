@@ -52,7 +52,7 @@ function call(contact: Contact, args: string): Promise<Response> {
   assert.ok(tool !== undefined);
   const { request, rewrite, tool: name } = makeTemplate(tool, args, contact.era, true);
   return new Promise((settle, fail) => {
-    const record = { method: request.method, name, settle, fail, progress() {} };
+    const record = { method: request.method, name, onResponse: settle, fail, onProgress() {} };
     contact.session?.relay(record, request, rewrite(7));
   });
 }

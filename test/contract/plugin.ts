@@ -64,10 +64,10 @@ export const DEMANDS: readonly Demand[] = [
         const equipped = await setUpAsNamed(subject, folder, subject.options);
         if (!equipped.ok) assert.fail(explain(equipped));
         assert.deepEqual(
-          equipped.plugins.members.map(({ name }) => name).filter(isName),
-          equipped.plugins.members.map(({ name }) => name),
+          equipped.plugins.plugins.map(({ name }) => name).filter(isName),
+          equipped.plugins.plugins.map(({ name }) => name),
         );
-        await equipped.plugins.end();
+        await equipped.plugins.dispose();
       });
     },
   },

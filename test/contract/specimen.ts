@@ -5,11 +5,11 @@ import { join, resolve } from "node:path";
 import type { EventBus } from "../../src/base/events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/schema.ts";
-import type { Loaders } from "../../src/plugin/builtin.ts";
-import { type Loaded, loadPlugin } from "../../src/plugin/load.ts";
+import type { PluginLoaders } from "../../src/plugin/builtin.ts";
+import { type LoadedPlugin, loadPlugin } from "../../src/plugin/load.ts";
 import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
-import { type Equipped, setUpPlugins } from "../../src/plugin/setup.ts";
+import { type PreparedManifest, setUpPlugins } from "../../src/plugin/setup.ts";
 import {
   introduce,
   listen,
@@ -80,7 +80,7 @@ export function specOf(subject: Subject, options = subject.options, at = 0): Plu
 }
 
 /** Loads a subject, which has to be there and to take its options. */
-export async function load(subject: Subject): Promise<Loaded> {
+export async function load(subject: Subject): Promise<LoadedPlugin> {
   const result = await loadPlugin(specOf(subject));
   if (result.ok) return result.loaded;
   return assert.fail(
@@ -88,7 +88,7 @@ export async function load(subject: Subject): Promise<Loaded> {
   );
 }
 
-export function explain(equipped: Equipped): string {
+export function explain(equipped: PreparedManifest): string {
   return equipped.ok ? "" : equipped.problems.map(formatProblem).join("; ");
 }
 
@@ -122,7 +122,7 @@ export async function withRig<T>(
 /** The same with a plugin that was loaded before: one that is set up several times is loaded once. */
 export function withPlugin<T>(
   subject: Subject,
-  loaded: Loaded,
+  loaded: LoadedPlugin,
   run: (rig: Rig) => Promise<T>,
   settings: RigSettings = {},
 ): Promise<T> {
@@ -134,7 +134,7 @@ export function withPlugin<T>(
       value = await run(rig);
     } finally {
       await hub.close();
-      await plugins.end();
+      await plugins.dispose();
     }
     const [status] = plugins.status;
     assert.equal(status?.lastError?.message, undefined);
@@ -156,7 +156,7 @@ export async function settled({ instance }: Rig): Promise<void> {
 
 async function assemble(
   subject: Subject,
-  loaded: Loaded,
+  loaded: LoadedPlugin,
   stateFolder: string,
   settings: RigSettings,
 ): Promise<Rig> {
@@ -165,7 +165,7 @@ async function assemble(
   script.tools = TOOLS;
   const { plugin, find } = watch(loaded);
   const { inner } = settings;
-  const loaders: Record<string, Loaders[string]> = {
+  const loaders: Record<string, PluginLoaders[string]> = {
     [plugin.name]: () => Promise.resolve({ default: plugin }),
   };
   const uses = [plugin.name];
@@ -188,7 +188,7 @@ async function assemble(
 }
 
 /** The plugin with its options, and with an eye on what it does with calls. */
-function watch({ plugin, options }: Loaded): { plugin: Plugin<undefined>; find(): Instance } {
+function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; find(): Instance } {
   let instance: Instance | undefined;
   const watched: Plugin<undefined> = {
     name: plugin.name,

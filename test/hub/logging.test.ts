@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { isAtLeast, lowestOf } from "../../src/protocol/log-level.ts";
+import { isAtLeast, lowestSeverityOf } from "../../src/protocol/log-level.ts";
 import { ALL, allOf, asked, INITIALIZED, serverEnd, setAskStage } from "../fixtures/asks.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
@@ -52,8 +52,8 @@ describe("levels", () => {
   it("are in order", () => {
     assert.ok(isAtLeast("error", "warning") && isAtLeast("info", "info"));
     assert.ok(!isAtLeast("notice", "warning"));
-    assert.equal(lowestOf(["error", "notice", "alert"]), "notice");
-    assert.equal(lowestOf([]), undefined);
+    assert.equal(lowestSeverityOf(["error", "notice", "alert"]), "notice");
+    assert.equal(lowestSeverityOf([]), undefined);
   });
 });
 

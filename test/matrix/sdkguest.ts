@@ -5,7 +5,7 @@ import {
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
-import { makePair } from "../../src/plugin/transport.ts";
+import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Era } from "../../src/protocol/era.ts";
 import { LATEST_MODERN, MetaKey } from "../../src/protocol/modern.ts";
 import {
@@ -27,7 +27,7 @@ const NEVER = new AbortController().signal;
 
 /** The pipe of a client whose SDK has its own interface for what carries messages. */
 function pipe({ hub }: Entrance) {
-  const [ours, theirs] = makePair((error) => {
+  const [ours, theirs] = makeSdkTransportPair((error) => {
     throw error;
   });
   void hub.accept(ours, NEVER);

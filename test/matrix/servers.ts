@@ -9,7 +9,7 @@ import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import { Server as ServerV1 } from "@modelcontextprotocol/sdk/server/index.js";
 import type { McpServer as McpServerV1 } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
-import { makePair } from "../../src/plugin/transport.ts";
+import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Era } from "../../src/protocol/era.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { createServer } from "../conformance/everything.ts";
@@ -118,7 +118,7 @@ class UpstreamV1 extends Upstream {
       };
       return kit.answer(visit);
     };
-    const [ours, theirs] = makePair(this.fault);
+    const [ours, theirs] = makeSdkTransportPair(this.fault);
     // It says that it takes an optional where it takes undefined as well.
     void server.connect(theirs as Parameters<typeof server.connect>[0]).catch(this.fault);
     return ours;
@@ -139,7 +139,7 @@ class UpstreamV2 extends Upstream {
   }
 
   override connect(): Transport {
-    const [ours, theirs] = makePair(this.fault);
+    const [ours, theirs] = makeSdkTransportPair(this.fault);
     this.serve(theirs);
     return ours;
   }

@@ -24,7 +24,7 @@ function relayed(): RelayedAnswer {
 /** What is written of a message, all of whose memory is free afterwards that may be. */
 function write(answer: RelayedAnswer, id: string): string {
   const outbox = new WriteBuffer();
-  for (const piece of piecesOfMessage(answer.under(id))) outbox.add(piece);
+  for (const piece of piecesOfMessage(answer.withId(id))) outbox.add(piece);
   let text = "";
   for (let next = outbox.shift(); next !== undefined; next = outbox.shift()) {
     text += Buffer.from(next).toString();

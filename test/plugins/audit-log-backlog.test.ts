@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Backlog, type BacklogParts, type Sink } from "../../plugins/audit-log/backlog.ts";
+import { LineQueue, type LineQueueOptions, type Sink } from "../../plugins/audit-log/backlog.ts";
 import { deadline } from "../harness/clock.ts";
 
-const QUICK = { first: 1, most: 4 };
+const QUICK = { first: 1, max: 4 };
 
 /** Takes lines as a file would: some of them at a time, none, or late. */
 class Disk implements Sink {
@@ -55,13 +55,13 @@ class Disk implements Sink {
 
 interface Stage {
   readonly disk: Disk;
-  readonly backlog: Backlog;
+  readonly backlog: LineQueue;
   /** What was logged, each with its level in front. */
   readonly logged: string[];
 }
 
 async function withBacklog(
-  parts: Omit<BacklogParts, "log">,
+  parts: Omit<LineQueueOptions, "log">,
   run: (stage: Stage) => Promise<void>,
 ): Promise<void> {
   const disk = new Disk();
@@ -70,7 +70,7 @@ async function withBacklog(
     logged.push(`${level}: ${text}`);
     disk.ring();
   };
-  const backlog = new Backlog(disk, { pauses: QUICK, ...parts, log });
+  const backlog = new LineQueue(disk, { retryDelays: QUICK, ...parts, log });
   try {
     await run({ disk, backlog, logged });
   } finally {
@@ -149,7 +149,7 @@ describe("a backlog", () => {
     }));
 
   it("waits longer after each failure, up to a limit", () =>
-    withBacklog({ pauses: { first: 10, most: 40 } }, async ({ disk, backlog }) => {
+    withBacklog({ retryDelays: { first: 10, max: 40 } }, async ({ disk, backlog }) => {
       disk.fault = "ENOSPC";
       const times: number[] = [];
       disk.onWrite = () => times.push(performance.now());
@@ -162,7 +162,7 @@ describe("a backlog", () => {
     }));
 
   it("drops the oldest lines beyond its limit, and says in their place how many", () =>
-    withBacklog({ limit: 12 }, async ({ disk, backlog, logged }) => {
+    withBacklog({ maxSize: 12 }, async ({ disk, backlog, logged }) => {
       disk.fault = "ENOSPC";
       for (const line of ["aaa", "bbb", "ccc", "ddd"]) backlog.add(line);
       await disk.until("a try", () => logged.length === 1);
@@ -181,7 +181,7 @@ describe("a backlog", () => {
     }));
 
   it("says how many are missing, also if no more than that can be written at first", () =>
-    withBacklog({ limit: 8 }, async ({ disk, backlog }) => {
+    withBacklog({ maxSize: 8 }, async ({ disk, backlog }) => {
       disk.room = 1;
       for (const line of ["aaa", "bbb", "ccc"]) backlog.add(line);
       await disk.until("three lines", () => disk.lines.length === 3);
@@ -207,7 +207,7 @@ describe("a backlog", () => {
 
 describe("the end of a backlog", () => {
   it("writes what waits, also while it was about to try again later", () =>
-    withBacklog({ pauses: { first: 1e6, most: 1e6 } }, async ({ disk, backlog, logged }) => {
+    withBacklog({ retryDelays: { first: 1e6, max: 1e6 } }, async ({ disk, backlog, logged }) => {
       disk.fault = "ENOSPC";
       backlog.add("a");
       await disk.until("a try", () => logged.length === 1);

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import plugin from "../../plugins/cache/index.ts";
-import { canonical, mark } from "../../plugins/cache/json.ts";
-import { Store } from "../../plugins/cache/store.ts";
+import { normalize, withCachedTime } from "../../plugins/cache/json.ts";
+import { ResultCache } from "../../plugins/cache/store.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { MadeAnswer } from "../../src/plugin/answer.ts";
+import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
 import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./seam.ts";
 
@@ -350,25 +350,25 @@ describe("the options of the cache", () => {
 });
 
 describe("the store", () => {
-  const answer = (bytes: number): MadeAnswer => new MadeAnswer({ x: "x".repeat(bytes - 8) });
+  const answer = (bytes: number): OwnAnswer => new OwnAnswer({ x: "x".repeat(bytes - 8) });
 
   it("keeps an answer for its time and not longer, and not when the clock was set back", () => {
     let now = 1000;
-    const store = new Store({ ttl: 100, maxSize: 100_000 }, () => now);
-    store.put(store.shelf("s"), "a", answer(100));
+    const store = new ResultCache({ ttl: 100, maxSize: 100_000 }, () => now);
+    store.put(store.groupOf("s"), "a", answer(100));
     now = 1099;
     assert.ok(store.get("a"));
     now = 1100;
     assert.equal(store.get("a"), undefined);
     assert.equal(store.size, 0);
-    store.put(store.shelf("s"), "a", answer(100));
+    store.put(store.groupOf("s"), "a", answer(100));
     now = 1099;
     assert.equal(store.get("a"), undefined);
   });
 
   it("lets go first what was used longest ago", () => {
-    const store = new Store({ ttl: 1000, maxSize: 5000 });
-    const shelf = store.shelf("s");
+    const store = new ResultCache({ ttl: 1000, maxSize: 5000 });
+    const shelf = store.groupOf("s");
     for (const key of ["a", "b", "c", "d"]) store.put(shelf, key, answer(900));
     assert.ok(store.get("a"));
     store.put(shelf, "e", answer(900));
@@ -378,11 +378,11 @@ describe("the store", () => {
   });
 
   it("counts keys: many small answers to long questions do not pass its size either", () => {
-    const store = new Store({ ttl: 1000, maxSize: 10_000 });
-    for (let i = 0; i < 100; i++) store.put(store.shelf("s"), `${i}`.padEnd(1000), answer(20));
+    const store = new ResultCache({ ttl: 1000, maxSize: 10_000 });
+    for (let i = 0; i < 100; i++) store.put(store.groupOf("s"), `${i}`.padEnd(1000), answer(20));
     assert.ok(store.get("99".padEnd(1000)));
     assert.equal(store.get("0".padEnd(1000)), undefined);
-    store.put(store.shelf("s"), "k".repeat(2000), answer(20));
+    store.put(store.groupOf("s"), "k".repeat(2000), answer(20));
     assert.equal(store.get("k".repeat(2000)), undefined, "bigger than a quarter of all");
   });
 
@@ -398,11 +398,11 @@ describe("the store", () => {
     fc.assert(
       fc.property(steps, (list) => {
         let now = 0;
-        const store = new Store({ ttl: 5, maxSize: 8000 }, () => now);
+        const store = new ResultCache({ ttl: 5, maxSize: 8000 }, () => now);
         for (const { key, server, bytes, act } of list) {
-          if (act === "put") store.put(store.shelf(server), `${server}${key}`, answer(bytes));
+          if (act === "put") store.put(store.groupOf(server), `${server}${key}`, answer(bytes));
           if (act === "get") store.get(`${server}${key}`);
-          if (act === "drop") store.drop(server);
+          if (act === "drop") store.removeServer(server);
           if (act === "wait") now++;
           assert.ok(store.size >= 0 && store.size <= 8000);
         }
@@ -417,20 +417,20 @@ describe("the canonical text", () => {
   it("is equal for texts that differ in white space, escapes and the order of keys", () => {
     fc.assert(
       fc.property(fc.jsonValue(), (json) => {
-        const plain = canonical(JSON.stringify(json));
+        const plain = normalize(JSON.stringify(json));
         assert.ok(plain !== undefined);
-        assert.equal(canonical(JSON.stringify(reverse(json), null, "\t")), plain);
+        assert.equal(normalize(JSON.stringify(reverse(json), null, "\t")), plain);
         assert.deepEqual(JSON.parse(plain), JSON.parse(JSON.stringify(json)));
       }),
     );
-    assert.equal(canonical('{"\\u0061":"\\u0062"}'), canonical('{"a":"b"}'));
+    assert.equal(normalize('{"\\u0061":"\\u0062"}'), normalize('{"a":"b"}'));
   });
 
   it("differs for values that differ", () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.jsonValue(), (one, other) => {
         const texts = [one, other].map((json) => JSON.stringify(json));
-        const same = canonical(texts[0]!) === canonical(texts[1]!);
+        const same = normalize(texts[0]!) === normalize(texts[1]!);
         assert.equal(same, isEqual(JSON.parse(texts[0]!), JSON.parse(texts[1]!)));
       }),
     );
@@ -476,7 +476,7 @@ describe("a mark", () => {
   ];
   for (const [json, marked] of table) {
     it(`makes of ${json} ${marked ?? "nothing"}`, () => {
-      assert.equal(mark(json, at), marked);
+      assert.equal(withCachedTime(json, at), marked);
     });
   }
 });

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { EventBus, type HubEvent } from "../../src/base/events.ts";
-import { describeFault, entrust, findPlace } from "../../src/plugin/errors.ts";
+import { describePluginFault, markHandled, positionInFile } from "../../src/plugin/errors.ts";
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
@@ -40,7 +40,7 @@ async function withFiles(
     const equipped = await setUpPlugins({ ...manifestOf({}), plugins }, world);
     assert.ok(equipped.ok, JSON.stringify(equipped));
     await run(equipped.plugins, events, paths);
-    await equipped.plugins.end();
+    await equipped.plugins.dispose();
   });
 }
 
@@ -54,7 +54,7 @@ function thrownAt(...places: readonly string[]): Error {
 describe("an error that nobody caught", () => {
   it("is a plugin's if its file is in the stack, loaded anew or not", () =>
     withFiles(["one", "two"], (set, events, [, two = ""]) => {
-      assert.equal(set.claim(thrownAt("node:timers:1:2", `${two}?v=3:4:5`)), true);
+      assert.equal(set.attributeError(thrownAt("node:timers:1:2", `${two}?v=3:4:5`)), true);
       assert.deepEqual(logsOf(events), [`plugin "two": failed: boom (${two}:4:5)`]);
       assert.equal(set.status[1]?.lastError?.code, "pluginFailed");
       assert.equal(set.status[0]?.lastError, undefined);
@@ -63,8 +63,8 @@ describe("an error that nobody caught", () => {
   it("is a plugin's if it was thrown by a file beside its own, in a folder below or not", () =>
     withFiles(["one", "two"], (set, events, [, two = ""]) => {
       const helper = two.replace("plugin.js", "lib/a b.js");
-      assert.equal(set.claim(thrownAt(`${helper}:1:2`)), true);
-      assert.equal(set.claim(thrownAt(`file://${encodeURI(helper)}?x=1:1:2`)), true);
+      assert.equal(set.attributeError(thrownAt(`${helper}:1:2`)), true);
+      assert.equal(set.attributeError(thrownAt(`file://${encodeURI(helper)}?x=1:1:2`)), true);
       assert.ok(logsOf(events).every((text) => text.startsWith('plugin "two": failed: boom')));
     }));
 
@@ -72,7 +72,7 @@ describe("an error that nobody caught", () => {
     withFiles(
       ["one"],
       (set, events, [one = ""]) => {
-        assert.equal(set.claim(thrownAt(`${one}:1:2`)), true);
+        assert.equal(set.attributeError(thrownAt(`${one}:1:2`)), true);
         assert.deepEqual(logsOf(events), [`plugin "one": failed: boom (${one}:1:2)`]);
       },
       true,
@@ -80,11 +80,11 @@ describe("an error that nobody caught", () => {
 
   it("is a plugin's if it is no error at all", async () => {
     await withFiles(["one"], (set, events) => {
-      assert.equal(set.claim("a text"), true);
+      assert.equal(set.attributeError("a text"), true);
       assert.deepEqual(logsOf(events), ['plugin "one": failed: a text']);
     });
     await withFiles(["one", "two"], (set, events) => {
-      assert.equal(set.claim(Object.create(null)), true);
+      assert.equal(set.attributeError(Object.create(null)), true);
       assert.match(logsOf(events)[0] ?? "", /this or another plugin threw no error, but: it/);
     });
   });
@@ -99,19 +99,19 @@ describe("an error that nobody caught", () => {
         Object.assign(new Error("x"), { stack: 7 }),
         Object.assign(new Error("x"), { stack: undefined }),
       ]) {
-        assert.equal(set.claim(error), false);
+        assert.equal(set.attributeError(error), false);
       }
       assert.deepEqual(logsOf(events), []);
     });
     const { plugins } = await open([wrapping("built-in", (given, next) => next(given))], {});
-    assert.equal(plugins.claim("a text"), false);
+    assert.equal(plugins.attributeError("a text"), false);
   });
 
   it("is nobody's if a plugin was given it, although its file is in the stack", () =>
     withFiles(["one"], (set, events, [one = ""]) => {
-      const error = entrust(new HubError("cancelled", "The call has ended."));
+      const error = markHandled(new HubError("cancelled", "The call has ended."));
       error.stack = thrownAt(`${one}:1:2`).stack ?? "";
-      assert.equal(set.claim(error), true);
+      assert.equal(set.attributeError(error), true);
       assert.deepEqual(logsOf(events), []);
     }));
 
@@ -147,8 +147,11 @@ describe("an error that nobody caught", () => {
       "cancelled",
       "cancelled",
     ]);
-    for (const error of errors) assert.equal(plugins.claim(error), true);
-    assert.equal(plugins.claim(new HubError("connectionLost", "not given to anybody")), false);
+    for (const error of errors) assert.equal(plugins.attributeError(error), true);
+    assert.equal(
+      plugins.attributeError(new HubError("connectionLost", "not given to anybody")),
+      false,
+    );
   });
 });
 
@@ -166,7 +169,7 @@ describe("what was thrown", () => {
       [proxy, "it threw something that cannot be described"],
     ];
     for (const [thrown, fault] of told) {
-      assert.deepEqual(describeFault(thrown, "/p.js"), { fault, place: undefined });
+      assert.deepEqual(describePluginFault(thrown, "/p.js"), { fault, place: undefined });
     }
   });
 
@@ -174,11 +177,11 @@ describe("what was thrown", () => {
     const path = "/a folder/p.js";
     const inner = thrownAt(`file:///a%20folder/p.js:7:8`);
     const outer = thrownAt(`${path}:1:2`);
-    assert.equal(findPlace(Object.assign(outer, { errors: [inner] }), path), `${path}:7:8`);
-    assert.equal(findPlace(Object.assign(outer, { errors: [{}] }), path), `${path}:1:2`);
-    assert.equal(findPlace(Object.assign(outer, { errors: 3 }), path), `${path}:1:2`);
+    assert.equal(positionInFile(Object.assign(outer, { errors: [inner] }), path), `${path}:7:8`);
+    assert.equal(positionInFile(Object.assign(outer, { errors: [{}] }), path), `${path}:1:2`);
+    assert.equal(positionInFile(Object.assign(outer, { errors: 3 }), path), `${path}:1:2`);
     const position = { line: 3, column: 4 };
-    assert.equal(findPlace({ position }, path), `${path}:3:4`);
-    assert.equal(findPlace(new Error("x"), path), undefined);
+    assert.equal(positionInFile({ position }, path), `${path}:3:4`);
+    assert.equal(positionInFile(new Error("x"), path), undefined);
   });
 });

@@ -428,7 +428,7 @@ describe("a call that plugins see", () => {
     client.send(CANCEL);
     await turn();
     let isOver = false;
-    const over = plugins.retire(5000).then(() => (isOver = true));
+    const over = plugins.disposeWhenIdle(5000).then(() => (isOver = true));
     await turn();
     assert.equal(isOver, false);
     late.open();

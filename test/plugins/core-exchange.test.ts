@@ -309,9 +309,9 @@ describe("a plugin's server", () => {
     await listNames(client);
     const { set } = hub.activePlugins;
     assert.ok(set);
-    const { keepPlugins } = await import("../../src/plugin/setup.ts");
+    const { reusePlugins } = await import("../../src/plugin/setup.ts");
     const plugins = [entryOf(serving(own))];
-    const kept = await keepPlugins({ ...manifestFor({ s }, {}), plugins }, set);
+    const kept = await reusePlugins({ ...manifestFor({ s }, {}), plugins }, set);
     assert.ok(kept.ok);
     hub.reload(kept.manifest, kept.plugins);
     assert.ok((await callTool(client, "own__hello")).result);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Answer, Next, ToolCall } from "../../src/plugin/plugin.ts";
-import { MOST_FAILURES, REST } from "../../src/plugin/breaker.ts";
+import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/breaker.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   call,
@@ -187,7 +187,7 @@ describe("a plugin that makes a mistake in a call", () => {
     const broken = wrapping("broken", () => throwing(new Error("boom")));
     for (const inner of [wrong, broken]) {
       const { client } = await open([dropping, inner], { s: new Script("t") });
-      for (let i = 0; i < MOST_FAILURES + 2; i++) {
+      for (let i = 0; i < MAX_FAILURES + 2; i++) {
         assert.deepEqual((await callTool(client, "s__t")).result, {});
       }
     }
@@ -207,7 +207,7 @@ describe("a plugin that keeps failing", () => {
     });
     const s = new Script("t");
     const { client, clock, plugins, events } = await stage([counting], { s });
-    for (let i = 0; i < MOST_FAILURES; i++) await callTool(client, "s__t");
+    for (let i = 0; i < MAX_FAILURES; i++) await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
     const told = logsOf(events).filter((text) => text.includes("in a row"));
     assert.deepEqual(told, [
@@ -216,12 +216,12 @@ describe("a plugin that keeps failing", () => {
     wrong.is = false;
     const { error } = await callTool(client, "s__t");
     assert.match(error?.message ?? "", /boom\. It failed 5 times in a row and is left alone/);
-    assert.equal(calls, MOST_FAILURES);
-    await clock.run(REST - 1);
+    assert.equal(calls, MAX_FAILURES);
+    await clock.run(OPEN_TIME - 1);
     assert.ok((await callTool(client, "s__t")).error);
     await clock.run(1);
     assert.ok((await callTool(client, "s__t")).result);
-    assert.equal(calls, MOST_FAILURES + 1);
+    assert.equal(calls, MAX_FAILURES + 1);
     assert.deepEqual(plugins.status[0]?.broken, []);
     assert.deepEqual(s.asked("tools/call").length, 1);
   });
@@ -231,16 +231,16 @@ describe("a plugin that keeps failing", () => {
     const { client, clock, plugins } = await stage([wrapping("p", failing)], {
       s: new Script("t"),
     });
-    for (let i = 0; i < MOST_FAILURES; i++) await callTool(client, "s__t");
-    await clock.run(REST);
+    for (let i = 0; i < MAX_FAILURES; i++) await callTool(client, "s__t");
+    await clock.run(OPEN_TIME);
     assert.deepEqual(plugins.status[0]?.broken, []);
     await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
-    await clock.run(REST);
+    await clock.run(OPEN_TIME);
     wrong.is = false;
     await callTool(client, "s__t");
     wrong.is = true;
-    for (let i = 1; i < MOST_FAILURES; i++) await callTool(client, "s__t");
+    for (let i = 1; i < MAX_FAILURES; i++) await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, []);
     await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
@@ -253,7 +253,7 @@ describe("a plugin that keeps failing", () => {
       { whenBroken: "pass" },
     );
     const { client } = await stage([optional], { s: new Script("t") });
-    for (let i = 0; i < MOST_FAILURES; i++) assert.ok((await callTool(client, "s__t")).error);
+    for (let i = 0; i < MAX_FAILURES; i++) assert.ok((await callTool(client, "s__t")).error);
     assert.ok((await callTool(client, "s__t")).result);
   });
 
@@ -262,14 +262,14 @@ describe("a plugin that keeps failing", () => {
     const { client } = await stage([wrapping("p", failing, { tools: ["t"] })], {
       s: new Script("t", "u"),
     });
-    for (let i = 0; i < MOST_FAILURES + 1; i++) await callTool(client, "s__t");
+    for (let i = 0; i < MAX_FAILURES + 1; i++) await callTool(client, "s__t");
     assert.ok((await callTool(client, "s__u")).result);
   });
 
   it("is left alone when it held calls beyond their deadlines", async () => {
     const holding = wrapping("holding", () => new Promise(() => {}));
     const { client, clock, plugins } = await stage([holding], { s: new Script("t") });
-    for (let i = 0; i < MOST_FAILURES; i++) client.send(call(i, "s__t"));
+    for (let i = 0; i < MAX_FAILURES; i++) client.send(call(i, "s__t"));
     await clock.run(60_000);
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
     assert.ok((await callTool(client, "s__t")).error);
@@ -283,7 +283,7 @@ describe("an event listener of a plugin", () => {
     throws: () => throwing(withGetter()),
     rejects: () => Promise.reject(withGetter()),
   })) {
-    it(`that ${what} is logged once, and left alone for a while after ${MOST_FAILURES} times in a row`, async () => {
+    it(`that ${what} is logged once, and left alone for a while after ${MAX_FAILURES} times in a row`, async () => {
       let heard = 0;
       const wrong = use("wrong", {
         events: ["callFinished"],
@@ -293,17 +293,17 @@ describe("an event listener of a plugin", () => {
         },
       });
       const realm = await stage([wrong], { s: new Script("t") });
-      for (let i = 0; i < MOST_FAILURES + 3; i++) {
+      for (let i = 0; i < MAX_FAILURES + 3; i++) {
         assert.ok((await tick(realm)).result);
         await turn();
       }
-      assert.equal(heard, MOST_FAILURES);
+      assert.equal(heard, MAX_FAILURES);
       assert.deepEqual(realm.plugins.status[0]?.broken, ["event"]);
       const told = logsOf(realm.events).filter((text) => text.startsWith('plugin "wrong"'));
       assert.equal(told.length, 2);
-      await realm.clock.run(REST);
+      await realm.clock.run(OPEN_TIME);
       await tick(realm);
-      assert.equal(heard, MOST_FAILURES + 1);
+      assert.equal(heard, MAX_FAILURES + 1);
     });
   }
 
@@ -315,11 +315,11 @@ describe("an event listener of a plugin", () => {
         event: () => (heard++ % 2 === 0 ? fail() : Promise.resolve()),
       });
       const realm = await stage([wrong], { s: new Script("t") });
-      for (let i = 0; i < 3 * MOST_FAILURES; i++) {
+      for (let i = 0; i < 3 * MAX_FAILURES; i++) {
         await tick(realm);
         await turn();
       }
-      assert.equal(heard, 3 * MOST_FAILURES);
+      assert.equal(heard, 3 * MAX_FAILURES);
     }
   });
 
@@ -396,7 +396,7 @@ describe("a plugin's mistakes", () => {
     const { client, events, clock } = await stage([wrong], { s: new Script("t") });
     for (let i = 0; i < 120; i++) {
       await callTool(client, "s__t");
-      await clock.run(REST);
+      await clock.run(OPEN_TIME);
     }
     const told = logsOf(events).filter((text) => text.includes("failed: a b"));
     assert.equal(told.length, 100);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Tool } from "../../src/plugin/plugin.ts";
-import { MOST_FAILURES, REST } from "../../src/plugin/breaker.ts";
+import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/breaker.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,
@@ -281,10 +281,10 @@ describe("a plugin that makes a mistake with a listing", () => {
     const told = (): number =>
       client.messages.filter(({ method }) => method?.endsWith("list_changed")).length;
     const before = told();
-    await clock.run(REST + 1000);
+    await clock.run(OPEN_TIME + 1000);
     assert.equal(told(), before);
     isWrong = false;
-    await clock.run(REST + 1000);
+    await clock.run(OPEN_TIME + 1000);
     assert.equal(told(), before + 1);
     assert.deepEqual(await listNames(client), ["s__t"]);
     isWrong = true;
@@ -295,7 +295,7 @@ describe("a plugin that makes a mistake with a listing", () => {
     assert.deepEqual(await listNames(client), []);
     await hub.close();
     assert.deepEqual(
-      clock.armed.filter((ms) => ms <= REST),
+      clock.armed.filter((ms) => ms <= OPEN_TIME),
       [],
     );
   });
@@ -310,18 +310,18 @@ describe("a plugin that makes a mistake with a listing", () => {
       await clock.run(1000);
       await done;
     };
-    for (let i = 0; i < MOST_FAILURES + 3; i++) {
+    for (let i = 0; i < MAX_FAILURES + 3; i++) {
       s.tools.push(`{"name":"t${i}"}`);
       await refresh();
       assert.deepEqual(await listNames(client), []);
     }
-    assert.equal(asked, MOST_FAILURES);
+    assert.equal(asked, MAX_FAILURES);
     assert.deepEqual(plugins.status[0]?.broken, ["list"]);
-    await clock.run(REST);
+    await clock.run(OPEN_TIME);
     s.tools.push('{"name":"again"}');
     await refresh();
     await listNames(client);
-    assert.equal(asked, MOST_FAILURES + 1);
+    assert.equal(asked, MAX_FAILURES + 1);
   });
 
   it("does not keep the next one from its part", async () => {

@@ -8,7 +8,7 @@ import { formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
-import { type Equipped, keepPlugins, setUpPlugins } from "../../src/plugin/setup.ts";
+import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { Latch } from "../fixtures/memory.ts";
@@ -18,7 +18,7 @@ interface World {
   readonly bus: EventBus;
   readonly events: HubEvent[];
   readonly manifest: Manifest;
-  readonly equipped: Equipped;
+  readonly equipped: PreparedManifest;
 }
 
 type Given = { readonly options?: unknown } | ((host: Host) => Parts | Promise<Parts>);
@@ -46,20 +46,27 @@ async function setUp(
         return [name, () => Promise.resolve({ default: plugin })];
       }),
     );
-    const world = { bus, env: {}, stateFolder: box.home, clock: systemClock, loaders, setupLimit };
+    const world = {
+      bus,
+      env: {},
+      stateFolder: box.home,
+      clock: systemClock,
+      loaders,
+      setupTimeout: setupLimit,
+    };
     const equipped = await setUpPlugins(loaded.manifest, world);
     await use({ bus, events, manifest: loaded.manifest, equipped });
   });
 }
 
-function problemsOf(equipped: Equipped): readonly string[] {
+function problemsOf(equipped: PreparedManifest): readonly string[] {
   const problems = equipped.ok
     ? equipped.manifest.servers.flatMap((spec) => (spec.kind === "invalid" ? spec.problems : []))
     : equipped.problems;
   return problems.map((problem) => formatProblem(problem).replace(/^\S*\//, ""));
 }
 
-function setOf(equipped: Equipped): PluginSet {
+function setOf(equipped: PreparedManifest): PluginSet {
   return equipped.ok ? equipped.plugins : assert.fail(problemsOf(equipped).join("\n"));
 }
 
@@ -244,8 +251,8 @@ describe("servers of plugins", () => {
       assert.ok(origin && made?.kind === "plugin");
       const place = { file: origin.file, path: ["servers", "x"] };
       const stray = { ...made, name: "x", prefix: "x", origin: place };
-      const kept = (spec: typeof made): Promise<Equipped> =>
-        keepPlugins({ ...manifest, servers: [spec] }, setOf(equipped));
+      const kept = (spec: typeof made): Promise<PreparedManifest> =>
+        reusePlugins({ ...manifest, servers: [spec] }, setOf(equipped));
       const message = (await Promise.all([kept(stray), kept({ ...stray, plugin: "q" })])).map(
         (each) => problemsOf(each).join(),
       );
@@ -302,15 +309,15 @@ describe("servers of plugins", () => {
   it("are made again for a manifest that keeps its plugins, with all its problems", async () => {
     await setUp(uses("p"), { p: server("mine") }, async ({ equipped, manifest }) => {
       const set = setOf(equipped);
-      const kept = await keepPlugins(manifest, set);
+      const kept = await reusePlugins(manifest, set);
       assert.ok(kept.ok && kept.plugins === set && equipped.ok);
       assert.deepEqual(kept.manifest, equipped.manifest);
       const [other] = equipped.manifest.servers;
       assert.ok(other);
       const clash = { ...manifest, servers: [{ ...other, name: "s" }] };
-      const refused = await keepPlugins(clash, set);
+      const refused = await reusePlugins(clash, set);
       assert.match(problemsOf(refused).join("\n"), /"mine" needs another prefix/);
-      assert.equal(set.members[0]?.status.broken.length, 0);
+      assert.equal(set.plugins[0]?.status.broken.length, 0);
     });
   });
 
@@ -326,12 +333,14 @@ describe("servers of plugins", () => {
       assert.ok(equipped.ok);
       for (const spec of equipped.manifest.servers) {
         assert.ok(spec.kind === "plugin");
-        await assert.rejects(set.makeLink(spec), {
+        await assert.rejects(set.openTransport(spec), {
           code: "pluginFailed",
           server: spec.name,
           message: /boom|is no link/,
         });
-        await assert.rejects(set.makeLink({ ...spec, name: "toString" }), { code: "notSupported" });
+        await assert.rejects(set.openTransport({ ...spec, name: "toString" }), {
+          code: "notSupported",
+        });
       }
     });
   });
@@ -412,7 +421,7 @@ describe("secrets of plugins", () => {
     await setUp(uses("v"), { v: vault }, async ({ equipped }) => {
       const set = setOf(equipped);
       const failed = assert.rejects(set.schemes.get("vault")?.("x", "s") ?? Promise.resolve());
-      await set.end();
+      await set.dispose();
       await failed;
     });
   });
@@ -437,7 +446,7 @@ describe("the end of plugins", () => {
     await setUp(uses("a", "b", "c", "d"), given, async ({ equipped, events }) => {
       const set = setOf(equipped);
       const began = performance.now();
-      await Promise.all([set.end(), set.end(), set.retire(10)]);
+      await Promise.all([set.dispose(), set.dispose(), set.disposeWhenIdle(10)]);
       assert.ok(performance.now() - began < 1900);
       assert.deepEqual(order, ["d", "c", "b", "a"]);
       const told = logsOf(events).filter((text) => text.includes("dispose did not end"));

@@ -84,7 +84,7 @@ describe("the way of a call", () => {
     for (const name of ["ab__read_x", "ab__write_x", "b__read_x"]) await callTool(client, name);
     assert.deepEqual(seen, ["ab read_x"]);
     for (const route of hub.catalog.tools.routes)
-      assert.equal(plugins.way(route, "shared"), undefined);
+      assert.equal(plugins.callPath(route, "shared"), undefined);
   });
 
   it("keeps every byte of request and answer where plugins pass the call on, at once or later", async () => {

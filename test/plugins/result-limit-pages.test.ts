@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { LEAST_PAGE, pageOf, paginate } from "../../plugins/result-limit/pages.ts";
+import { MIN_PAGE_SIZE, pageOf, paginate } from "../../plugins/result-limit/pages.ts";
 import { memberOf, readSpelling, rewrite } from "../../src/plugin/plugin.ts";
 
 const LIMIT = 300;
@@ -36,7 +36,7 @@ const anyText = fc.array(piece, { maxLength: 60, size: "max" }).map((pieces) => 
 
 describe("the pages of a text", () => {
   it("are the text when put together, none over the limit, and no character is cut", () => {
-    const limits = fc.integer({ min: LEAST_PAGE, max: 700 });
+    const limits = fc.integer({ min: MIN_PAGE_SIZE, max: 700 });
     const holds = (text: string, limit: number): void => {
       const made = pages(text, limit);
       assert.equal(made.join(""), text.toWellFormed());

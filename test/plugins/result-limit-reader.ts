@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { utf8 } from "../../src/base/bytes.ts";
-import { makePair } from "../../src/plugin/transport.ts";
+import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import { type Message, bytesOf } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./seam.ts";
@@ -18,7 +18,7 @@ export function libraryHost(readMore: string): LibraryHost {
     readMore,
     nameOf: (server: string, tool: string) =>
       server === "results" && tool === "read_more" ? host.readMore : undefined,
-    pair: () => makePair((error) => assert.fail(error)),
+    pair: () => makeSdkTransportPair((error) => assert.fail(error)),
   });
   return host;
 }

@@ -4,9 +4,9 @@ import { describe, it } from "node:test";
 import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import plugin from "../../plugins/result-limit/index.ts";
-import { MadeAnswer } from "../../src/plugin/answer.ts";
+import { OwnAnswer } from "../../src/plugin/answer.ts";
 import { paginate } from "../../plugins/result-limit/pages.ts";
-import { type Kept, Shelf } from "../../plugins/result-limit/shelf.ts";
+import { type StoredContent, ContentStore } from "../../plugins/result-limit/shelf.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 import { toolCall, toolInfo } from "./seam.ts";
@@ -21,7 +21,7 @@ async function setUp() {
   const host = libraryHost("results__read_more");
   const parts = await plugin.setup(OPTIONS, host);
   const tool = toolInfo("files", "read");
-  const answer = new MadeAnswer({ content: [{ type: "text", text: LONG }] });
+  const answer = new OwnAnswer({ content: [{ type: "text", text: LONG }] });
   const next = parts.call?.(() => Promise.resolve(answer), tool) ?? assert.fail();
   const { json } = await next(toolCall(tool, "{}"));
   const [id] = /[0-9a-f]{32}/.exec(json) ?? assert.fail();
@@ -176,19 +176,20 @@ describe("the server of results", () => {
 });
 
 describe("the shelf", () => {
-  const text = (size: number): Kept => {
+  const text = (size: number): StoredContent => {
     const bytes = Buffer.alloc(size, "x");
     return { kind: "text", bytes, ends: paginate(bytes, 1000) };
   };
-  const media = (size: number): Kept => ({
+  const media = (size: number): StoredContent => ({
     kind: "media",
     mimeType: "image/png",
     bytes: Buffer.alloc(size),
   });
-  const put = (shelf: Shelf, kept: Kept): string => shelf.put(kept) ?? assert.fail("no room");
+  const put = (shelf: ContentStore, kept: StoredContent): string =>
+    shelf.put(kept) ?? assert.fail("no room");
 
   it("never has more than its room, and drops what was not read for the longest time", () => {
-    const shelf = new Shelf(1000, 1000, new VirtualClock());
+    const shelf = new ContentStore(1000, 1000, new VirtualClock());
     const [a, b, c] = [put(shelf, media(300)), put(shelf, media(300)), put(shelf, media(300))];
     assert.ok(shelf.get(a));
     const d = put(shelf, media(400));
@@ -200,13 +201,13 @@ describe("the shelf", () => {
   });
 
   it("counts what it takes to find the pages", () => {
-    const shelf = new Shelf(100_000, 1000, new VirtualClock());
+    const shelf = new ContentStore(100_000, 1000, new VirtualClock());
     put(shelf, text(10_000));
     assert.equal(shelf.size, 10_080);
   });
 
   it("takes what fills it, and nothing that is bigger", () => {
-    const shelf = new Shelf(1000, 1000, new VirtualClock());
+    const shelf = new ContentStore(1000, 1000, new VirtualClock());
     const id = put(shelf, media(1000));
     assert.equal(shelf.put(media(1001)), undefined);
     assert.ok(shelf.get(id));
@@ -214,7 +215,7 @@ describe("the shelf", () => {
 
   it("drops by itself what was not read for a while, with one timer", async () => {
     const clock = new VirtualClock();
-    const shelf = new Shelf(1000, 100, clock);
+    const shelf = new ContentStore(1000, 100, clock);
     const a = put(shelf, media(100));
     await clock.run(60);
     const b = put(shelf, media(100));
@@ -233,7 +234,7 @@ describe("the shelf", () => {
 
   it("does not give what is overdue, even if its timer is late", () => {
     let now = 0;
-    const shelf = new Shelf(1000, 100, { now: () => now, after: () => () => {} });
+    const shelf = new ContentStore(1000, 100, { now: () => now, after: () => () => {} });
     const id = put(shelf, media(100));
     now = 99;
     assert.ok(shelf.get(id));
@@ -242,7 +243,7 @@ describe("the shelf", () => {
   });
 
   it("has another id for everything, of 128 random bits", () => {
-    const shelf = new Shelf(1000, 1000, new VirtualClock());
+    const shelf = new ContentStore(1000, 1000, new VirtualClock());
     const ids = Array.from({ length: 500 }, () => put(shelf, media(1)));
     assert.equal(new Set(ids).size, 500);
     for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
@@ -261,7 +262,7 @@ describe("the shelf", () => {
 
   it("has nothing, takes nothing and waits for nothing once it is closed", () => {
     const clock = new VirtualClock();
-    const shelf = new Shelf(1000, 1000, clock);
+    const shelf = new ContentStore(1000, 1000, clock);
     const id = put(shelf, media(1));
     shelf.close();
     assert.equal(shelf.get(id), undefined);

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import plugin from "../../plugins/result-limit/index.ts";
 import { printSize } from "../../plugins/result-limit/words.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { MadeAnswer } from "../../src/plugin/answer.ts";
+import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";
 import { errorAnswer, toolCall, toolInfo } from "./seam.ts";
 import { libraryHost, type LibraryHost, type Reader, readerOf } from "./result-limit-reader.ts";
@@ -47,7 +47,7 @@ async function setUp(options: Partial<typeof DEFAULTS> = {}): Promise<Setup> {
     return next(toolCall(tool, "{}"));
   };
   const cut: Setup["cut"] = async (result, definition) =>
-    (await limit(new MadeAnswer(result), definition)).value as Result;
+    (await limit(new OwnAnswer(result), definition)).value as Result;
   return { host, parts, limit, cut, reader: () => readerOf(parts) };
 }
 
@@ -104,7 +104,7 @@ describe("a result", () => {
 
   it("is measured in text and not in how that is escaped", async () => {
     const { limit } = await setUp();
-    const answer = new MadeAnswer({ content: [text("\u0000".repeat(MAX))] });
+    const answer = new OwnAnswer({ content: [text("\u0000".repeat(MAX))] });
     assert.equal(await limit(answer), answer);
   });
 
@@ -163,7 +163,7 @@ describe("a result", () => {
     const first = '{"text" : "a\\u00e9", "x":1.0, "type":"text"}';
     const long = JSON.stringify("y".repeat(9000));
     const json = `{ "_meta":{"n":12345678901234567890}, "content":[${first}, {"type":"text","annotations":{"priority":1.0},"text":${long}}], "extra": 1e2 }`;
-    const { json: made } = await limit(new MadeAnswer(json));
+    const { json: made } = await limit(new OwnAnswer(json));
     assert.ok(made.startsWith(`{"_meta":{"n":12345678901234567890},"content":[${first},`));
     assert.match(made, /\{"type":"text","annotations":\{"priority":1\.0\},"text":"y+"\},/);
     assert.ok(made.endsWith('],"extra":1e2}'));
@@ -178,7 +178,7 @@ describe("a result", () => {
 
   it("that is a JSON-RPC error is left alone, and so is a call without an answer", async () => {
     const { limit, parts } = await setUp();
-    const { json } = new MadeAnswer({ content: [text(lines(1000))] });
+    const { json } = new OwnAnswer({ content: [text(lines(1000))] });
     const error: Answer = { ...errorAnswer("no"), json, size: json.length };
     assert.equal(await limit(error), error);
     const tool = toolInfo("files", "read");
@@ -195,7 +195,7 @@ describe("a result", () => {
   for (const json of strange) {
     it(`of another form is left alone: ${json.slice(0, 20)}…`, async () => {
       const { limit } = await setUp();
-      const answer = new MadeAnswer(json);
+      const answer = new OwnAnswer(json);
       assert.equal(await limit(answer), answer);
     });
   }
@@ -259,7 +259,7 @@ describe("a result", () => {
 describe("a picture", () => {
   it("does not count as text, and stays where it is", async () => {
     const { limit, cut } = await setUp();
-    const answer = new MadeAnswer({ content: [image(5_000_000), text("a picture")] });
+    const answer = new OwnAnswer({ content: [image(5_000_000), text("a picture")] });
     assert.equal(await limit(answer), answer);
     const result = await cut({ content: [text(lines(1000)), image(100_000)] });
     assert.deepEqual(
@@ -340,7 +340,7 @@ describe("structured content", () => {
     const { limit, reader } = await setUp();
     const structured = `{"n":1.0,"id":12345678901234567890,"rows":${JSON.stringify(rows)}}`;
     const json = `{"content":[{"type":"text","text":"400 rows"}],"structuredContent":${structured}}`;
-    const result = (await limit(new MadeAnswer(json))).value as Result;
+    const result = (await limit(new OwnAnswer(json))).value as Result;
     assert.equal("structuredContent" in result, false);
     assert.equal(result.content[0]?.text, "400 rows");
     const client = await reader();

@@ -1,5 +1,5 @@
 import { EventBus, type LogLevel } from "../../src/base/events.ts";
-import { MadeAnswer, writeObject } from "../../src/plugin/answer.ts";
+import { OwnAnswer, toObjectJson } from "../../src/plugin/answer.ts";
 import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
 
 /** A host without a hub: a bus, and a log that remembers. */
@@ -68,9 +68,9 @@ export function toolCall(
       return JSON.parse(args) as Record<string, unknown>;
     },
     with: ({ arguments: other, signal: further }) =>
-      toolCall(tool, other === undefined ? args : writeObject(other), client, further ?? signal),
-    answer: (result) => new MadeAnswer(result),
-    refuse: (text) => new MadeAnswer({ content: [{ type: "text", text }], isError: true }),
+      toolCall(tool, other === undefined ? args : toObjectJson(other), client, further ?? signal),
+    answer: (result) => new OwnAnswer(result),
+    refuse: (text) => new OwnAnswer({ content: [{ type: "text", text }], isError: true }),
   };
   return call;
 }

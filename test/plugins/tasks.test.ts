@@ -37,7 +37,7 @@ describe("a task of a tool that plugins see", () => {
     assert.equal(seen.length, 1);
     assert.deepEqual(git.queries(RESULT), ["t1"]);
     assert.deepEqual(callsOf(events), ["started git__x", "answered"]);
-    await plugins.idle(0);
+    await plugins.whenIdle(0);
   });
 
   it("has its result as it is if they only pass it on", async () => {
@@ -211,7 +211,7 @@ describe("a task of a tool that plugins see", () => {
     await turn();
     assert.equal(signals[0]?.aborted, true);
     assert.deepEqual(git.queries("tasks/cancel"), ["t1"]);
-    await plugins.idle(60_000);
+    await plugins.whenIdle(60_000);
   });
 
   it("that is not made before its client gives it up is ended when it is", async () => {

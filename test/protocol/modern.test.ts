@@ -8,17 +8,17 @@ import { scanObject } from "../../src/base/json.ts";
 import { appendMembers, removeMembers } from "../../src/base/object.ts";
 import {
   addEnvelope,
-  makeSeal,
+  prepareEnvelope,
   mayBeModern,
   MetaKey,
   readEnvelope,
   readResultType,
   removeEnvelope,
-  stampResult,
-  stripResult,
-  writeEnvelope,
+  toModernResult,
+  toLegacyResult,
+  formatEnvelope,
 } from "../../src/protocol/modern.ts";
-import { legacize, modernize } from "../../src/protocol/translate.ts";
+import { toLegacyEdits, toModernEdits } from "../../src/protocol/translate.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import { withResponseId, joinMessage } from "../../src/jsonrpc/message.ts";
 
@@ -71,7 +71,7 @@ describe("edits of objects", () => {
 });
 
 describe("the envelope of a modern request", () => {
-  const envelope = writeEnvelope({
+  const envelope = formatEnvelope({
     version: "2026-07-28",
     client: HUB,
     capabilities: { elicitation: {} },
@@ -91,7 +91,9 @@ describe("the envelope of a modern request", () => {
     `{"_meta":null,"name":"x"}`,
   ]) {
     it(`is read as it was added to ${text}, and can be taken out again`, () => {
-      const dressed = edit(text, (bytes) => addEnvelope(paramsOf(bytes), makeSeal(envelope)));
+      const dressed = edit(text, (bytes) =>
+        addEnvelope(paramsOf(bytes), prepareEnvelope(envelope)),
+      );
       const bytes = Buffer.from(dressed);
       assert.ok(mayBeModern(bytes));
       const read = readEnvelope(bytes, paramsOf(bytes).members);
@@ -110,7 +112,7 @@ describe("the envelope of a modern request", () => {
 
   it("wins over what a legacy client has put in its place", () => {
     const text = `{"_meta":{"${MetaKey.level}":"debug"}}`;
-    const dressed = edit(text, (bytes) => addEnvelope(paramsOf(bytes), makeSeal(envelope)));
+    const dressed = edit(text, (bytes) => addEnvelope(paramsOf(bytes), prepareEnvelope(envelope)));
     assert.equal(
       readEnvelope(Buffer.from(dressed), paramsOf(Buffer.from(dressed)).members)?.level,
       "info",
@@ -131,8 +133,8 @@ describe("an answer for a client of another era", () => {
     if (frame.kind !== "response") return undefined;
     const edits =
       to === "modern"
-        ? modernize(frame, from, HUB)
-        : legacize(frame, scanObject(frame.bytes, frame.body.start)?.items ?? []);
+        ? toModernEdits(frame, from, HUB)
+        : toLegacyEdits(frame, scanObject(frame.bytes, frame.body.start)?.items ?? []);
     const message = withResponseId(frame, "9", from === to ? [] : edits);
     const text = textOf(joinMessage(message));
     return JSON.parse(text);
@@ -207,8 +209,8 @@ describe("an answer for a client of another era", () => {
 
   it("is left alone if it is no object", () => {
     const bytes = Buffer.from(`[1]`);
-    assert.deepEqual(stampResult(bytes, rangeOf(bytes), HUB), []);
-    assert.deepEqual(stripResult(bytes, rangeOf(bytes), []), []);
+    assert.deepEqual(toModernResult(bytes, rangeOf(bytes), HUB), []);
+    assert.deepEqual(toLegacyResult(bytes, rangeOf(bytes), []), []);
   });
 });
 

@@ -2,7 +2,12 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { type ListedItem, readItem } from "../../src/catalog/listing.ts";
-import { decode, encode, faultOf, mirror } from "../../src/protocol/param-headers.ts";
+import {
+  decodeHeaderText,
+  encodeHeaderText,
+  mirrorErrorOf,
+  paramHeaders,
+} from "../../src/protocol/param-headers.ts";
 
 function toolOf(inputSchema: object): ListedItem {
   const item = readItem(Buffer.from(JSON.stringify({ name: "x", inputSchema })), "tools");
@@ -22,7 +27,7 @@ describe("the headers that repeat arguments", () => {
         c: { type: "string" },
       },
     });
-    assert.deepEqual(mirror(tool, { a: "1", n: 42, o: { b: false }, c: "no" }), {
+    assert.deepEqual(paramHeaders(tool, { a: "1", n: 42, o: { b: false }, c: "no" }), {
       "Mcp-Param-A": "1",
       "Mcp-Param-N": "42",
       "Mcp-Param-B": "false",
@@ -32,15 +37,18 @@ describe("the headers that repeat arguments", () => {
   it("leave out what is not there, or null", () => {
     const tool = toolOf({ properties: { a: NAMED } });
     for (const args of [{}, { a: null }, undefined, null, 1, { a: {} }]) {
-      assert.deepEqual(mirror(tool, args), {});
+      assert.deepEqual(paramHeaders(tool, args), {});
     }
   });
 
   it("are none where the schema names none", () => {
-    assert.equal(mirror(toolOf({ properties: { a: { type: "string" } } }), { a: "1" }), undefined);
+    assert.equal(
+      paramHeaders(toolOf({ properties: { a: { type: "string" } } }), { a: "1" }),
+      undefined,
+    );
     const named = toolOf({ properties: { "x-mcp-header": { type: "string" } } });
-    assert.equal(faultOf(named), undefined);
-    assert.equal(mirror(named, { "x-mcp-header": "1" }), undefined);
+    assert.equal(mirrorErrorOf(named), undefined);
+    assert.equal(paramHeaders(named, { "x-mcp-header": "1" }), undefined);
   });
 
   const PLAIN = ["", "a", "a b", "!~", "=?base64?", "us west 1"];
@@ -57,10 +65,10 @@ describe("the headers that repeat arguments", () => {
   ];
   for (const text of [...PLAIN, ...CODED]) {
     it(`say ${JSON.stringify(text)} so that it is read as what it is`, () => {
-      const said = encode(text);
+      const said = encodeHeaderText(text);
       assert.match(said, /^[\x20-\x7e]*$/);
       assert.equal(said.trim(), said);
-      assert.equal(decode(said), text);
+      assert.equal(decodeHeaderText(said), text);
       assert.equal(said === text, PLAIN.includes(text));
     });
   }
@@ -80,16 +88,17 @@ describe("a tool is not to be called over HTTP", () => {
     ["one of several", { a: { anyOf: [NAMED, { type: "null" }] } }, /not where arguments/],
   ];
   for (const [what, properties, why] of BAD) {
-    it(`whose schema has ${what}`, () => assert.match(faultOf(toolOf({ properties })) ?? "", why));
+    it(`whose schema has ${what}`, () =>
+      assert.match(mirrorErrorOf(toolOf({ properties })) ?? "", why));
   }
 
   it("whose schema has one in a definition, or at its root", () => {
-    assert.match(faultOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
-    assert.match(faultOf(toolOf({ ...NAMED })) ?? "", /not where/);
+    assert.match(mirrorErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
+    assert.match(mirrorErrorOf(toolOf({ ...NAMED })) ?? "", /not where/);
   });
 
   it("but may be if it only looks so where values stand", () => {
     const properties = { a: { type: "object", default: { "x-mcp-header": 1 } } };
-    assert.equal(faultOf(toolOf({ properties, examples: [NAMED] })), undefined);
+    assert.equal(mirrorErrorOf(toolOf({ properties, examples: [NAMED] })), undefined);
   });
 });

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { scanObject } from "../../src/base/json.ts";
-import { wrapOutput, wrapSchema } from "../../src/protocol/output.ts";
+import { wrapStructuredContent, wrapOutputSchema } from "../../src/protocol/output.ts";
 import { call, callTool, introduce, isAnswer, Script, setUp } from "../fixtures/memory.ts";
 import { request } from "../fixtures/modern.ts";
 import { ModernScript } from "../fixtures/modernserver.ts";
@@ -13,7 +13,7 @@ import { wrapping } from "../plugins/core.ts";
 
 const wrapped = (schema: string): string => {
   const [before, after] = ['{"name":"x", "outputSchema": ', ' ,"mine":1.0}'];
-  const text = textOf(wrapSchema(Buffer.from(`${before}${schema}${after}`)));
+  const text = textOf(wrapOutputSchema(Buffer.from(`${before}${schema}${after}`)));
   assert.ok(text.startsWith(before) && text.endsWith(after), text);
   return text.slice(before.length, text.length - after.length);
 };
@@ -27,7 +27,7 @@ describe("the schema of what a tool puts out", () => {
     }
     for (const tool of [`{"name":"x"}`, `[]`, `{"outputSchema":{"type":"array"}`]) {
       const bytes = Buffer.from(tool);
-      assert.equal(wrapSchema(bytes), bytes);
+      assert.equal(wrapOutputSchema(bytes), bytes);
     }
   });
 
@@ -81,7 +81,7 @@ describe("the schema of what a tool puts out", () => {
 describe("what a tool puts out", () => {
   const put = (result: string, tool: string): string => {
     const bytes = Buffer.from(result);
-    const edits = wrapOutput(
+    const edits = wrapStructuredContent(
       bytes,
       scanObject(bytes, 0)?.items ?? [],
       readItem(Buffer.from(tool), "tools"),

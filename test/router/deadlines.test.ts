@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Deadlines, type Timed } from "../../src/router/deadlines.ts";
+import { Deadlines, type DeadlineTarget } from "../../src/router/deadlines.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 
 function setUp(): { clock: VirtualClock; deadlines: Deadlines; at: (deadline: number) => Probe } {
@@ -17,7 +17,7 @@ function setUp(): { clock: VirtualClock; deadlines: Deadlines; at: (deadline: nu
   };
   return { clock, deadlines, at };
 }
-interface Probe extends Timed {
+interface Probe extends DeadlineTarget {
   expired: number | undefined;
 }
 
@@ -74,9 +74,9 @@ describe("deadlines", () => {
       moved.deadline = 500;
     };
     deadlines.add({ deadline: 50, expire });
-    deadlines.hold(true);
+    deadlines.setPaused(true);
     clock.advanceTo(200);
-    deadlines.hold(false);
+    deadlines.setPaused(false);
     for (const probe of [ended, moved]) probe.deadline = 60;
     clock.advanceTo(499);
     assert.deepEqual([ended.expired, moved.expired], [undefined, undefined]);

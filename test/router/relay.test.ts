@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Buffer } from "node:buffer";
-import { Links } from "../../src/router/links.ts";
+import { ResourceLinks } from "../../src/router/links.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
 import { parseLongResponse } from "../../src/jsonrpc/long.ts";
@@ -435,13 +435,13 @@ describe("links that results point to", () => {
   };
 
   it("are bounded: the oldest are forgotten, and long ones not remembered", () => {
-    const links = new Links();
-    for (let i = 0; i < 1001; i++) links.learn("a", resultOf(`x://${i}`));
-    links.learn("a", resultOf(`x://${"y".repeat(3000)}`));
-    assert.deepEqual(links.find("x://0"), []);
-    assert.deepEqual(links.find("x://1"), ["a"]);
-    assert.deepEqual(links.find("x://1000"), ["a"]);
-    assert.deepEqual(links.find(`x://${"y".repeat(3000)}`), []);
+    const links = new ResourceLinks();
+    for (let i = 0; i < 1001; i++) links.record("a", resultOf(`x://${i}`));
+    links.record("a", resultOf(`x://${"y".repeat(3000)}`));
+    assert.deepEqual(links.serversLinkingTo("x://0"), []);
+    assert.deepEqual(links.serversLinkingTo("x://1"), ["a"]);
+    assert.deepEqual(links.serversLinkingTo("x://1000"), ["a"]);
+    assert.deepEqual(links.serversLinkingTo(`x://${"y".repeat(3000)}`), []);
   });
 
   it("are found in a long result that came in pieces", () => {
@@ -452,9 +452,9 @@ describe("links that results point to", () => {
     const parts = chunks.map((chunk) => ({ bytes: chunk, isPlain: false, isDetachable: false }));
     const long = parseLongResponse(parts, bytes.length);
     assert.ok(long?.shape.kind !== "scanned" && long?.shape.slices !== undefined);
-    const links = new Links();
-    links.learn("a", long);
-    assert.deepEqual(links.find("x://1"), ["a"]);
+    const links = new ResourceLinks();
+    links.record("a", long);
+    assert.deepEqual(links.serversLinkingTo("x://1"), ["a"]);
   });
 });
 

@@ -6,13 +6,13 @@ import { utf8 } from "../../src/base/bytes.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
 import { KINDS, readPage } from "../../src/catalog/listing.ts";
 import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { Links } from "../../src/router/links.ts";
-import { locate, type Place } from "../../src/router/resource-lookup.ts";
+import { ResourceLinks } from "../../src/router/links.ts";
+import { locateResource, type ResourceLocation } from "../../src/router/resource-lookup.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/long.ts";
 
 /** A long result in two chunks, and whether its chunks have been joined. */
-function longResult(link: string): { learn(links: Links): boolean } {
+function longResult(link: string): { learn(links: ResourceLinks): boolean } {
   const text = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"${"x".repeat(LONG_LINE)}"}${link}]}}`;
   const chunks = [text.slice(0, LONG_LINE / 2), text.slice(LONG_LINE / 2)];
   const parts = chunks.map((chunk) => ({
@@ -25,7 +25,7 @@ function longResult(link: string): { learn(links: Links): boolean } {
   return {
     learn(links) {
       let isJoined = false;
-      links.learn("s", {
+      links.record("s", {
         ...response,
         get bytes() {
           isJoined = true;
@@ -39,13 +39,13 @@ function longResult(link: string): { learn(links: Links): boolean } {
 
 describe("links in a long result", () => {
   it("that has none are looked for without joining it", () => {
-    assert.equal(longResult("").learn(new Links()), false);
+    assert.equal(longResult("").learn(new ResourceLinks()), false);
   });
 
   it("that has some are learned", () => {
-    const links = new Links();
+    const links = new ResourceLinks();
     longResult(',{"type":"resource_link","uri":"x://1","name":"n"}').learn(links);
-    assert.deepEqual(links.find("x://1"), ["s"]);
+    assert.deepEqual(links.serversLinkingTo("x://1"), ["s"]);
   });
 });
 
@@ -63,7 +63,10 @@ describe("a URI that no server lists", () => {
   const names = { separator: "__", maxLength: 50 };
 
   /** Looks for it, and notes which sections of the catalog are looked at for that. */
-  function look(uri: string, linked?: string): { place: Place | undefined; seen: Set<string> } {
+  function look(
+    uri: string,
+    linked?: string,
+  ): { place: ResourceLocation | undefined; seen: Set<string> } {
     const catalog = buildCatalog([source], names, (text) =>
       createHash("sha256").update(text).digest(),
     );
@@ -74,15 +77,15 @@ describe("a URI that no server lists", () => {
         return target[key];
       },
     });
-    const links = new Links();
+    const links = new ResourceLinks();
     if (linked !== undefined) {
       const result = { content: [{ type: "resource_link", uri, name: "n" }] };
       const frame = parseMessage(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
       assert.ok(frame.kind === "response");
-      links.learn(linked, frame);
+      links.record(linked, frame);
     }
     const hints = { links, isOneClient: true, hasServer: () => true };
-    const place = locate(uri, watched, hints);
+    const place = locateResource(uri, watched, hints);
     return { place, seen };
   }
 

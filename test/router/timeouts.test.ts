@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Deadlines, type Timed } from "../../src/router/deadlines.ts";
+import { Deadlines, type DeadlineTarget } from "../../src/router/deadlines.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 import { INITIALIZE, type Json, Script, setUp } from "../fixtures/memory.ts";
 
-interface Probe extends Timed {
+interface Probe extends DeadlineTarget {
   expired: number | undefined;
 }
 
@@ -28,10 +28,10 @@ describe("the time of deadlines that are held", () => {
     const { clock, deadlines, add } = setTime();
     const probe = add(1000);
     clock.advanceTo(400);
-    deadlines.hold(true);
+    deadlines.setPaused(true);
     clock.advanceTo(60_400);
     assert.equal(deadlines.now(), 400);
-    deadlines.hold(false);
+    deadlines.setPaused(false);
     clock.advanceTo(60_999);
     assert.equal(probe.expired, undefined);
     clock.advanceTo(61_000);
@@ -43,12 +43,12 @@ describe("the time of deadlines that are held", () => {
     const probe = add(1000);
     for (const from of [100, 1200, 2300]) {
       clock.advanceTo(from);
-      deadlines.hold(true);
+      deadlines.setPaused(true);
       clock.advanceTo(from + 500);
-      deadlines.hold(true);
+      deadlines.setPaused(true);
       clock.advanceTo(from + 1000);
-      deadlines.hold(false);
-      deadlines.hold(false);
+      deadlines.setPaused(false);
+      deadlines.setPaused(false);
     }
     assert.equal(deadlines.now(), 300);
     clock.advanceTo(3999);
@@ -59,12 +59,12 @@ describe("the time of deadlines that are held", () => {
 
   it("counts for what is added during the hold from its end on", () => {
     const { clock, deadlines, add } = setTime();
-    deadlines.hold(true);
+    deadlines.setPaused(true);
     clock.advanceTo(5000);
     const probe = add(1000);
     clock.advanceTo(10_000);
     assert.equal(probe.expired, undefined);
-    deadlines.hold(false);
+    deadlines.setPaused(false);
     clock.advanceTo(11_000);
     assert.equal(probe.expired, 11_000);
   });
@@ -73,9 +73,9 @@ describe("the time of deadlines that are held", () => {
     const { clock, deadlines, add } = setTime();
     const probe = add(1000);
     clock.advanceTo(999);
-    deadlines.hold(true);
+    deadlines.setPaused(true);
     clock.advanceTo(5000);
-    deadlines.hold(false);
+    deadlines.setPaused(false);
     clock.advanceTo(5050);
     assert.equal(probe.expired, undefined);
     clock.advanceTo(5200);

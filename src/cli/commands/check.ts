@@ -9,7 +9,11 @@ import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manife
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
-import { type Fault, findStrays, placeFaults } from "../../plugin/servers.ts";
+import {
+  type PluginProblem,
+  findUnknownServers,
+  placePluginProblems,
+} from "../../plugin/servers.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../server-description.ts";
 import { openLog } from "../load-manifest.ts";
@@ -95,8 +99,9 @@ async function inspect(loaded: LoadedManifest, world: World): Promise<Findings> 
   }
   const { servers, plugins, sources: files } = loaded.manifest;
   const wrong = await findFaults(plugins);
-  if (wrong.length > 0) return { ...nothing, problems: await placeFaults(wrong), starts: false };
-  const strays = await placeFaults(findKnownStrays(loaded.manifest));
+  if (wrong.length > 0)
+    return { ...nothing, problems: await placePluginProblems(wrong), starts: false };
+  const strays = await placePluginProblems(findKnownStrays(loaded.manifest));
   if (strays.length > 0) return { ...nothing, problems: strays, starts: true };
   const schemesFor = openSchemes(world);
   const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
@@ -132,21 +137,21 @@ function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
 }
 
 /** What is wrong with the options of plugins. */
-async function findFaults(plugins: readonly PluginSpec[]): Promise<Fault[]> {
+async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
-    return (await checkPlugin(spec)).map((complaint) => ({ file, complaint }));
+    return (await checkPlugin(spec)).map((complaint) => ({ file, problem: complaint }));
   });
   return (await Promise.all(checked)).flat();
 }
 
 /** Servers of plugins that there are not. */
-function findKnownStrays(manifest: Manifest): readonly Fault[] {
+function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
   const { plugins } = manifest;
   // What is called otherwise than the manifest does is known only when it is loaded.
   const isKnown = plugins.every((plugin) => kindOf(plugin) === "builtIn");
   return isKnown
-    ? findStrays(
+    ? findUnknownServers(
         manifest,
         plugins.map(({ use }) => use),
       )

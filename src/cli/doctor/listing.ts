@@ -11,7 +11,7 @@ import {
   type ServerSpec,
   isRunnable,
 } from "../../manifest/schema.ts";
-import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
+import { readCapabilities, withoutTasks, capabilityClassOf } from "../../protocol/capabilities.ts";
 import type { Subject } from "../../snapshot/snapshots.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
@@ -145,8 +145,8 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
         for (const elicitation of ELICITATION) {
           const all = readCapabilities({ roots, sampling, elicitation, tasks });
           for (const names of EXTENSIONS) {
-            yield { ...identity, era: "legacy", capabilities: writeClass(all, names) };
-            const capabilities = writeClass(withoutTasks(all), names);
+            yield { ...identity, era: "legacy", capabilities: capabilityClassOf(all, names) };
+            const capabilities = capabilityClassOf(withoutTasks(all), names);
             yield { ...identity, era: "modern", capabilities };
           }
         }

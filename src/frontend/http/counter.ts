@@ -3,8 +3,8 @@ import type { Clock } from "../../base/clock.ts";
 import type { CancelledBy } from "../../base/events.ts";
 import { lastMember, scanObject, parseRange } from "../../base/json.ts";
 import { ModernError } from "../../protocol/modern.ts";
-import type { Deadlines, Timed } from "../../router/deadlines.ts";
-import type { Withdrawal } from "../../protocol/withdrawal.ts";
+import type { Deadlines, DeadlineTarget } from "../../router/deadlines.ts";
+import type { CancelReason } from "../../protocol/withdrawal.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { type EncodedMessage, joinMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 import type { WayBack } from "../modern/wayback.ts";
@@ -25,7 +25,7 @@ export interface CounterParts {
  * The response to one POST without a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else
  * an event stream, which cannot be resumed.
  */
-export class Counter implements WayBack, Timed {
+export class Counter implements WayBack, DeadlineTarget {
   readonly isPipe = false;
   readonly answer: Promise<Answer>;
   /** When it becomes an event stream. */
@@ -38,7 +38,7 @@ export class Counter implements WayBack, Timed {
   #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
   /** Cancels the timer of the next keep-alive comment. */
   #disarm: () => void = () => {};
-  #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
+  #gone: (why: CancelReason, by: CancelledBy) => void = () => {};
   #isOver = false;
 
   constructor(query: Query, parts: CounterParts) {
@@ -72,7 +72,7 @@ export class Counter implements WayBack, Timed {
     this.#stream.close();
   }
 
-  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
+  whenGone(callback: (why: CancelReason, by: CancelledBy) => void): void {
     this.#gone = callback;
   }
 

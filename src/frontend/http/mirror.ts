@@ -1,9 +1,9 @@
 import type { Catalog } from "../../catalog/catalog.ts";
 import { HubError } from "../../base/errors.ts";
 import { lastMember, scanObject, readString, parseRange } from "../../base/json.ts";
-import { TicketMethod } from "../../protocol/extension.ts";
+import { ModernTaskMethod } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
-import { decode, lookUp, mirroredBy } from "../../protocol/param-headers.ts";
+import { decodeHeaderText, argumentAt, mirroredParamsOf } from "../../protocol/param-headers.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { type Letter, textIn, versionOf } from "../modern/request.ts";
 import type { Fields } from "./http1/messages.ts";
@@ -13,9 +13,9 @@ const NAMED: ReadonlyMap<string, string> = new Map([
   [Method.toolsCall, "name"],
   [Method.promptsGet, "name"],
   [Method.resourcesRead, "uri"],
-  [TicketMethod.get, "taskId"],
-  [TicketMethod.update, "taskId"],
-  [TicketMethod.cancel, "taskId"],
+  [ModernTaskMethod.get, "taskId"],
+  [ModernTaskMethod.update, "taskId"],
+  [ModernTaskMethod.cancel, "taskId"],
 ]);
 
 /**
@@ -29,7 +29,7 @@ export function checkHeaders(request: RpcRequest, fields: Fields): void {
   const key = NAMED.get(method);
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const name = key === undefined ? undefined : readString(bytes, lastMember(members, key));
-  if (name !== undefined) check("Mcp-Name", decode(fields.get("Mcp-Name")), name);
+  if (name !== undefined) check("Mcp-Name", decodeHeaderText(fields.get("Mcp-Name")), name);
   const version = versionOf(request);
   if (typeof version !== "string") return;
   check("MCP-Protocol-Version", fields.get("MCP-Protocol-Version"), version);
@@ -47,13 +47,13 @@ export function checkArguments(letter: Letter, fields: Fields, catalog: Catalog)
   const [bare, another] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (another === undefined ? bare : undefined))?.item;
-  const mirrored = item && mirroredBy(item);
+  const mirrored = item && mirroredParamsOf(item);
   if (mirrored === undefined || mirrored.length === 0) return;
   const member = lastMember(members, "arguments");
   const given = member && parseRange(request.bytes, member);
   for (const { header, path } of mirrored) {
-    const value = path.reduce(lookUp, given) ?? undefined;
-    const said = decode(fields.get(header));
+    const value = path.reduce(argumentAt, given) ?? undefined;
+    const said = decodeHeaderText(fields.get(header));
     if (typeof value === "number") check(header, said && String(Number(said)), String(value));
     else if (typeof value === "string") check(header, said, value);
     else if (typeof value === "boolean") check(header, said, String(value));

@@ -1,4 +1,4 @@
-import type { Deadlines, Timed } from "../../router/deadlines.ts";
+import type { Deadlines, DeadlineTarget } from "../../router/deadlines.ts";
 import type { EncodedMessage } from "../../jsonrpc/message.ts";
 import type { Responder } from "../../transport/transport.ts";
 import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
@@ -48,7 +48,7 @@ export interface Asker {
  * The response to one POST of a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else an
  * event stream that can be resumed.
  */
-export class Reply implements Responder, Timed {
+export class Reply implements Responder, DeadlineTarget {
   readonly answer: Promise<Answer>;
   /** Its key in the session's table of responses. */
   place = -1;

@@ -112,7 +112,7 @@ export class Face {
     await settlesWithin(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
     this.#stateless.close();
     await this.#sessions.close();
-    this.#deadlines.end();
+    this.#deadlines.clear();
   }
 
   /** POST /mcp without the router, which would cost more than everything else here. */

@@ -9,12 +9,12 @@ import type { JsonMember } from "../../base/json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { declaresTasks } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
-import { isAtLeast, type Severity } from "../../protocol/log-level.ts";
-import { addHint, modernize } from "../../protocol/translate.ts";
-import type { Call, Caller, Place, Running } from "../../router/call.ts";
+import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
+import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
+import type { Call, Caller, TaskLocation, RunningRequest } from "../../router/call.ts";
 import type { ServerRequest } from "../../upstream/ask.ts";
-import { readTokens } from "../../protocol/notifications.ts";
-import type { Withdrawal } from "../../protocol/withdrawal.ts";
+import { readProgressTokens } from "../../protocol/notifications.ts";
+import type { CancelReason } from "../../protocol/withdrawal.ts";
 import type { ClientDeclaration } from "../../upstream/sender.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { readId } from "../../jsonrpc/id.ts";
@@ -55,7 +55,7 @@ export interface VisitHost {
     id: Piece,
   ): EncodedMessage | undefined;
   /** Adds the task that a call was made into to the client's tasks. @returns the answer with the client's task id */
-  keep(answer: Response, place: Place): Response;
+  keep(answer: Response, place: TaskLocation): Response;
   /** Called once, when the call is over. */
   over(visit: Visit): void;
 }
@@ -76,7 +76,7 @@ export class Visit implements Caller, Parked {
   readonly #letter: Letter;
   readonly #host: VisitHost;
   readonly #check: Check | undefined;
-  #running: Running | undefined;
+  #running: RunningRequest | undefined;
   /** Responder and id of the client's open request; undefined while the client's retry is awaited. */
   #back: { readonly way: WayBack; readonly id: Piece } | undefined;
   /** Set once a retry has come, with its progress token. */
@@ -127,17 +127,17 @@ export class Visit implements Caller, Parked {
     return this.#back === undefined;
   }
 
-  run(running: Running): void {
+  run(running: RunningRequest): void {
     this.#running = running;
     running.run();
   }
 
-  cancel(why: Withdrawal, by: CancelledBy): void {
+  cancel(why: CancelReason, by: CancelledBy): void {
     this.#running?.cancel(why, by);
     this.#finish();
   }
 
-  admit(catalog: Catalog): void {
+  onListed(catalog: Catalog): void {
     try {
       this.#check?.(catalog);
     } catch (error) {
@@ -159,17 +159,17 @@ export class Visit implements Caller, Parked {
   }
 
   /** The server was refused a request that the client does not support. */
-  lacks(needed: object): void {
+  onMissingCapability(needed: object): void {
     this.#lack = { ...this.#lack, ...needed };
   }
 
-  address(response: Response, from: Era): EncodedMessage {
+  toClientMessage(response: Response, from: Era): EncodedMessage {
     const other = from === "legacy" ? this.#replace(response) : undefined;
     this.#dressed = other ?? this.#dress(response, from);
     return this.#dressed;
   }
 
-  keep(answer: Response, place: Place): Response | undefined {
+  addTask(answer: Response, place: TaskLocation): Response | undefined {
     return declaresTasks(this.sender.declared) ? this.#host.keep(answer, place) : undefined;
   }
 
@@ -194,7 +194,7 @@ export class Visit implements Caller, Parked {
   }
 
   /** Whether the client asked for log messages of that level. */
-  wants(severity: Severity): boolean {
+  wants(severity: LogSeverity): boolean {
     const { level } = this.sender;
     return level !== undefined && isAtLeast(severity, level);
   }
@@ -207,7 +207,7 @@ export class Visit implements Caller, Parked {
   resume(letter: Letter, way: WayBack, answers: readonly JsonMember[]): void {
     const { request, members } = letter;
     const { bytes } = request;
-    const token = readTokens(bytes, members).at(-1);
+    const token = readProgressTokens(bytes, members).at(-1);
     this.#return = { token: token && readId(bytes, token) };
     this.#attach(letter, way);
     for (const { key, start, end } of answers) {
@@ -278,8 +278,8 @@ export class Visit implements Caller, Parked {
     // Results of the base protocol have cache hints by their schema; those of an extension may not.
     const edits =
       from === "modern" && request.method === SkillMethod.get
-        ? addHint(response, NO_CACHING)
-        : modernize(response, from, this.#host.serverInfo, cache);
+        ? addCacheHint(response, NO_CACHING)
+        : toModernEdits(response, from, this.#host.serverInfo, cache);
     return withResponseId(response, this.#id, edits);
   }
 

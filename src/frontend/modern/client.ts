@@ -10,17 +10,17 @@ import { NO_CACHING } from "../../catalog/offer.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { PluginSet } from "../../plugin/plugin-set.ts";
-import { readAllSettings, type Settings } from "../../protocol/capabilities.ts";
+import { readAllExtensionSettings, type ExtensionSettings } from "../../protocol/capabilities.ts";
 import type { Implementation } from "../../protocol/legacy.ts";
 import { readCursorParam } from "../../catalog/cursor.ts";
-import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
-import { lowestOf, type Severity } from "../../protocol/log-level.ts";
-import type { Call, Place } from "../../router/call.ts";
+import { discoverResult, ModernMethod, stampResultBytes } from "../../protocol/modern.ts";
+import { lowestSeverityOf, type LogSeverity } from "../../protocol/log-level.ts";
+import type { Call, TaskLocation } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import type { Keeping } from "../../router/modern-tasks.ts";
-import type { Ledger } from "../../router/ledger.ts";
+import type { ModernClientTasks } from "../../router/modern-tasks.ts";
+import type { CallLog } from "../../router/ledger.ts";
 import { Router } from "../../router/router.ts";
-import type { AnyManner } from "../../router/params.ts";
+import type { AnyMethodSpec } from "../../router/params.ts";
 import { sessionOf } from "../../upstream/account.ts";
 import type { ServerRequest } from "../../upstream/ask.ts";
 import type { ClientChannel } from "../../upstream/audience.ts";
@@ -38,7 +38,7 @@ import type { WayBack } from "./wayback.ts";
 export interface PartyParts {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  readonly ledger: Ledger;
+  readonly ledger: CallLog;
   readonly editions: Editions;
   readonly lot: Lot;
   /** Id of the client; undefined: it cannot be told from others, and may not use servers that are per client. */
@@ -54,7 +54,7 @@ export class Party implements ClientChannel, VisitHost {
   readonly parking: Parking;
   readonly #parts: PartyParts;
   readonly #view: ClientView;
-  readonly #keeping: Keeping;
+  readonly #keeping: ModernClientTasks;
   readonly #router: Router;
   readonly #visits = new IdTable<Visit>();
   readonly #listenings = new Set<Listening>();
@@ -63,11 +63,11 @@ export class Party implements ClientChannel, VisitHost {
   /**
    * The lowest log level that any request has asked for: it only ever falls, so servers are not told for each request.
    */
-  level: Severity | undefined;
+  level: LogSeverity | undefined;
   /** When it was last used, in ms of the clock. */
   lastUse: number;
 
-  readonly settings: Settings;
+  readonly settings: ExtensionSettings;
 
   /**
    * @param declared the capabilities that its first request declares
@@ -78,9 +78,9 @@ export class Party implements ClientChannel, VisitHost {
     capabilities: string,
     declared: object,
     parts: PartyParts,
-    keeping: Keeping,
+    keeping: ModernClientTasks,
   ) {
-    this.settings = readAllSettings(declared);
+    this.settings = readAllExtensionSettings(declared);
     const { deadlines, ledger, clock, lot, client } = parts;
     this.#parts = parts;
     this.clock = clock;
@@ -90,9 +90,21 @@ export class Party implements ClientChannel, VisitHost {
     this.#keeping = keeping;
     const who = { id: client ?? "anybody", name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
-    const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
+    const common = {
+      view,
+      deadlines,
+      callLog: ledger,
+      plugins,
+      excludedPlugin: undefined,
+      clientChannel: () => this,
+    };
     const isAnonymous = client === undefined;
-    this.#router = new Router(who, { ...common, keeping, isAnonymous, notify: () => {} });
+    this.#router = new Router(who, {
+      ...common,
+      modernTasks: keeping,
+      isAnonymous,
+      notify: () => {},
+    });
     view.introduce(capabilities, this);
   }
 
@@ -120,7 +132,7 @@ export class Party implements ClientChannel, VisitHost {
   /** Whether a request, subscription, waiting call or task is in flight. */
   get isBusy(): boolean {
     const sets = [this.#visits, this.#listenings, this.#waits, this.parking];
-    return sets.some(({ size }) => size > 0) || this.#keeping.isBusy(this);
+    return sets.some(({ size }) => size > 0) || this.#keeping.hasOpenTasks(this);
   }
 
   /**
@@ -164,7 +176,7 @@ export class Party implements ClientChannel, VisitHost {
 
   onMissingCapability(server: string, needed: object): void {
     const [visit, ...others] = this.#asking(server);
-    if (others.length === 0) visit?.lacks(needed);
+    if (others.length === 0) visit?.onMissingCapability(needed);
   }
 
   /** Modern clients get no notifications outside of a request. */
@@ -174,7 +186,7 @@ export class Party implements ClientChannel, VisitHost {
    * A log message names no request. A client that cannot be told from others gets it only if it has the one call at
    * that server.
    */
-  sendLogMessage(server: string, severity: Severity, message: EncodedMessage): void {
+  sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     const there = this.#at(server);
     if (this.#parts.client === undefined && there.length > 1) return;
     let isPiped = false;
@@ -187,7 +199,7 @@ export class Party implements ClientChannel, VisitHost {
     }
   }
 
-  keep(answer: Response, place: Place): Response {
+  keep(answer: Response, place: TaskLocation): Response {
     return this.#keeping.add(answer, place, this);
   }
 
@@ -238,7 +250,7 @@ export class Party implements ClientChannel, VisitHost {
     return this.#visits.filter((visit) => visit.server === server);
   }
 
-  #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
+  #relay(letter: Letter, way: WayBack, manner: AnyMethodSpec, check?: Check): void {
     const { name, version } = letter.sender.info;
     const { client } = this.#router;
     if (client.name !== name || client.version !== version) {
@@ -290,7 +302,7 @@ export class Party implements ClientChannel, VisitHost {
     this.#wait(way, (callback) =>
       this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
-        callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHING)));
+        callback(buildResult(request.id, stampResultBytes(result, this.serverInfo, NO_CACHING)));
       }),
     );
   }
@@ -324,10 +336,10 @@ export class Party implements ClientChannel, VisitHost {
   }
 
   /** Lowers the log level of the servers to what a request asks for. */
-  #tune(level: Severity | undefined): void {
+  #tune(level: LogSeverity | undefined): void {
     if (level === undefined || level === this.level) return;
     const before = this.level;
-    this.level = lowestOf(before === undefined ? [level] : [level, before]);
+    this.level = lowestSeverityOf(before === undefined ? [level] : [level, before]);
     if (this.level !== before) this.#view.levelChanged();
   }
 }

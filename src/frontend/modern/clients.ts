@@ -1,6 +1,6 @@
 import { HubError } from "../../base/errors.ts";
 import type { Call } from "../../router/call.ts";
-import { Keeping } from "../../router/modern-tasks.ts";
+import { ModernClientTasks } from "../../router/modern-tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/scope.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
@@ -32,7 +32,7 @@ export class Parties {
   readonly #parts: PartiesParts;
   readonly #parties = new Map<string, Party>();
   /** The client's tasks, shared: any of its capability classes may ask for them. */
-  readonly #keeping: Keeping;
+  readonly #keeping: ModernClientTasks;
   /** Cache: the client of the last request. */
   #latest:
     | { readonly capabilities: string; readonly scope: ServerSubset; readonly party: Party }
@@ -42,7 +42,7 @@ export class Parties {
 
   constructor(parts: PartiesParts) {
     this.#parts = parts;
-    this.#keeping = new Keeping(parts.clock);
+    this.#keeping = new ModernClientTasks(parts.clock);
   }
 
   /** All calls in flight. */

@@ -55,7 +55,7 @@ const CANCELLED = utf8('{"action":"cancel"}');
 
 /** No answer will come: elicitation is answered with `cancel`, other requests fail. */
 export function cancelQuestion(question: ServerRequest): void {
-  if (question.method === Method.elicit) question.answer("result", CANCELLED);
+  if (question.method === Method.elicitationCreate) question.answer("result", CANCELLED);
   else question.fail(new HubError("notAsked", "The client has not come back with an answer."));
 }
 

@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
 import { HubError } from "../../base/errors.ts";
 import { lastMember, type JsonMember, scanObject, readString } from "../../base/json.ts";
-import { readSettings, writeClass } from "../../protocol/capabilities.ts";
-import { declaresTasks, lackOfTasks } from "../../protocol/extension.ts";
+import { readExtensionSettings, capabilityClassOf } from "../../protocol/capabilities.ts";
+import { declaresTasks, tasksUnsupportedError } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import {
   type Envelope,
@@ -134,8 +134,8 @@ function identify(envelope: Envelope): Who {
   }
   const { name = "", version: own = "" } = client;
   const sender = { era: "modern", info: { name, version: own }, declared, level } as const;
-  const extensions = Object.keys(readSettings(declared, "extensions"));
-  return { sender, capabilities: writeClass(capabilities, extensions) };
+  const extensions = Object.keys(readExtensionSettings(declared, "extensions"));
+  return { sender, capabilities: capabilityClassOf(capabilities, extensions) };
 }
 
 /** Whether a request is of the modern era. `initialize` never is, whatever its `_meta` says. */
@@ -164,7 +164,7 @@ export function checkState({ request, members }: Letter): void {
 
 /** @throws {HubError} missingCapability if the client does not declare the tasks extension */
 export function checkTasks({ request, sender }: Letter): void {
-  if (!declaresTasks(sender.declared)) throw lackOfTasks(request.method);
+  if (!declaresTasks(sender.declared)) throw tasksUnsupportedError(request.method);
 }
 
 function membersOf({ bytes, params, members }: Request): readonly JsonMember[] {

@@ -2,7 +2,7 @@ import type { Edit, Piece } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { lastMember, type JsonMember, scanObject, parseRange } from "../../base/json.ts";
 import { removeMembers } from "../../base/object.ts";
-import { readClass } from "../../protocol/capabilities.ts";
+import { parseCapabilityClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
@@ -57,7 +57,7 @@ export function buildRevisit(response: Response, parts: RevisitParts): EncodedMe
   const { letter, id, server, serverInfo, parking } = parts;
   const pages = readPages(response);
   if (pages === undefined) return undefined;
-  if (readClass(letter.capabilities).elicitation?.url === undefined) {
+  if (parseCapabilityClass(letter.capabilities).elicitation?.url === undefined) {
     const data = { requiredCapabilities: { elicitation: { url: {} } } };
     const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
     return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
@@ -66,7 +66,7 @@ export function buildRevisit(response: Response, parts: RevisitParts): EncodedMe
   if (state === undefined) return undefined;
   const entries = pages.map(({ message, url }, i) => {
     const params = { mode: "url", message: `[${server}] ${message}`, url };
-    return [`input-${i + 1}`, { method: Method.elicit, params }] as const;
+    return [`input-${i + 1}`, { method: Method.elicitationCreate, params }] as const;
   });
   return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, serverInfo));
 }

@@ -7,12 +7,12 @@ import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { lastMember, scanObject, parseRange } from "../../base/json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
-import { addEnvelope, makeSeal, MetaKey, ModernMethod } from "../../protocol/modern.ts";
-import type { Running } from "../../router/call.ts";
-import type { Hearing } from "../../router/hearing.ts";
+import { addEnvelope, prepareEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
+import type { RunningRequest } from "../../router/call.ts";
+import type { TaskSubscription } from "../../router/hearing.ts";
 import type { Router } from "../../router/router.ts";
-import { RESOURCE } from "../../router/params.ts";
-import { Watches } from "../../router/subscriptions.ts";
+import { RESOURCE_METHOD } from "../../router/params.ts";
+import { ResourceSubscriptions } from "../../router/subscriptions.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
   buildNotification,
@@ -53,12 +53,12 @@ export class Listening {
   readonly #wanted: Wanted;
   /** The list sections that it covers, as the client may know them. */
   readonly #known: Map<Kind, Section>;
-  readonly #watches = new Watches((message) => this.#updated(message));
+  readonly #watches = new ResourceSubscriptions((message) => this.#updated(message));
   /** Subscriptions that servers have not answered yet, by URI; and the URIs that were refused. */
-  readonly #asking = new Map<string, Running>();
+  readonly #asking = new Map<string, RunningRequest>();
   readonly #refused = new Set<string>();
   /** Subscriptions to tasks, by the task ids that the client knows; and the ids whose servers have not answered yet. */
-  readonly #hearings = new Map<string, Hearing>();
+  readonly #hearings = new Map<string, TaskSubscription>();
   readonly #unsettled = new Set<string>();
   /** Notifications that wait until the acknowledgement is sent; undefined once it is. */
   #early: EncodedMessage[] | undefined = [];
@@ -123,13 +123,13 @@ export class Listening {
     const caller = {
       // A request of the hub's own, in the form of the legacy era.
       sender: { ...sender, era: "legacy", level: undefined } as const,
-      address: readdressed,
+      toClientMessage: readdressed,
       respond: (message: EncodedMessage | undefined) => this.#settle(uri, message),
       notify: () => {},
       sendServerRequest: refuseAll,
     };
     try {
-      const running = this.#parts.router.route(request, caller, RESOURCE, this.#watches);
+      const running = this.#parts.router.route(request, caller, RESOURCE_METHOD, this.#watches);
       this.#asking.set(uri, running);
       running.run();
     } catch {
@@ -152,9 +152,9 @@ export class Listening {
   /** Tasks that are unknown, or whose server sends no notifications of them, are left out of the acknowledgement. */
   #hear(id: string): void {
     try {
-      const hearing = this.#parts.router.hear(id, {
-        told: (message) => this.#updated(message),
-        settled: (isAgreed) => {
+      const hearing = this.#parts.router.subscribeTask(id, {
+        onNotification: (message) => this.#updated(message),
+        onSubscribeAnswer: (isAgreed) => {
           if (!isAgreed) this.#hearings.delete(id);
           this.#unsettled.delete(id);
           if (this.#isSettled) queueMicrotask(() => this.#acknowledge());
@@ -162,7 +162,7 @@ export class Listening {
       });
       this.#hearings.set(id, hearing);
       this.#unsettled.add(id);
-      hearing.begin();
+      hearing.start();
     } catch {
       this.#hearings.delete(id);
     }
@@ -202,7 +202,7 @@ export class Listening {
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
     const { bytes, params } = frame;
     const members = scanObject(bytes, params.start)?.items ?? [];
-    return editMessage(frame, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
+    return editMessage(frame, addEnvelope({ bytes, params, members }, prepareEnvelope(this.#name)));
   }
 }
 

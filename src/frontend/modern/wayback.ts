@@ -1,5 +1,5 @@
 import type { CancelledBy } from "../../base/events.ts";
-import type { Withdrawal } from "../../protocol/withdrawal.ts";
+import type { CancelReason } from "../../protocol/withdrawal.ts";
 import type { Responder } from "../../transport/transport.ts";
 
 /** The responder of one request of the modern era. */
@@ -7,5 +7,5 @@ export interface WayBack extends Responder {
   /** Whether all requests of the client share one channel. */
   readonly isPipe: boolean;
   /** Calls back when the client cancels the request or disconnects before the answer. */
-  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void;
+  whenGone(callback: (why: CancelReason, by: CancelledBy) => void): void;
 }
