@@ -3,7 +3,7 @@ import { Greetings } from "./cli/initialize-cache.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { formatLine } from "./terminal/report.ts";
 import { HubError } from "./base/errors.ts";
-import { Welcome } from "./frontend/early-initialize.ts";
+import { EarlyInitialize } from "./frontend/early-initialize.ts";
 import { runtimeName } from "./base/runtime.ts";
 import { VERSION } from "./base/version.ts";
 
@@ -50,9 +50,10 @@ const argv = process.argv.slice(2);
 const surroundings = { env: process.env, cwd: process.cwd(), platform: process.platform };
 const greetings = new Greetings(argv, surroundings);
 const greeting = greetings.recall();
-const welcome = greeting && new Welcome({ name: greeting.name, version: VERSION }, greeting);
+const welcome =
+  greeting && new EarlyInitialize({ name: greeting.name, version: VERSION }, greeting);
 // A client that has already sent `initialize` is answered before the rest is loaded.
-await welcome?.listen();
+await welcome?.readAvailable();
 const { runCli } = await import("./cli/commands.ts");
 const code = await runCli(argv, {
   ...surroundings,

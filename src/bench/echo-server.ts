@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
 import { NO_CACHING } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
-import { OwnStdio } from "../frontend/stdio.ts";
+import { StdioServerTransport } from "../frontend/stdio.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { type Implementation, Method, negotiateVersion } from "../protocol/legacy.ts";
 import {
@@ -47,7 +47,7 @@ const TOOLS = {
  * It speaks both eras. @returns when its client has gone
  */
 export async function serveEcho(): Promise<void> {
-  const link = new OwnStdio(LIMIT);
+  const link = new StdioServerTransport(LIMIT);
   const take = (frame: Message): void => {
     if (frame.kind === "batch") for (const item of frame.items) take(item);
     if (frame.kind === "request") link.send(answerEcho(frame));

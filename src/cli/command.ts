@@ -1,5 +1,5 @@
 import type { LogLevel } from "../base/events.ts";
-import type { Welcome } from "../frontend/early-initialize.ts";
+import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import type { Greetings } from "./initialize-cache.ts";
 
@@ -36,7 +36,7 @@ export interface World extends SystemEnvironment {
   /** What was said to clients by this very command line; absent where nothing is kept of that. */
   readonly greetings?: Greetings | undefined;
   /** Own stdin and stdout, if a client has been, or may be, greeted there. */
-  readonly welcome?: Welcome | undefined;
+  readonly welcome?: EarlyInitialize | undefined;
 }
 
 /** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */

@@ -1,5 +1,5 @@
 import process from "node:process";
-import { OwnStdio } from "../frontend/stdio.ts";
+import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { OwnStreams } from "../frontend/early-initialize.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
@@ -56,7 +56,7 @@ export async function answerWith(
   streams: OwnStreams | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const own = new OwnStdio(MAX_MESSAGE, streams);
+  const own = new StdioServerTransport(MAX_MESSAGE, streams);
   const left = Promise.withResolvers<void>();
   const asked = Promise.withResolvers<void>();
   signal.addEventListener("abort", () => left.resolve(), { once: true });

@@ -1,5 +1,5 @@
 import { mergeCapabilities, mergeInstructions } from "../catalog/offer.ts";
-import type { Words } from "../frontend/early-initialize.ts";
+import type { InitializeAnswer } from "../frontend/early-initialize.ts";
 import { stateFolder } from "../base/paths.ts";
 import type { Manifest, ExternalServer, ServerSpec } from "../manifest/schema.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
@@ -7,7 +7,7 @@ import type { World } from "./command.ts";
 import { openOutside } from "./transport-factory.ts";
 
 /** @param capabilities the class of what a client can be asked for; @returns what servers said to one of it at earlier starts */
-export type Recall = (capabilities: string) => Promise<Words>;
+export type Recall = (capabilities: string) => Promise<InitializeAnswer>;
 
 /** What the hub will recall of its servers; undefined if it takes more than what is kept of them to know that. */
 export function openRecall({ servers }: Manifest, world: World): Recall | undefined {

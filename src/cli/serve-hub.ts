@@ -1,7 +1,7 @@
 import process from "node:process";
-import type { OpenFace } from "../frontend/http/listen.ts";
-import { OwnStdio } from "../frontend/stdio.ts";
-import type { FaceHub } from "../frontend/http/server.ts";
+import type { RunningHttpServer } from "../frontend/http/listen.ts";
+import { StdioServerTransport } from "../frontend/stdio.ts";
+import type { ServedHub } from "../frontend/http/server.ts";
 import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
@@ -74,7 +74,7 @@ export async function host({
   const isOnStdio = address === undefined || invocation.stdio;
   const ends = [aborted(world.signal)];
   if (isOnStdio) {
-    const own = new OwnStdio(limit, world.welcome);
+    const own = new StdioServerTransport(limit, world.welcome);
     ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
   }
   let isOver = false;
@@ -99,7 +99,7 @@ export async function host({
     await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
-  let face: OpenFace | undefined;
+  let face: RunningHttpServer | undefined;
   try {
     if (address !== undefined) {
       face = await openHttp(recording?.face(hub) ?? hub, address, limit);
@@ -177,14 +177,18 @@ async function keepGreeting(
 }
 
 /** Nothing of HTTP is loaded before somebody wants it. */
-async function openHttp(hub: FaceHub, address: Address, maxMessage: number): Promise<OpenFace> {
-  const { openFace } = await import("../frontend/http/listen.ts");
-  return openFace(hub, { ...address, maxMessage });
+async function openHttp(
+  hub: ServedHub,
+  address: Address,
+  maxMessage: number,
+): Promise<RunningHttpServer> {
+  const { startHttpServer } = await import("../frontend/http/listen.ts");
+  return startHttpServer(hub, { ...address, maxMessage });
 }
 
 /** Told whatever is wanted of the log: nothing else says which port it is, and that it is ready. */
 function tellPlace(
-  { url }: OpenFace,
+  { url }: RunningHttpServer,
   manifest: Manifest,
   { logFormat }: Invocation,
   { tell }: Pick<Voices, "tell">,
@@ -195,7 +199,7 @@ function tellPlace(
 
 /** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
 async function tellToken(
-  { url }: OpenFace,
+  { url }: RunningHttpServer,
   { token, kept }: Address,
   { logFormat }: Invocation,
   { tell }: Pick<Voices, "tell">,

@@ -14,26 +14,31 @@ import {
 import type { Responder } from "../transport/transport.ts";
 
 /** The client that a request comes from. */
-export interface Asker {
+export interface RequestOwner {
   readonly sender: ClientDeclaration;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
   sendServerRequest(question: ServerRequest, way: Responder): (why: CancelReason) => void;
 }
 
 /** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
-export class Asked implements Caller {
+export class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
-  readonly #inbound: Responder;
-  readonly #list: IdTable<Asked>;
-  readonly #asker: Asker;
+  readonly #responder: Responder;
+  readonly #inFlight: IdTable<LegacyClientRequest>;
+  readonly #owner: RequestOwner;
 
   /** @param inFlight requests in flight, by the key of the client's id */
-  constructor(id: RequestId, inbound: Responder, list: IdTable<Asked>, asker: Asker) {
+  constructor(
+    id: RequestId,
+    responder: Responder,
+    inFlight: IdTable<LegacyClientRequest>,
+    owner: RequestOwner,
+  ) {
     this.id = id;
-    this.#inbound = inbound;
-    this.#list = list;
-    this.#asker = asker;
+    this.#responder = responder;
+    this.#inFlight = inFlight;
+    this.#owner = owner;
   }
 
   /** The call that the request became; undefined until it is routed, and for list requests. */
@@ -42,7 +47,7 @@ export class Asked implements Caller {
   }
 
   get sender(): ClientDeclaration {
-    return this.#asker.sender;
+    return this.#owner.sender;
   }
 
   toClientMessage(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
@@ -50,15 +55,15 @@ export class Asked implements Caller {
   }
 
   sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
-    return this.#asker.sendServerRequest(question, this.#inbound);
+    return this.#owner.sendServerRequest(question, this.#responder);
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#list.remove(this.id.key);
-    this.#inbound.respond(message);
+    this.#inFlight.remove(this.id.key);
+    this.#responder.respond(message);
   }
 
   notify(message: EncodedMessage): void {
-    this.#inbound.notify(message);
+    this.#responder.notify(message);
   }
 }

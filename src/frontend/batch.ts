@@ -6,27 +6,27 @@ import type { Responder } from "../transport/transport.ts";
  * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
  * @param handle handles one message of the batch; one that is to be answered comes with its responder
  */
-export function takeBatch(
+export function answerBatch(
   items: readonly Message[],
-  inbound: Responder,
-  take: (item: Message, inbound?: Responder) => void,
+  responder: Responder,
+  handle: (item: Message, responder?: Responder) => void,
 ): void {
   const answers: EncodedMessage[] = [];
-  let waiting = items.length;
-  const each: Responder = {
-    notify: (message) => inbound.notify(message),
+  let unanswered = items.length;
+  const itemResponder: Responder = {
+    notify: (message) => responder.notify(message),
     respond: (message) => {
       if (message !== undefined) answers.push(message);
-      if (--waiting > 0) return;
-      inbound.respond(answers.length > 0 ? joinBatch(answers) : undefined);
+      if (--unanswered > 0) return;
+      responder.respond(answers.length > 0 ? joinBatch(answers) : undefined);
     },
   };
   for (const item of items) {
     if (item.kind === "request" || item.kind === "invalid") {
-      take(item, each);
+      handle(item, itemResponder);
     } else {
-      take(item);
-      each.respond(undefined);
+      handle(item);
+      itemResponder.respond(undefined);
     }
   }
 }

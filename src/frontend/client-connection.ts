@@ -7,49 +7,57 @@ import type { CancelReason } from "../protocol/withdrawal.ts";
 import type { ServerSubset } from "../upstream/scope.ts";
 import type { Message, EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
-import { Letters, mayBeLetter } from "./modern/request.ts";
+import { ModernRequestReader, mayBeModernRequest } from "./modern/request.ts";
 import { IdTable } from "../base/id-table.ts";
-import type { Parties } from "./modern/clients.ts";
-import { buildRefusal } from "./modern/refusal.ts";
-import type { WayBack } from "./modern/wayback.ts";
+import type { ModernClients } from "./modern/clients.ts";
+import { buildModernError } from "./modern/refusal.ts";
+import type { ModernResponder } from "./modern/wayback.ts";
 
 /**
  * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles
  * modern requests, and passes everything else to the legacy client.
  */
-export class Door implements TransportEvents {
+export class ClientConnection implements TransportEvents {
   readonly #legacy: TransportEvents;
-  readonly #parties: Parties;
-  readonly #letters = new Letters();
-  readonly #scope: ServerSubset | undefined;
+  readonly #modernClients: ModernClients;
+  readonly #requestReader = new ModernRequestReader();
+  readonly #subset: ServerSubset | undefined;
   /** Responder for transports that have one channel for everything. */
-  readonly #whole: Responder;
+  readonly #connectionResponder: Responder;
   /** Responders of the modern requests in flight, by the keys of the client's ids. */
-  readonly #ways = new IdTable<PipeWay>();
+  readonly #responders = new IdTable<PipeResponder>();
 
   /** @param legacy gets everything that is not of the modern era */
   constructor(
-    link: Transport,
+    transport: Transport,
     legacy: TransportEvents,
-    parties: Parties,
-    scope: ServerSubset | undefined,
+    modernClients: ModernClients,
+    subset: ServerSubset | undefined,
   ) {
     this.#legacy = legacy;
-    this.#parties = parties;
-    this.#scope = scope;
-    this.#whole = {
-      notify: (message) => void link.send(message),
-      respond: (message) => void (message === undefined || link.send(message)),
+    this.#modernClients = modernClients;
+    this.#subset = subset;
+    this.#connectionResponder = {
+      notify: (message) => void transport.send(message),
+      respond: (message) => void (message === undefined || transport.send(message)),
     };
   }
 
-  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
-    if (frame.kind === "request") {
-      if (mayBeLetter(frame) && this.#take(frame, inbound ?? this.#whole)) return;
-    } else if (frame.kind === "notification" && this.#ways.size > 0 && this.#cancel(frame)) {
+  frame(message: Message, exchange?: SentRequest, responder?: Responder): void {
+    if (message.kind === "request") {
+      if (
+        mayBeModernRequest(message) &&
+        this.#handleModern(message, responder ?? this.#connectionResponder)
+      )
+        return;
+    } else if (
+      message.kind === "notification" &&
+      this.#responders.size > 0 &&
+      this.#cancel(message)
+    ) {
       return;
     }
-    this.#legacy.frame(frame, exchange, inbound);
+    this.#legacy.frame(message, exchange, responder);
   }
 
   log(...line: Parameters<TransportEvents["log"]>): void {
@@ -65,27 +73,27 @@ export class Door implements TransportEvents {
   }
 
   closed(cause: HubError): void {
-    this.#parties.close();
+    this.#modernClients.close();
     this.#legacy.closed(cause);
   }
 
   /** @returns whether it is a request of the modern era */
-  #take(request: Request, inbound: Responder): boolean {
+  #handleModern(request: Request, responder: Responder): boolean {
     const { id } = request;
     const { key } = id;
-    const isTaken = this.#ways.has(key);
+    const isIdInUse = this.#responders.has(key);
     try {
-      const letter = this.#letters.read(request);
-      if (letter === undefined) return false;
-      if (isTaken) {
+      const modernRequest = this.#requestReader.read(request);
+      if (modernRequest === undefined) return false;
+      if (isIdInUse) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const way = new PipeWay(inbound, () => void this.#ways.remove(key));
-      this.#ways.set(key, way);
-      this.#parties.take(letter, way, this.#scope);
+      const pipeResponder = new PipeResponder(responder, () => void this.#responders.remove(key));
+      this.#responders.set(key, pipeResponder);
+      this.#modernClients.handle(modernRequest, pipeResponder, this.#subset);
     } catch (error) {
-      if (!isTaken) this.#ways.remove(key);
-      inbound.respond(buildRefusal(id, toHubError(error)));
+      if (!isIdInUse) this.#responders.remove(key);
+      responder.respond(buildModernError(id, toHubError(error)));
     }
     return true;
   }
@@ -93,40 +101,40 @@ export class Door implements TransportEvents {
   /** @returns whether it is `notifications/cancelled` for a modern request in flight */
   #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
     const cancelled = notification.method === Method.cancelled && readCancelled(notification);
-    const way = cancelled ? this.#ways.get(cancelled.key) : undefined;
-    if (!cancelled || way === undefined) return false;
-    way.cancel({ notification, ids: cancelled.ids });
+    const responder = cancelled ? this.#responders.get(cancelled.key) : undefined;
+    if (!cancelled || responder === undefined) return false;
+    responder.cancel({ notification, ids: cancelled.ids });
     return true;
   }
 }
 
 /** Responder of one request on a transport that has one channel for all. */
-class PipeWay implements WayBack {
+class PipeResponder implements ModernResponder {
   readonly isPipe = true;
-  readonly #inbound: Responder;
-  readonly #over: () => void;
-  #gone: (why: CancelReason, by: CancelledBy) => void = () => {};
+  readonly #responder: Responder;
+  readonly #onEnd: () => void;
+  #onCancel: (reason: CancelReason, by: CancelledBy) => void = () => {};
 
-  constructor(inbound: Responder, over: () => void) {
-    this.#inbound = inbound;
-    this.#over = over;
+  constructor(responder: Responder, onEnd: () => void) {
+    this.#responder = responder;
+    this.#onEnd = onEnd;
   }
 
   notify(message: EncodedMessage): void {
-    this.#inbound.notify(message);
+    this.#responder.notify(message);
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#over();
-    this.#inbound.respond(message);
+    this.#onEnd();
+    this.#responder.respond(message);
   }
 
-  whenGone(callback: (why: CancelReason, by: CancelledBy) => void): void {
-    this.#gone = callback;
+  onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void {
+    this.#onCancel = callback;
   }
 
-  cancel(why: CancelReason): void {
-    this.#over();
-    this.#gone(why, "client");
+  cancel(reason: CancelReason): void {
+    this.#onEnd();
+    this.#onCancel(reason, "client");
   }
 }

@@ -17,15 +17,15 @@ import type { ServerSubset } from "../upstream/scope.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import { Client, type Host } from "./legacy-client.ts";
-import { Door } from "./client-connection.ts";
-import { Editions } from "./editions.ts";
-import { Lot } from "./modern/input-required.ts";
-import { Parties } from "./modern/clients.ts";
+import { LegacyClient, type ClientHost } from "./legacy-client.ts";
+import { ClientConnection } from "./client-connection.ts";
+import { ModernListAnswers } from "./editions.ts";
+import { AwaitingLimit } from "./modern/input-required.ts";
+import { ModernClients } from "./modern/clients.ts";
 
-export interface ClientsParts {
+export interface ClientsOptions {
   readonly deadlines: Deadlines;
-  readonly ledger: CallLog;
+  readonly callLog: CallLog;
   readonly clock: Clock;
   serverInfo(): Implementation;
   /**
@@ -33,46 +33,49 @@ export interface ClientsParts {
    * @param clientId undefined: clients that cannot be told apart
    * @param subset undefined: all servers
    */
-  view(client: string | undefined, scope: ServerSubset | undefined): ClientView;
+  view(clientId: string | undefined, subset: ServerSubset | undefined): ClientView;
   /** The active plugins; undefined: none. */
   plugins(): PluginSet | undefined;
   /** Writes a warning to the log. */
   warn(text: string): void;
   /** Stops or resumes reading from all servers: backpressure of a client that does not read. */
-  hold(held: boolean): void;
+  pauseServers(paused: boolean): void;
 }
 
 /** Which client is accepted, if it differs from the usual. */
-interface Standing {
+interface AcceptOptions {
   /** The plugin whose client this is. */
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined: all. */
-  readonly scope?: ServerSubset | undefined;
+  readonly subset?: ServerSubset | undefined;
 }
 
 /** All connected clients of both eras, and the limits that they share. */
-export class Clients implements Host {
-  readonly #parts: ClientsParts;
-  readonly #clients = new Map<Client, { link: Transport; view: ClientView; left: () => void }>();
+export class Clients implements ClientHost {
+  readonly #options: ClientsOptions;
+  readonly #clients = new Map<
+    LegacyClient,
+    { transport: Transport; view: ClientView; onDisconnect: () => void }
+  >();
   #count = 0;
   #isClosed = false;
   /** Clients that do not read at present. */
-  readonly #full = new Set<Client>();
-  readonly #parties = new Set<Parties>();
-  readonly #editions = new Editions();
-  readonly #lot = new Lot();
+  readonly #notReading = new Set<LegacyClient>();
+  readonly #modernClients = new Set<ModernClients>();
+  readonly #listAnswers = new ModernListAnswers();
+  readonly #awaitingLimit = new AwaitingLimit();
 
-  constructor(parts: ClientsParts) {
-    this.#parts = parts;
+  constructor(options: ClientsOptions) {
+    this.#options = options;
   }
 
   get serverInfo(): Implementation {
-    return this.#parts.serverInfo();
+    return this.#options.serverInfo();
   }
 
   /** All calls in flight. */
   get calls(): readonly Call[] {
-    return [...this.#clients.keys(), ...this.#parties].flatMap(({ calls }) => calls);
+    return [...this.#clients.keys(), ...this.#modernClients].flatMap(({ calls }) => calls);
   }
 
   /**
@@ -80,95 +83,100 @@ export class Clients implements Host {
    * @throws {HubError} what the transport's `open` throws
    */
   async accept(
-    link: Transport,
+    transport: Transport,
     signal: AbortSignal,
-    { plugin, scope }: Standing = {},
+    { plugin, subset }: AcceptOptions = {},
   ): Promise<void> {
     if (this.#isClosed) {
-      await link.close();
+      await transport.close();
       return;
     }
-    const { deadlines, ledger } = this.#parts;
-    const plugins = (): PluginSet | undefined => this.#parts.plugins();
+    const { deadlines, callLog } = this.#options;
+    const plugins = (): PluginSet | undefined => this.#options.plugins();
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const view = this.#parts.view(id, scope);
-    const who = { id, name: undefined, version: undefined };
-    const notify = (message: EncodedMessage): void => void link.send(message);
-    const owner = (): Client => client;
-    const parts = {
+    const view = this.#options.view(id, subset);
+    const clientInfo = { id, name: undefined, version: undefined };
+    const notify = (message: EncodedMessage): void => void transport.send(message);
+    const owner = (): LegacyClient => client;
+    const routerOptions = {
       view,
       deadlines,
-      callLog: ledger,
+      callLog,
       plugins,
       notify,
       excludedPlugin: plugin,
       clientChannel: owner,
     };
-    const router = new Router(who, parts);
-    const client = new Client(link, this, view, router, plugin !== undefined);
+    const router = new Router(clientInfo, routerOptions);
+    const client = new LegacyClient(transport, this, view, router, plugin !== undefined);
     // Plugins in this process speak the legacy era only.
-    const events = plugin === undefined ? new Door(link, client, this.gather(id), scope) : client;
-    const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
+    const events =
+      plugin === undefined
+        ? new ClientConnection(transport, client, this.createModernClients(id), subset)
+        : client;
+    const disconnected = new Promise<void>((onDisconnect) =>
+      this.#clients.set(client, { transport, view, onDisconnect }),
+    );
     try {
-      await link.open(events, signal);
+      await transport.open(events, signal);
     } catch (error) {
       events.closed(toHubError(error));
       throw error;
     }
-    await gone;
+    await disconnected;
   }
 
   /**
    * Serves requests of the modern era, each of which comes with its own responder.
    * @param clientId of the client that sends them; undefined: it cannot be told from others
    */
-  gather(client: string | undefined): Parties {
-    const parties: Parties = new Parties({
-      ...this.#parts,
-      editions: this.#editions,
-      lot: this.#lot,
-      client,
-      ended: (ended) => void this.#parties.delete(ended),
+  createModernClients(clientId: string | undefined): ModernClients {
+    const modernClients: ModernClients = new ModernClients({
+      ...this.#options,
+      listAnswers: this.#listAnswers,
+      awaitingLimit: this.#awaitingLimit,
+      clientId,
+      onClose: (closed) => void this.#modernClients.delete(closed),
     });
-    this.#parties.add(parties);
-    return parties;
+    this.#modernClients.add(modernClients);
+    return modernClients;
   }
 
   /** A server may have settled: its first listing is known, or it has failed. */
-  settle(): void {
+  serverSettled(): void {
     for (const { view } of this.#clients.values()) view.settle();
-    for (const parties of this.#parties) parties.settle();
+    for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 
   /** The catalog may have changed. */
   catalogChanged(): void {
     for (const client of this.#clients.keys()) client.catalogChanged();
-    for (const parties of this.#parties) parties.catalogChanged();
+    for (const modernClients of this.#modernClients) modernClients.catalogChanged();
   }
 
   /** Disconnects all clients, and refuses new ones. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const parties of this.#parties) parties.stop();
-    await Promise.all([...this.#clients.values()].map(({ link }) => link.close()));
-    for (const parties of this.#parties) parties.close();
+    for (const modernClients of this.#modernClients) modernClients.stop();
+    await Promise.all([...this.#clients.values()].map(({ transport }) => transport.close()));
+    for (const modernClients of this.#modernClients) modernClients.close();
   }
 
-  pressure(client: Client, full: boolean): void {
-    const held = this.#full.size > 0;
-    if (full) this.#full.add(client);
-    else this.#full.delete(client);
-    const hold = this.#full.size > 0;
-    if (hold !== held) this.#parts.hold(hold);
+  backpressure(client: LegacyClient, isFull: boolean): void {
+    const wasPaused = this.#notReading.size > 0;
+    if (isFull) this.#notReading.add(client);
+    else this.#notReading.delete(client);
+    const isPaused = this.#notReading.size > 0;
+    if (isPaused !== wasPaused) this.#options.pauseServers(isPaused);
   }
 
   warn(text: string): void {
-    this.#parts.warn(text);
+    this.#options.warn(text);
   }
 
-  left(client: Client): void {
-    this.pressure(client, false);
-    this.#clients.get(client)?.left();
+  onDisconnect(client: LegacyClient): void {
+    this.backpressure(client, false);
+    this.#clients.get(client)?.onDisconnect();
     this.#clients.delete(client);
   }
 }

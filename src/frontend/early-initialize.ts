@@ -23,11 +23,11 @@ export interface OwnStreams {
   readonly input: ByteInput;
   output(onBroken: () => void): ByteOutput;
   /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
-  readonly isGreeted: boolean;
+  readonly isInitializeAnswered: boolean;
 }
 
 /** What servers contribute to the answer to `initialize`. */
-export interface Words {
+export interface InitializeAnswer {
   /** The servers' instructions for models. */
   readonly instructions?: string | undefined;
   /** The capability class of the client that these instructions are for. */
@@ -38,29 +38,30 @@ export interface Words {
 
 /** Streams that have not been used. */
 export function openStreams(): OwnStreams {
-  return { input: ownStdin(), output: ownStdout, isGreeted: false };
+  return { input: ownStdin(), output: ownStdout, isInitializeAnswered: false };
 }
 
 /** The answer's content, or finds it for a capability class; if that rejects, the hub answers `initialize` itself. */
-export type Wording = Words | ((capabilities: string) => Promise<Words>);
+export type InitializeAnswers =
+  InitializeAnswer | ((capabilities: string) => Promise<InitializeAnswer>);
 
 /** Longest wait until the content is found, in ms; enough for a busy machine. */
-const LONGEST_SEARCH = 500;
+const MAX_WAIT = 500;
 
 /**
  * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
  * has read. Only a request of the usual form is answered, and only as the first message.
  */
-export class Welcome implements OwnStreams, ByteInput {
+export class EarlyInitialize implements OwnStreams, ByteInput {
   readonly input: ByteInput = this;
   readonly #serverInfo: Implementation;
-  readonly #wording: Wording;
+  readonly #answers: InitializeAnswers;
   readonly #stdin = ownStdin();
   readonly #stdout: ByteOutput;
   /** Chunks that came before the hub began to read. */
-  readonly #early: Buffer[] = [];
+  readonly #unread: Buffer[] = [];
   #state: "listening" | "silent" | "read" = "listening";
-  #isGreeted = false;
+  #isAnswered = false;
   /** Settles when the content that a client waits for is found. */
   #answering: Promise<void> | undefined;
   #isAtEnd = false;
@@ -70,15 +71,15 @@ export class Welcome implements OwnStreams, ByteInput {
   #onBroken: (() => void) | undefined;
 
   /** @param serverInfo name and version that the hub answers with */
-  constructor(serverInfo: Implementation, wording: Wording) {
+  constructor(serverInfo: Implementation, answers: InitializeAnswers) {
     this.#serverInfo = serverInfo;
-    this.#wording = wording;
+    this.#answers = answers;
     this.#stdout = ownStdout(() => {
       this.#isBroken = true;
       this.#onBroken?.();
     });
     this.#stdin.read(
-      (chunk) => (this.#onChunk === undefined ? this.#take(chunk) : this.#onChunk(chunk)),
+      (chunk) => (this.#onChunk === undefined ? this.#onEarlyChunk(chunk) : this.#onChunk(chunk)),
       () => {
         this.#isAtEnd = true;
         this.#onEnd?.();
@@ -90,15 +91,15 @@ export class Welcome implements OwnStreams, ByteInput {
    * Waits until the input that has already arrived is read, and answered if possible: on Bun that takes until the
    * second turn of its event loop.
    */
-  async listen(): Promise<void> {
+  async readAvailable(): Promise<void> {
     for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
       await new Promise<void>((resolve) => void setImmediate(resolve));
     }
-    if (this.#answering !== undefined) await settlesWithin(LONGEST_SEARCH, this.#answering);
+    if (this.#answering !== undefined) await settlesWithin(MAX_WAIT, this.#answering);
   }
 
-  get isGreeted(): boolean {
-    return this.#isGreeted;
+  get isInitializeAnswered(): boolean {
+    return this.#isAnswered;
   }
 
   output(onBroken: () => void): ByteOutput {
@@ -114,7 +115,7 @@ export class Welcome implements OwnStreams, ByteInput {
       this.#stdin.resume();
       this.#onChunk = onChunk;
       this.#onEnd = onEnd;
-      for (const chunk of this.#early.splice(0)) onChunk(chunk);
+      for (const chunk of this.#unread.splice(0)) onChunk(chunk);
       if (this.#isAtEnd) onEnd();
     });
   }
@@ -127,32 +128,34 @@ export class Welcome implements OwnStreams, ByteInput {
     this.#stdin.resume();
   }
 
-  #take(chunk: Buffer): void {
-    this.#early.push(chunk);
+  #onEarlyChunk(chunk: Buffer): void {
+    this.#unread.push(chunk);
     if (this.#state !== "listening") return;
-    const isWhole = chunk.includes(LF);
-    if (!isWhole && this.#early.length < MOST_CHUNKS) return;
+    const isComplete = chunk.includes(LF);
+    if (!isComplete && this.#unread.length < MAX_CHUNKS) return;
     // Later input waits in the stream.
     this.#state = "silent";
     this.#stdin.pause();
-    const bytes = Buffer.concat(this.#early);
-    const request = isWhole ? readRequest(bytes.subarray(0, bytes.indexOf(LF))) : undefined;
+    const bytes = Buffer.concat(this.#unread);
+    const request = isComplete
+      ? readInitializeRequest(bytes.subarray(0, bytes.indexOf(LF)))
+      : undefined;
     if (request === undefined) return;
-    if (typeof this.#wording === "function") {
-      this.#answering = this.#wording(request.capabilities).then(
-        (words) => this.#answer(request, words),
+    if (typeof this.#answers === "function") {
+      this.#answering = this.#answers(request.capabilityClass).then(
+        (answer) => this.#answer(request, answer),
         () => {},
       );
       return;
     }
-    const { instructions, offered, capabilities } = this.#wording;
+    const { instructions, offered, capabilities } = this.#answers;
     // Servers may have other instructions for a client with other capabilities.
-    const isForAll = instructions === undefined && offered === undefined;
-    const isMeant = isForAll || request.capabilities === capabilities;
-    if (isMeant) this.#answer(request, this.#wording);
+    const isUniversal = instructions === undefined && offered === undefined;
+    const isForClient = isUniversal || request.capabilityClass === capabilities;
+    if (isForClient) this.#answer(request, this.#answers);
   }
 
-  #answer({ id, version }: Introduced, { instructions, offered }: Words): void {
+  #answer({ id, version }: InitializeRequest, { instructions, offered }: InitializeAnswer): void {
     // The hub has the request by now and answers it itself.
     if (this.#state === "read") return;
     const result = initializeResult(
@@ -163,33 +166,33 @@ export class Welcome implements OwnStreams, ByteInput {
     );
     // Few bytes: written at once, or queued by the stream in order.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
-    this.#isGreeted = true;
+    this.#isAnswered = true;
   }
 }
 
 const LF = 10;
 /** Longest request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
-const LONGEST = 4 * 1024;
+const MAX_REQUEST_LENGTH = 4 * 1024;
 /** A request in more chunks than this is left to the hub. */
-const MOST_CHUNKS = 8;
+const MAX_CHUNKS = 8;
 /** The members that every client sends; any other may ask for something else. */
-const MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);
-const PARAMS = new Set(["protocolVersion", "capabilities", "clientInfo"]);
+const REQUEST_MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);
+const INITIALIZE_PARAMS = new Set(["protocolVersion", "capabilities", "clientInfo"]);
 
 /** An `initialize` request: id, negotiated version, and the client's capability class. */
-interface Introduced {
+interface InitializeRequest {
   readonly id: string | number;
   readonly version: LegacyVersion;
-  readonly capabilities: string;
+  readonly capabilityClass: string;
 }
 
 /**
  * Reads an `initialize` request; undefined if it is not one, or the hub might answer it in another way. Its spelling
  * has to equal `JSON.stringify` of its value: then the id returns unchanged, and no member occurs twice.
  */
-function readRequest(line: Buffer): Introduced | undefined {
-  if (line.length > LONGEST) return undefined;
-  const message = parse(line);
+function readInitializeRequest(line: Buffer): InitializeRequest | undefined {
+  if (line.length > MAX_REQUEST_LENGTH) return undefined;
+  const message = parseJson(line);
   if (!isTable(message) || message["method"] !== Method.initialize) return undefined;
   if (!Buffer.from(JSON.stringify(message)).equals(line)) return undefined;
   const { jsonrpc, id, params } = message;
@@ -198,22 +201,23 @@ function readRequest(line: Buffer): Introduced | undefined {
   const { protocolVersion, capabilities, clientInfo } = params;
   if (typeof protocolVersion !== "string" || !isTable(capabilities) || !isTable(clientInfo))
     return undefined;
-  if (!hasOnly(message, MEMBERS) || !hasOnly(params, PARAMS)) return undefined;
+  if (!hasOnlyKeys(message, REQUEST_MEMBERS) || !hasOnlyKeys(params, INITIALIZE_PARAMS))
+    return undefined;
   return {
     id: id as string | number,
     version: negotiateVersion(protocolVersion),
-    capabilities: capabilityClassOf(
+    capabilityClass: capabilityClassOf(
       readCapabilities(capabilities),
       Object.keys(readExtensionSettings(capabilities, "extensions")),
     ),
   };
 }
 
-function hasOnly(table: object, keys: ReadonlySet<string>): boolean {
+function hasOnlyKeys(table: object, keys: ReadonlySet<string>): boolean {
   return Object.keys(table).every((key) => keys.has(key));
 }
 
-function parse(line: Buffer): unknown {
+function parseJson(line: Buffer): unknown {
   try {
     return JSON.parse(line.toString());
   } catch {

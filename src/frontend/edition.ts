@@ -1,34 +1,34 @@
 import type { Section } from "../catalog/section.ts";
 import { wrapOutputSchema } from "../protocol/output.ts";
 
-const known = new WeakMap<Section, Section>();
+const cachedSections = new WeakMap<Section, Section>();
 
 /**
  * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
  * object. Entries of legacy servers pass unchanged.
  */
-export function legacyEdition(section: Section): Section {
+export function legacySection(section: Section): Section {
   const { kind, info: origin } = section;
   if (kind !== "tools" || origin.modernServers.size === 0) return section;
-  const before = known.get(section);
-  if (before !== undefined) return before;
-  const edition = section.withBytes((entry) => {
+  const cached = cachedSections.get(section);
+  if (cached !== undefined) return cached;
+  const result = section.withBytes((entry) => {
     if (!origin.modernServers.has(entry.server)) return undefined;
     const { bytes } = entry;
-    const made = wrap(bytes);
-    return made === bytes ? undefined : made;
+    const wrappedBytes = wrapCached(bytes);
+    return wrappedBytes === bytes ? undefined : wrappedBytes;
   });
-  known.set(section, edition);
-  return edition;
+  cachedSections.set(section, result);
+  return result;
 }
 
 /** By the bytes before wrapping: entries of an unchanged server have the very same bytes in the next section. */
-const wrapped = new WeakMap<Uint8Array, Uint8Array>();
+const wrappedTools = new WeakMap<Uint8Array, Uint8Array>();
 
-function wrap(bytes: Uint8Array): Uint8Array {
-  const before = wrapped.get(bytes);
-  if (before !== undefined) return before;
-  const made = wrapOutputSchema(bytes);
-  wrapped.set(bytes, made);
-  return made;
+function wrapCached(bytes: Uint8Array): Uint8Array {
+  const cached = wrappedTools.get(bytes);
+  if (cached !== undefined) return cached;
+  const result = wrapOutputSchema(bytes);
+  wrappedTools.set(bytes, result);
+  return result;
 }

@@ -14,20 +14,20 @@ import { memoryTransportPair } from "../transport/memory.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 
 /** What accepts clients: the hub. */
-export interface Doors {
+export interface ClientAcceptor {
   readonly serverInfo: Implementation;
-  accept(link: Transport, signal: AbortSignal): Promise<void>;
+  accept(transport: Transport, signal: AbortSignal): Promise<void>;
 }
 
 /** The params of a progress notification, not validated: a server may send any JSON. */
-export interface Progress {
+export interface CallProgress {
   readonly progress?: unknown;
   readonly total?: unknown;
   readonly message?: unknown;
 }
 
 /** A client of the hub in the same process, through the same transport seam as every other client. */
-export class LocalClient {
+export class InProcessClient {
   readonly #session: Session;
   readonly #signal: AbortSignal;
 
@@ -39,7 +39,7 @@ export class LocalClient {
   /**
    * Initializes a session with the hub, which starts the servers. Aborting `signal` ends everything that it waits for.
    */
-  static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
+  static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<InProcessClient> {
     signal.throwIfAborted();
     const [ours, theirs] = memoryTransportPair();
     const session = new Session({
@@ -52,7 +52,7 @@ export class LocalClient {
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);
     await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
-    return new LocalClient(session, signal);
+    return new InProcessClient(session, signal);
   }
 
   listTools(signal = this.#signal): Promise<readonly ListedItem[]> {
@@ -72,15 +72,15 @@ export class LocalClient {
   callTool(
     name: string,
     args: string,
-    onProgress?: (progress: Progress) => void,
+    onProgress?: (progress: CallProgress) => void,
     signal = this.#signal,
   ): Promise<Response> {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
     // Parsed as one message: line ends between the values of `args` do not matter here.
-    const frame = parseMessage(Buffer.from(text));
-    if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+    const parsed = parseMessage(Buffer.from(text));
+    if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();
       const cancel = (): void => {
@@ -88,7 +88,7 @@ export class LocalClient {
         reject(signal.reason);
       };
       const record = {
-        method: frame.method,
+        method: parsed.method,
         name,
         onResponse: (response: Response) => {
           signal.removeEventListener("abort", cancel);
@@ -99,17 +99,17 @@ export class LocalClient {
           reject(error);
         },
         onProgress: ({ bytes, params: range }: Notification) => {
-          if (range !== undefined) onProgress?.(parseRange(bytes, range) as Progress);
+          if (range !== undefined) onProgress?.(parseRange(bytes, range) as CallProgress);
         },
       };
-      const id = this.#session.relay(record, frame, { edits: [], tokens: tokensOf(frame) });
+      const id = this.#session.relay(record, parsed, { edits: [], tokens: tokenRangesOf(parsed) });
       signal.addEventListener("abort", cancel, { once: true });
     });
   }
 }
 
 /** The range of the progress token that `callTool` has written. */
-function tokensOf({ bytes, params }: Request): readonly ByteRange[] {
+function tokenRangesOf({ bytes, params }: Request): readonly ByteRange[] {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(members, "_meta");
   const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");

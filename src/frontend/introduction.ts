@@ -12,40 +12,43 @@ import { isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Request } from "../jsonrpc/message.ts";
 
 /** What a client declares in `initialize`. */
-export interface Introduction {
+export interface InitializeParams {
   /** The negotiated protocol version. */
   readonly version: LegacyVersion;
   /** The capability class: which requests of servers the client accepts. */
-  readonly capabilities: string;
+  readonly capabilityClass: string;
   readonly settings: ExtensionSettings;
   readonly info: Pick<ClientInfo, "name" | "version">;
 }
 
 /** In UTF-16 units; longer names and versions are truncated. */
-const LONGEST_NAME = 200;
+const MAX_NAME_LENGTH = 200;
 
 /**
  * Reads the params of `initialize`.
  * @throws {HubError} invalidParams without a protocolVersion
  */
-export function readIntroduction({ bytes, params }: Request): Introduction {
+export function readInitialize({ bytes, params }: Request): InitializeParams {
   const members = membersOf(bytes, params);
   const requested = readString(bytes, lastMember(members, "protocolVersion"));
   if (requested === undefined) {
     throw new HubError("invalidParams", "initialize needs a protocolVersion.");
   }
-  const declared = lastMember(members, "capabilities");
+  const capabilitiesMember = lastMember(members, "capabilities");
   const info = membersOf(bytes, lastMember(members, "clientInfo"));
   // A member that is not a string is left out.
-  const say = (key: string): string | undefined =>
-    readString(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
-  const said = declared && parseRange(bytes, declared);
-  const settings = readAllExtensionSettings(said);
+  const readName = (key: string): string | undefined =>
+    readString(bytes, lastMember(info, key))?.slice(0, MAX_NAME_LENGTH);
+  const declared = capabilitiesMember && parseRange(bytes, capabilitiesMember);
+  const settings = readAllExtensionSettings(declared);
   return {
     version: negotiateVersion(requested),
-    capabilities: capabilityClassOf(readCapabilities(said), Object.keys(settings.extensions)),
+    capabilityClass: capabilityClassOf(
+      readCapabilities(declared),
+      Object.keys(settings.extensions),
+    ),
     settings,
-    info: { name: say("name"), version: say("version") },
+    info: { name: readName("name"), version: readName("version") },
   };
 }
 
@@ -53,7 +56,7 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
  * Reads the params of `logging/setLevel`.
  * @throws {HubError} invalidParams if the level is not one of the protocol's
  */
-export function readLevel({ bytes, params }: Request): LogSeverity {
+export function readSetLevel({ bytes, params }: Request): LogSeverity {
   const level = readString(bytes, lastMember(membersOf(bytes, params), "level"));
   if (isSeverity(level)) return level;
   throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");

@@ -39,59 +39,67 @@ import {
   type Request,
 } from "../jsonrpc/message.ts";
 import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
-import { Asked, type Asker } from "./asked.ts";
-import { takeBatch } from "./batch.ts";
-import { readIntroduction, readLevel } from "./introduction.ts";
-import { Questions } from "./server-requests.ts";
-import { Lists } from "./list-answers.ts";
+import { LegacyClientRequest, type RequestOwner } from "./asked.ts";
+import { answerBatch } from "./batch.ts";
+import { readInitialize, readSetLevel } from "./introduction.ts";
+import { DownstreamRequests } from "./server-requests.ts";
+import { ListAnswers } from "./list-answers.ts";
 
 /** What a client needs of the hub. */
-export interface Host {
+export interface ClientHost {
   readonly serverInfo: Implementation;
   /** The client's backpressure: `isFull` while it does not read, so that nothing more should be read for it. */
-  pressure(client: Client, full: boolean): void;
+  backpressure(client: LegacyClient, isFull: boolean): void;
   /** Logs a protocol error of the client that no answer can report. */
   warn(text: string): void;
-  left(client: Client): void;
+  onDisconnect(client: LegacyClient): void;
 }
 
 const EMPTY_RESULT = utf8("{}");
 /** Which list each list method asks for. */
-const LISTED = new Map(
+const LIST_METHOD_KINDS = new Map(
   // Legacy clients read the files of skills as resources.
   KINDS.filter((kind) => kind !== "skills").map((kind) => [LIST_METHODS[kind], kind]),
 );
 
 /** One client of the legacy era on any transport: answers what is the hub's, routes what is for a server. */
-export class Client implements TransportEvents, ClientChannel, Asker {
+export class LegacyClient implements TransportEvents, ClientChannel, RequestOwner {
   readonly era = "legacy";
-  readonly #link: Transport;
-  readonly #host: Host;
+  readonly #transport: Transport;
+  readonly #host: ClientHost;
   readonly #view: ClientView;
   readonly #router: Router;
-  readonly #isGuest: boolean;
+  readonly #isPlugin: boolean;
   /** Responder for transports that have one channel for everything. */
-  readonly #whole: Responder;
+  readonly #connectionResponder: Responder;
   /** Requests in flight, by the key of the client's id. */
-  readonly #running = new IdTable<Asked>();
-  readonly #questions = new Questions((server, message) => this.notify(server, message));
+  readonly #running = new IdTable<LegacyClientRequest>();
+  readonly #serverRequests = new DownstreamRequests((server, message) =>
+    this.notify(server, message),
+  );
   #version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced, never changed, when it declares more. */
   sender = NO_DECLARATION;
   /** `initialize` was answered: before that no log message is sent. */
-  #isGreeted = false;
+  #isInitialized = false;
   /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
   level: LogSeverity | undefined;
-  readonly #lists = new Lists();
+  readonly #listAnswers = new ListAnswers();
 
   /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
-  constructor(link: Transport, host: Host, view: ClientView, router: Router, isGuest: boolean) {
-    this.#isGuest = isGuest;
-    this.#link = link;
-    this.#whole = {
-      notify: (message) => void link.send(message),
-      respond: (message) => void (message === undefined || link.send(message)),
+  constructor(
+    transport: Transport,
+    host: ClientHost,
+    view: ClientView,
+    router: Router,
+    isPlugin: boolean,
+  ) {
+    this.#isPlugin = isPlugin;
+    this.#transport = transport;
+    this.#connectionResponder = {
+      notify: (message) => void transport.send(message),
+      respond: (message) => void (message === undefined || transport.send(message)),
     };
     this.#host = host;
     this.#view = view;
@@ -109,177 +117,182 @@ export class Client implements TransportEvents, ClientChannel, Asker {
 
   /** The catalog was replaced: sends `list_changed` for the lists that differ from what the client was given. */
   catalogChanged(): void {
-    for (const message of this.#lists.compare(this.#view.catalog)) this.#link.send(message);
+    for (const message of this.#listAnswers.compare(this.#view.catalog))
+      this.#transport.send(message);
   }
 
-  frame(frame: Message, _?: SentRequest, inbound: Responder = this.#whole): void {
-    switch (frame.kind) {
+  frame(message: Message, _?: SentRequest, responder: Responder = this.#connectionResponder): void {
+    switch (message.kind) {
       case "request":
-        this.#accept(frame, inbound);
+        this.#handleRequest(message, responder);
         return;
       case "notification":
-        this.#notified(frame);
+        this.#handleNotification(message);
         return;
       case "response":
-        this.#questions.settle(frame);
+        this.#serverRequests.onResponse(message);
         return;
       case "batch":
-        this.#batch(frame, inbound);
+        this.#handleBatch(message, responder);
         return;
       case "invalid":
-        this.#refuse(frame, inbound);
+        this.#rejectInvalid(message, responder);
     }
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    const edges = parseTruncated(head, tail);
+    const truncated = parseTruncated(head, tail);
     const text = `The message of ${size} bytes is over the limit.`;
-    if (edges?.kind === "response") {
-      this.#questions.fail(edges.id, new HubError("messageTooLarge", text));
+    if (truncated?.kind === "response") {
+      this.#serverRequests.fail(truncated.id, new HubError("messageTooLarge", text));
       return;
     }
-    this.#whole.respond(refusal(edges?.id, "messageTooLarge", text));
+    this.#connectionResponder.respond(errorResponse(truncated?.id, "messageTooLarge", text));
   }
 
   log(): void {}
 
-  pressure(full: boolean): void {
+  pressure(isFull: boolean): void {
     // A client that does not read sends no more requests either.
-    if (full) this.#link.pause();
-    else this.#link.resume();
-    this.#host.pressure(this, full);
+    if (isFull) this.#transport.pause();
+    else this.#transport.resume();
+    this.#host.backpressure(this, isFull);
   }
 
   sendServerRequest(question: ServerRequest, way?: Responder): (why: CancelReason) => void {
-    return this.#questions.sendServerRequest(question, way);
+    return this.#serverRequests.sendServerRequest(question, way);
   }
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
   notify(server: string, message: EncodedMessage): void {
     const asked = this.#running.findLast(({ call }) => call?.server === server);
-    (asked ?? this.#whole).notify(message);
+    (asked ?? this.#connectionResponder).notify(message);
   }
 
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
-    if (!this.#isGreeted) return;
+    if (!this.#isInitialized) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
   }
 
   /** The client has disconnected: cancels its requests at the servers. */
   closed(): void {
-    for (const asked of this.#running.values())
-      asked.running?.cancel("The client has left.", "disconnect");
+    for (const clientRequest of this.#running.values())
+      clientRequest.running?.cancel("The client has left.", "disconnect");
     this.#running.clear();
-    this.#questions.close();
+    this.#serverRequests.close();
     this.#router.close();
     this.#view.close();
-    this.#host.left(this);
+    this.#host.onDisconnect(this);
   }
 
-  #refuse(frame: InvalidMessage, inbound: Responder): void {
-    const { parsed } = frame;
+  #rejectInvalid(message: InvalidMessage, responder: Responder): void {
+    const { parsed } = message;
     if (parsed?.kind === "notification") {
-      this.#host.warn(`A notification of a client was dropped: ${frame.reason}.`);
+      this.#host.warn(`A notification of a client was dropped: ${message.reason}.`);
     } else {
-      this.#questions.refuse(frame);
+      this.#serverRequests.onInvalid(message);
     }
     // Only requests are answered; what is not even JSON may have been one (JSON-RPC 2.0, 5: id null).
     const isAnswered = parsed === undefined || parsed.kind === "request";
-    inbound.respond(isAnswered ? refusal(frame.id, frame.code, explain(frame)) : undefined);
+    responder.respond(
+      isAnswered ? errorResponse(message.id, message.code, invalidMessageText(message)) : undefined,
+    );
   }
 
-  #accept(request: Request, inbound: Responder): void {
+  #handleRequest(request: Request, responder: Responder): void {
     try {
-      this.#dispatch(request, inbound);
+      this.#dispatch(request, responder);
     } catch (error) {
-      inbound.respond(buildError(request.id, toHubError(error).toRpc()));
+      responder.respond(buildError(request.id, toHubError(error).toRpc()));
     }
   }
 
-  #dispatch(request: Request, inbound: Responder): void {
+  #dispatch(request: Request, responder: Responder): void {
     switch (request.method) {
       case Method.toolsCall:
-        this.#relay(request, inbound, CALL_METHOD);
+        this.#relay(request, responder, CALL_METHOD);
         return;
       case Method.initialize:
-        this.#initialize(request, inbound);
+        this.#initialize(request, responder);
         return;
       case Method.ping:
-        inbound.respond(buildResult(request.id, EMPTY_RESULT));
+        responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.unsubscribe:
         this.#router.unsubscribe(request);
-        inbound.respond(buildResult(request.id, EMPTY_RESULT));
+        responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.setLevel:
-        this.level = readLevel(request);
+        this.level = readSetLevel(request);
         this.sender = { ...this.sender, level: this.level };
-        inbound.respond(buildResult(request.id, EMPTY_RESULT));
+        responder.respond(buildResult(request.id, EMPTY_RESULT));
         this.#view.levelChanged();
         return;
     }
-    const kind = LISTED.get(request.method);
-    const manner = METHODS.get(request.method);
-    if (kind !== undefined) this.#list(kind, request, inbound);
-    else if (manner !== undefined) this.#relay(request, inbound, manner);
+    const kind = LIST_METHOD_KINDS.get(request.method);
+    const methodSpec = METHODS.get(request.method);
+    if (kind !== undefined) this.#list(kind, request, responder);
+    else if (methodSpec !== undefined) this.#relay(request, responder, methodSpec);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
 
-  #initialize(request: Request, inbound: Responder): void {
-    const { version, capabilities, settings, info } = readIntroduction(request);
+  #initialize(request: Request, responder: Responder): void {
+    const { version, capabilityClass, settings, info } = readInitialize(request);
     this.#version = version;
-    const { name = "", version: edition = "" } = info;
+    const { name = "", version: clientVersion = "" } = info;
     const declared = {
-      ...parseCapabilityClass(capabilities),
+      ...parseCapabilityClass(capabilityClass),
       ...formatExtensionSettings(settings),
     };
     this.settings = settings;
-    this.sender = { ...this.sender, info: { name, version: edition }, declared };
+    this.sender = { ...this.sender, info: { name, version: clientVersion }, declared };
     this.#router.client = { ...this.#router.client, ...info };
-    if (this.#isGuest) this.#view.open();
-    else this.#view.introduce(capabilities, this);
+    if (this.#isPlugin) this.#view.open();
+    else this.#view.introduce(capabilityClass, this);
     this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
-      this.#isGreeted = true;
+      this.#isInitialized = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions, offered);
-      inbound.respond(buildResult(request.id, utf8(JSON.stringify(result))));
+      responder.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
   }
 
-  #list(kind: Kind, request: Request, inbound: Responder): void {
-    const answer = this.#lists.read(kind, request);
-    const asked = new Asked(request.id, inbound, this.#running, this);
-    this.#register(asked);
+  #list(kind: Kind, request: Request, responder: Responder): void {
+    const buildAnswer = this.#listAnswers.prepareAnswer(kind, request);
+    const clientRequest = new LegacyClientRequest(request.id, responder, this.#running, this);
+    this.#addRunning(clientRequest);
     this.#view.open();
-    const forget = this.#view.whenListed((catalog) => asked.respond(answer(catalog)));
-    asked.running = {
+    const cancelWait = this.#view.whenListed((catalog) =>
+      clientRequest.respond(buildAnswer(catalog)),
+    );
+    clientRequest.running = {
       call: undefined,
       cancel: () => {
-        forget();
-        asked.respond(undefined);
+        cancelWait();
+        clientRequest.respond(undefined);
       },
     };
   }
 
-  #relay(request: Request, inbound: Responder, manner: AnyMethodSpec): void {
+  #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
     this.#view.open();
-    const asked = new Asked(request.id, inbound, this.#running, this);
-    const running = this.#router.route(request, asked, manner);
-    asked.running = running;
-    this.#register(asked);
+    const clientRequest = new LegacyClientRequest(request.id, responder, this.#running, this);
+    const running = this.#router.route(request, clientRequest, methodSpec);
+    clientRequest.running = running;
+    this.#addRunning(clientRequest);
     running.run();
   }
 
-  #register(asked: Asked): void {
-    const { key } = asked.id;
+  #addRunning(clientRequest: LegacyClientRequest): void {
+    const { key } = clientRequest.id;
     if (this.#running.has(key)) {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
-    this.#running.set(key, asked);
+    this.#running.set(key, clientRequest);
     // A client that sends requests can receive them, whether or not `notifications/initialized` has come.
-    this.#questions.ready();
+    this.#serverRequests.ready();
   }
 
-  #notified(notification: Notification): void {
+  #handleNotification(notification: Notification): void {
     switch (notification.method) {
       case Method.cancelled: {
         const cancelled = readCancelled(notification);
@@ -289,33 +302,35 @@ export class Client implements TransportEvents, ClientChannel, Asker {
         return;
       }
       case Method.progress:
-        this.#questions.progress(notification);
+        this.#serverRequests.onProgress(notification);
         return;
       case TaskMethod.status:
-        this.#questions.status(notification);
+        this.#serverRequests.onTaskStatus(notification);
         return;
       case Method.initialized:
-        this.#questions.ready();
+        this.#serverRequests.ready();
         return;
       case Method.rootsChanged:
         this.#view.rootsChanged(notification);
     }
   }
 
-  #batch({ items }: Batch, inbound: Responder): void {
+  #handleBatch({ items }: Batch, responder: Responder): void {
     if (!allowsBatches(this.#version)) {
       const text = "This protocol revision has no batches.";
-      inbound.respond(refusal(undefined, "invalidRequest", text));
+      responder.respond(errorResponse(undefined, "invalidRequest", text));
       return;
     }
-    takeBatch(items, inbound, (item, way) => this.frame(item, undefined, way));
+    answerBatch(items, responder, (item, itemResponder) =>
+      this.frame(item, undefined, itemResponder),
+    );
   }
 }
 
-function refusal(id: Piece | undefined, code: ErrorCode, text: string): EncodedMessage {
+function errorResponse(id: Piece | undefined, code: ErrorCode, text: string): EncodedMessage {
   return buildError(id, new HubError(code, text).toRpc());
 }
 
-function explain({ reason }: InvalidMessage): string {
+function invalidMessageText({ reason }: InvalidMessage): string {
   return `Not a JSON-RPC request: ${reason}.`;
 }

@@ -9,36 +9,36 @@ import {
   type EncodedMessage,
   type Request,
 } from "../jsonrpc/message.ts";
-import { legacyEdition } from "./edition.ts";
+import { legacySection } from "./edition.ts";
 
 /** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
-export class Lists {
+export class ListAnswers {
   /** The section that the client was last given, or notified of. */
-  readonly #known = new Map<Kind, Section>();
+  readonly #lastSent = new Map<Kind, Section>();
 
   /**
    * Reads a list request.
    * @returns builds the answer from a catalog
    * @throws {HubError} invalidParams if the cursor is invalid
    */
-  read(kind: Kind, request: Request): (catalog: Catalog) => EncodedMessage {
+  prepareAnswer(kind: Kind, request: Request): (catalog: Catalog) => EncodedMessage {
     const { id } = request;
     const after = readCursorParam(kind, request);
     if (after !== undefined) {
-      return (catalog) => buildResult(id, legacyEdition(catalog[kind]).pageAfter(after));
+      return (catalog) => buildResult(id, legacySection(catalog[kind]).pageAfter(after));
     }
     return (catalog) => {
-      this.#known.set(kind, catalog[kind]);
-      return buildResult(id, legacyEdition(catalog[kind]).result);
+      this.#lastSent.set(kind, catalog[kind]);
+      return buildResult(id, legacySection(catalog[kind]).result);
     };
   }
 
   /** The `list_changed` notifications due if the client's lists differ from this catalog. */
   compare(catalog: Catalog): readonly EncodedMessage[] {
     const methods = new Set<string>();
-    for (const [kind, section] of this.#known) {
+    for (const [kind, section] of this.#lastSent) {
       // An equal section replaces the older one, so that clients share one object.
-      this.#known.set(kind, catalog[kind]);
+      this.#lastSent.set(kind, catalog[kind]);
       if (!section.equals(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }
     return [...methods].map((method) => buildNotification(method));

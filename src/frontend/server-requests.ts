@@ -20,23 +20,23 @@ import {
 } from "../jsonrpc/message.ts";
 
 /** Bytes of either end of an invalid message that are searched for its kind and id. */
-const EDGE = 4096;
+const EDGE_LENGTH = 4096;
 
-interface Open {
-  readonly question: ServerRequest;
-  readonly way: Pick<Responder, "notify"> | undefined;
+interface OpenRequest {
+  readonly request: ServerRequest;
+  readonly responder: Pick<Responder, "notify"> | undefined;
 }
 
 /** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
-export class Questions implements ServerRequestTarget {
+export class DownstreamRequests implements ServerRequestTarget {
   readonly #send: (server: string, message: EncodedMessage) => void;
-  readonly #open = new Map<number, Open>();
+  readonly #openRequests = new Map<number, OpenRequest>();
   /** Tasks that the client has created instead of answering, and the same by the number of the request. */
-  readonly #errands = new TaskAliases<ClientTask>();
-  readonly #begun = new Map<number, ClientTask>();
+  readonly #clientTasks = new TaskAliases<ClientTask>();
+  readonly #tasksByRequest = new Map<number, ClientTask>();
   #count = 0;
   /** Requests that wait for `notifications/initialized` (lifecycle, initialization); undefined once it has come. */
-  #early: Set<number> | undefined = new Set();
+  #unsent: Set<number> | undefined = new Set();
   #isClosed = false;
 
   /** @param send sends a server's request, or its cancellation, to the client */
@@ -46,10 +46,10 @@ export class Questions implements ServerRequestTarget {
 
   /** From now on requests are sent to the client. */
   ready(): void {
-    const early = this.#early;
-    if (early === undefined) return;
-    this.#early = undefined;
-    for (const number of early) this.#pose(number);
+    const unsent = this.#unsent;
+    if (unsent === undefined) return;
+    this.#unsent = undefined;
+    for (const number of unsent) this.#sendRequest(number);
   }
 
   /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
@@ -58,113 +58,116 @@ export class Questions implements ServerRequestTarget {
     way?: Pick<Responder, "notify">,
   ): (why: CancelReason) => void {
     if (this.#isClosed) {
-      question.fail(gone());
+      question.fail(disconnectedError());
       return () => {};
     }
     const number = ++this.#count;
-    this.#open.set(number, { question, way });
-    if (this.#early === undefined) this.#pose(number);
-    else this.#early.add(number);
-    return (why) => this.#withdraw(number, why);
+    this.#openRequests.set(number, { request: question, responder: way });
+    if (this.#unsent === undefined) this.#sendRequest(number);
+    else this.#unsent.add(number);
+    return (why) => this.#cancel(number, why);
   }
 
   /** The client answered. */
-  settle({ id, bytes, outcome, body }: Response): void {
-    const question = id === undefined ? undefined : this.#take(id)?.question;
-    if (question === undefined) return;
+  onResponse({ id, bytes, outcome, body }: Response): void {
+    const request = id === undefined ? undefined : this.#remove(id)?.request;
+    if (request === undefined) return;
     // Responses of common shapes are parsed without a look at their body; a malformed one must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
-      const errand = question.answer(outcome, bytes.subarray(body.start, body.end));
-      if (errand !== undefined && id !== undefined) this.#begin(id, errand);
+      const task = request.answer(outcome, bytes.subarray(body.start, body.end));
+      if (task !== undefined && id !== undefined) this.#addTask(id, task);
     } else {
-      question.fail(malformed());
+      request.fail(malformedAnswerError());
     }
   }
 
   /** The client sent an invalid message; if it was meant as a response, no other will come. */
-  refuse(invalid: InvalidMessage): void {
+  onInvalid(invalid: InvalidMessage): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {
       const isOurs = parsed.kind === "response" && parsed.id !== undefined;
-      if (isOurs) this.#take(parsed.id)?.question.fail(malformed());
+      if (isOurs) this.#remove(parsed.id)?.request.fail(malformedAnswerError());
       return;
     }
     const bytes = bytesOf(invalid);
-    const edges = parseTruncated(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
-    if (edges?.kind === "response") this.fail(edges.id, malformed());
+    const truncated = parseTruncated(bytes.subarray(0, EDGE_LENGTH), bytes.subarray(-EDGE_LENGTH));
+    if (truncated?.kind === "response") this.fail(truncated.id, malformedAnswerError());
   }
 
   /** The client's answer cannot be passed on. */
   fail(id: RequestId, error: HubError): void {
     const number = readOwnId(id.bytes, id);
-    if (number !== undefined) this.#take(number)?.question.fail(error);
+    if (number !== undefined) this.#remove(number)?.request.fail(error);
   }
 
-  progress(raw: Notification): void {
-    const errand = this.#errands.isEmpty ? undefined : this.#errands.taskOfMessage(raw);
-    const notification = errand === undefined ? raw : errand.withOwnId(raw);
+  onProgress(raw: Notification): void {
+    const task = this.#clientTasks.isEmpty ? undefined : this.#clientTasks.taskOfMessage(raw);
+    const notification = task === undefined ? raw : task.withOwnId(raw);
     const progress = readProgress(notification);
     if (progress === undefined) return;
     const { id, tokens } = progress;
     // The progress token of a request that became a task is valid for as long as the task.
-    (this.#open.get(id)?.question ?? this.#begun.get(id))?.progress(notification, tokens);
+    (this.#openRequests.get(id)?.request ?? this.#tasksByRequest.get(id))?.progress(
+      notification,
+      tokens,
+    );
   }
 
   /** The client sent `notifications/tasks/status` for one of its tasks. */
-  status(notification: Notification): void {
-    const errand = this.#errands.taskOfMessage(notification);
-    errand?.onStatus(errand.withOwnId(notification));
+  onTaskStatus(notification: Notification): void {
+    const task = this.#clientTasks.taskOfMessage(notification);
+    task?.onStatus(task.withOwnId(notification));
   }
 
   /** The client has disconnected: all requests fail. */
   close(): void {
     this.#isClosed = true;
-    const open = [...this.#open.values()];
-    this.#open.clear();
-    for (const { question } of open) question.fail(gone());
-    for (const errand of this.#errands.all) errand.drop();
+    const openRequests = [...this.#openRequests.values()];
+    this.#openRequests.clear();
+    for (const { request } of openRequests) request.fail(disconnectedError());
+    for (const task of this.#clientTasks.all) task.drop();
   }
 
-  #pose(number: number): void {
-    const open = this.#open.get(number);
-    if (open === undefined) return;
-    const { question } = open;
+  #sendRequest(number: number): void {
+    const openRequest = this.#openRequests.get(number);
+    if (openRequest === undefined) return;
+    const { request } = openRequest;
     const id = `"${formatOwnId(number)}"`;
-    this.#say(open, buildRequestOf(id, question.method, question.params(id)));
+    this.#sendMessage(openRequest, buildRequestOf(id, request.method, request.params(id)));
   }
 
-  #say({ question, way }: Open, message: EncodedMessage): void {
-    if (way === undefined) this.#send(question.server, message);
-    else way.notify(message);
+  #sendMessage({ request, responder }: OpenRequest, message: EncodedMessage): void {
+    if (responder === undefined) this.#send(request.server, message);
+    else responder.notify(message);
   }
 
-  #begin(number: number, errand: ClientTask): void {
-    this.#errands.add(errand);
-    this.#begun.set(number, errand);
-    errand.onDropped.push(() => {
-      this.#errands.delete(errand);
-      this.#begun.delete(number);
+  #addTask(number: number, task: ClientTask): void {
+    this.#clientTasks.add(task);
+    this.#tasksByRequest.set(number, task);
+    task.onDropped.push(() => {
+      this.#clientTasks.delete(task);
+      this.#tasksByRequest.delete(number);
     });
   }
 
-  #take(number: number): Open | undefined {
-    const open = this.#open.get(number);
-    this.#open.delete(number);
-    return open;
+  #remove(number: number): OpenRequest | undefined {
+    const openRequest = this.#openRequests.get(number);
+    this.#openRequests.delete(number);
+    return openRequest;
   }
 
-  #withdraw(number: number, why: CancelReason): void {
-    const open = this.#take(number);
+  #cancel(number: number, reason: CancelReason): void {
+    const openRequest = this.#remove(number);
     // A request that was never sent needs no cancellation.
-    if (open === undefined || this.#early?.delete(number) === true) return;
-    this.#say(open, buildCancelled(formatOwnId(number), why));
+    if (openRequest === undefined || this.#unsent?.delete(number) === true) return;
+    this.#sendMessage(openRequest, buildCancelled(formatOwnId(number), reason));
   }
 }
 
-function malformed(): HubError {
+function malformedAnswerError(): HubError {
   return new HubError("internal", "The client's answer was malformed.");
 }
 
-function gone(): HubError {
+function disconnectedError(): HubError {
   return new HubError("notAsked", "The client has left.");
 }

@@ -8,14 +8,17 @@ import { type ByteInput, Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type OwnStreams } from "./early-initialize.ts";
 
 /** Longest wait for a client that does not read when the hub closes, in ms. */
-const FLUSH_LIMIT = 500;
+const FLUSH_TIMEOUT = 500;
 
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
-export class OwnStdio implements Transport {
-  readonly #limit: number;
+export class StdioServerTransport implements Transport {
+  readonly #maxMessage: number;
   readonly #streams: OwnStreams;
   /** Responder of an `initialize` that EarlyInitialize has answered: the client reads it, but its answer is dropped. */
-  readonly #nowhere: Responder = { notify: (message) => void this.send(message), respond() {} };
+  readonly #answeredResponder: Responder = {
+    notify: (message) => void this.send(message),
+    respond() {},
+  };
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;
 
@@ -23,25 +26,25 @@ export class OwnStdio implements Transport {
    * @param maxMessage longest message that is read, in bytes
    * @param streams may have been read before, by EarlyInitialize
    */
-  constructor(limit: number, streams: OwnStreams = openStreams()) {
-    this.#limit = limit;
+  constructor(maxMessage: number, streams: OwnStreams = openStreams()) {
+    this.#maxMessage = maxMessage;
     this.#streams = streams;
   }
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
-    const gone = (): void => this.#finish("The client has closed its end.");
-    const { input, isGreeted } = this.#streams;
-    let isAnswered = isGreeted;
-    this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(gone), this.#limit, {
+    const onEnd = (): void => this.#finish("The client has closed its end.");
+    const { input, isInitializeAnswered } = this.#streams;
+    let isAnswered = isInitializeAnswered;
+    this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(onEnd), this.#maxMessage, {
       message: (frame) => {
-        this.#events?.frame(frame, undefined, isAnswered ? this.#nowhere : undefined);
+        this.#events?.frame(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
         isAnswered = false;
       },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
       backpressure: (full) => this.#events?.pressure(full),
-      ended: gone,
+      ended: onEnd,
     });
     return Promise.resolve();
   }
@@ -69,7 +72,7 @@ export class OwnStdio implements Transport {
 
   /** Writes what is queued, but waits `FLUSH_TIMEOUT` at most for a client that does not read. */
   async close(): Promise<void> {
-    await Promise.race([this.#pipe?.end(), sleep(FLUSH_LIMIT)]);
+    await Promise.race([this.#pipe?.end(), sleep(FLUSH_TIMEOUT)]);
     this.#finish("The hub has stopped.");
   }
 
@@ -86,13 +89,13 @@ export class OwnStdio implements Transport {
  */
 class ReadAhead implements ByteInput {
   readonly #source: ByteInput;
-  #take: (chunk: Buffer) => void = () => {};
-  #kept: Buffer[] = [];
+  #onChunk: (chunk: Buffer) => void = () => {};
+  #buffered: Buffer[] = [];
   #size = 0;
   #isPaused = false;
   /** The source is paused: the buffer is full. */
   #isFull = false;
-  #isHandingOver = false;
+  #isFlushing = false;
 
   constructor(source: ByteInput) {
     this.#source = source;
@@ -100,14 +103,14 @@ class ReadAhead implements ByteInput {
 
   /** `onEnd` is called at once: what is buffered comes from a client that has disconnected. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
-    this.#take = onChunk;
+    this.#onChunk = onChunk;
     this.#source.read(
       (chunk) => {
-        if (this.#isPaused || this.#isHandingOver) this.#keep(chunk);
+        if (this.#isPaused || this.#isFlushing) this.#buffer(chunk);
         else onChunk(chunk);
       },
       () => {
-        this.#kept = [];
+        this.#buffered = [];
         onEnd();
       },
     );
@@ -120,22 +123,22 @@ class ReadAhead implements ByteInput {
   resume(): void {
     this.#isPaused = false;
     // The callback that takes a chunk may pause and resume meanwhile.
-    if (this.#isHandingOver) return;
-    this.#isHandingOver = true;
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
     while (!this.#isPaused) {
-      const chunk = this.#kept.shift();
+      const chunk = this.#buffered.shift();
       if (chunk === undefined) break;
       this.#size -= chunk.length;
-      this.#take(chunk);
+      this.#onChunk(chunk);
     }
-    this.#isHandingOver = false;
+    this.#isFlushing = false;
     if (!this.#isFull || this.#size >= WRITE_LIMITS.high) return;
     this.#isFull = false;
     this.#source.resume();
   }
 
-  #keep(chunk: Buffer): void {
-    this.#kept.push(chunk);
+  #buffer(chunk: Buffer): void {
+    this.#buffered.push(chunk);
     this.#size += chunk.length;
     if (this.#isFull || this.#size < WRITE_LIMITS.high) return;
     this.#isFull = true;

@@ -2,7 +2,7 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { LocalClient } from "../frontend/in-process-client.ts";
+import { InProcessClient } from "../frontend/in-process-client.ts";
 import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
@@ -160,7 +160,7 @@ export class ActivePlugins {
   };
 
   /** What a plugin is as a client, from its first wish on. */
-  #client(member: PluginInstance): Promise<LocalClient> {
+  #client(member: PluginInstance): Promise<InProcessClient> {
     const known = this.#clients.get(member);
     if (known !== undefined) return known.ready;
     let leave = (): void => {};
@@ -171,7 +171,7 @@ export class ActivePlugins {
         return this.#parts.accept(link, signal, member);
       },
     };
-    const ready = LocalClient.connect(doors, this.#abort.signal);
+    const ready = InProcessClient.connect(doors, this.#abort.signal);
     this.#clients.set(member, { ready, leave: () => leave() });
     return ready;
   }
@@ -184,6 +184,6 @@ export class ActivePlugins {
 }
 
 interface PluginClient {
-  readonly ready: Promise<LocalClient>;
+  readonly ready: Promise<InProcessClient>;
   leave(): void;
 }

@@ -6,7 +6,7 @@ import { ActivePlugins } from "./active-plugins.ts";
 import { ChangeDebounce } from "./herald.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 import { Clients } from "../frontend/clients.ts";
-import type { Parties } from "../frontend/modern/clients.ts";
+import type { ModernClients } from "../frontend/modern/clients.ts";
 import { type LogEntry, Logbook } from "../base/logbook.ts";
 import { describeInvalid } from "../manifest/problems.ts";
 import {
@@ -142,13 +142,13 @@ export class Hub {
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
-      ledger: new CallLog(bus),
+      callLog: new CallLog(bus),
       clock,
       serverInfo: () => this.serverInfo,
       view: (client, subset) => this.#viewOf(client, subset),
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
-      hold: (isHeld) => {
+      pauseServers: (isHeld) => {
         this.#deadlines.setPaused(isHeld);
         this.#pool.hold(isHeld);
       },
@@ -177,12 +177,12 @@ export class Hub {
 
   /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
   accept(transport: Transport, signal: AbortSignal, subset?: ServerSubset): Promise<void> {
-    return this.#clients.accept(transport, signal, { scope: subset });
+    return this.#clients.accept(transport, signal, { subset });
   }
 
   /** Serves requests of the modern era that have no transport in common. @param client its id, if it is known */
-  createModernClients(client: string | undefined): Parties {
-    return this.#clients.gather(client);
+  createModernClients(client: string | undefined): ModernClients {
+    return this.#clients.createModernClients(client);
   }
 
   /**
@@ -398,7 +398,7 @@ export class Hub {
   }
 
   #resolveSettled(): void {
-    this.#clients.settle();
+    this.#clients.serverSettled();
     if (this.#settledWaiters.length === 0) return;
     const { all } = this.#pool;
     if (!all.every(({ isSettled }) => isSettled)) return;

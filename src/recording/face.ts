@@ -1,13 +1,13 @@
 import { toHubError } from "../base/errors.ts";
-import type { FaceHub } from "../frontend/http/server.ts";
-import type { Taker } from "../frontend/modern/clients.ts";
-import type { WayBack } from "../frontend/modern/wayback.ts";
+import type { ServedHub } from "../frontend/http/server.ts";
+import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
+import type { ModernResponder } from "../frontend/modern/wayback.ts";
 import type { Peer } from "./format.ts";
 import type { Recorder } from "./recorder.ts";
 import { recordInbound, recordLink } from "./recorded-transport.ts";
 
 /** The same hub for an HTTP face, with all that its clients say and hear written down. */
-export function recordFace(hub: FaceHub, recorder: Recorder): FaceHub {
+export function recordFace(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
     accept: (link, signal, scope) =>
       hub.accept(recordLink(link, recorder.client(), recorder), signal, scope),
@@ -18,13 +18,13 @@ export function recordFace(hub: FaceHub, recorder: Recorder): FaceHub {
 }
 
 /** Nothing says which of these requests come from the same client, so each counts as one. */
-function recordTaker(taker: Taker, recorder: Recorder): Taker {
+function recordTaker(taker: ModernRequestTarget, recorder: Recorder): ModernRequestTarget {
   return {
-    take: (letter, way, scope, check) => {
+    handle: (letter, way, scope, check) => {
       const peer = recorder.client();
       recorder.frame(peer, letter.request);
       try {
-        taker.take(letter, recordWay(way, peer, recorder), scope, check);
+        taker.handle(letter, recordWay(way, peer, recorder), scope, check);
       } catch (error) {
         recorder.event(peer, { event: "refused", cause: toHubError(error).message });
         throw error;
@@ -35,12 +35,12 @@ function recordTaker(taker: Taker, recorder: Recorder): Taker {
   };
 }
 
-function recordWay(way: WayBack, peer: Peer, recorder: Recorder): WayBack {
+function recordWay(way: ModernResponder, peer: Peer, recorder: Recorder): ModernResponder {
   return {
     ...recordInbound(way, peer, recorder),
     isPipe: way.isPipe,
-    whenGone: (callback) =>
-      way.whenGone((why, by) => {
+    onCancel: (callback) =>
+      way.onCancel((why, by) => {
         recorder.event(peer, { event: "abandoned" });
         callback(why, by);
       }),

@@ -7,7 +7,7 @@ import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalo
 import { type ListedItem, type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
 import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
 import type { ExposureRules } from "../../src/catalog/shape.ts";
-import { Lists } from "../../src/frontend/list-answers.ts";
+import { ListAnswers } from "../../src/frontend/list-answers.ts";
 import { LIST_CHANGED, LIST_METHODS } from "../../src/protocol/legacy.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import { buildNotification } from "../../src/jsonrpc/message.ts";
@@ -157,7 +157,7 @@ describe("a catalog that is made of what others were made of", () => {
   it("is told of to a client exactly if it has a list that is another now", () => {
     for (let seed = 0; seed < SEEDS; seed++) {
       const game = new Game(Choices.random(1000 + seed));
-      const lists = new Lists();
+      const lists = new ListAnswers();
       let before = new Map<Kind, string>();
       for (let step = 0; step < STEPS; step++) {
         const catalog = buildCatalog(game.sources, game.names, digest);
@@ -178,10 +178,10 @@ describe("a catalog that is made of what others were made of", () => {
 });
 
 /** The client asks for a list. */
-function ask(lists: Lists, kind: Kind): (catalog: Catalog) => unknown {
+function ask(lists: ListAnswers, kind: Kind): (catalog: Catalog) => unknown {
   const request = parseMessage(
     Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${LIST_METHODS[kind]}"}`),
   );
   assert.ok(request.kind === "request");
-  return lists.read(kind, request);
+  return lists.prepareAnswer(kind, request);
 }

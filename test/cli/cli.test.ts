@@ -3,13 +3,13 @@ import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import { textOf } from "../../src/base/bytes.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { LocalClient } from "../../src/frontend/in-process-client.ts";
+import { InProcessClient } from "../../src/frontend/in-process-client.ts";
 import type { Invocation } from "../../src/cli/command.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import { describeUse } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, parseCommandLine } from "../../src/cli/args.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
-import type { Progress } from "../../src/frontend/in-process-client.ts";
+import type { CallProgress } from "../../src/frontend/in-process-client.ts";
 import { sanitizeLine, describeError, describeFailure } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
@@ -255,7 +255,7 @@ describe("what is printed", () => {
 describe("a client in the same process", () => {
   it("sees what every client sees", async () => {
     const { hub } = setUp({ a: new Script("x", "y"), b: new Script("x") });
-    const client = await LocalClient.connect(hub, new AbortController().signal);
+    const client = await InProcessClient.connect(hub, new AbortController().signal);
     const items = await client.listTools();
     assert.deepEqual(
       items.map(({ key }) => key),
@@ -268,7 +268,7 @@ describe("a client in the same process", () => {
     const a = new Script("x");
     a.onCall = () => '"result":{"content":[],"n":1.0}';
     const { hub } = setUp({ a });
-    const client = await LocalClient.connect(hub, new AbortController().signal);
+    const client = await InProcessClient.connect(hub, new AbortController().signal);
     await client.listTools();
     const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
     assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
@@ -291,9 +291,9 @@ describe("a client in the same process", () => {
       return '"result":{"content":[]}';
     };
     const { hub } = setUp({ a });
-    const client = await LocalClient.connect(hub, new AbortController().signal);
+    const client = await InProcessClient.connect(hub, new AbortController().signal);
     await client.listTools();
-    const told: Progress[] = [];
+    const told: CallProgress[] = [];
     const args = '{"_meta":{"progressToken":"mine"}}';
     await client.callTool("a__x", args, (progress) => told.push(progress));
     assert.deepEqual(
@@ -315,7 +315,7 @@ describe("a client in the same process", () => {
     a.onCall = () => undefined;
     const { hub } = setUp({ a });
     const stop = new AbortController();
-    const client = await LocalClient.connect(hub, stop.signal);
+    const client = await InProcessClient.connect(hub, stop.signal);
     await client.listTools();
     const call = client.callTool("a__x", "{}");
     await a.peer?.find(({ method }) => method === "tools/call");

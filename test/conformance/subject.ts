@@ -1,7 +1,7 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Era } from "../../src/protocol/era.ts";
-import { listen } from "../../src/frontend/http/http1/server.ts";
+import { listenHttp } from "../../src/frontend/http/http1/server.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, withStage } from "../harness/hub.ts";
@@ -57,7 +57,7 @@ async function listenFor<Value>(
 ): Promise<Value> {
   const hostname = "127.0.0.1";
   const answer = answerWith(fetch, MAX_BODY);
-  const listener = await listen({ hostname, port: 0, answer });
+  const listener = await listenHttp({ hostname, port: 0, handle: answer });
   try {
     return await play(`http://${hostname}:${listener.port}/mcp`);
   } finally {

@@ -17,7 +17,7 @@ import {
   readSkillResource,
   serverSupportsDirectoryRead,
 } from "@olaservo/ext-skills/client";
-import { listen } from "../../src/frontend/http/http1/server.ts";
+import { listenHttp } from "../../src/frontend/http/http1/server.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { FACES, type Face, withFace } from "../harness/face.ts";
@@ -76,7 +76,7 @@ async function withRemote(
 ): Promise<void> {
   const handler = createMcpHandler(() => makeServer(folder, words));
   const answer = answerWith((request) => handler.fetch(request), 1024 * 1024);
-  const listener = await listen({ hostname: "127.0.0.1", port: 0, answer });
+  const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: answer });
   try {
     await run({ url: `http://127.0.0.1:${listener.port}/mcp` });
   } finally {

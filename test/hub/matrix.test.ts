@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Face } from "../../src/frontend/http/server.ts";
+import { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Era } from "../../src/protocol/era.ts";
 import { setUp } from "../fixtures/memory.ts";
 import { deadline } from "../harness/clock.ts";
@@ -68,7 +68,7 @@ async function play(
   const server = serverOf(flavour, eraAt(cell, 1));
   const { hub } = setUp({ s: server }, { servers: { s: { prefix: "", era: server.said } } });
   const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
-  const face = new Face(hub, settings);
+  const face = new HttpServer(hub, settings);
   try {
     const guest = await connect(client, eraAt(cell, 0), { side, hub, face });
     const peers = { guest, server, flavour, client, side, cell };

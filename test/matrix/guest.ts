@@ -1,7 +1,7 @@
 import type { Era } from "../../src/protocol/era.ts";
 import { ask } from "../fixtures/web.ts";
 import type { Hub } from "../../src/hub/hub.ts";
-import type { Face } from "../../src/frontend/http/server.ts";
+import type { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Params } from "./kit.ts";
 
 /** Everything that a client was asked and told, whatever its era. */
@@ -53,7 +53,7 @@ export type Side = "stdio" | "HTTP";
 export interface Entrance {
   readonly side: Side;
   readonly hub: Hub;
-  readonly face: Face;
+  readonly face: HttpServer;
 }
 
 /** What it says that it can be asked for. */
@@ -96,7 +96,7 @@ export function hearNothing(): Heard {
 const URL = "http://127.0.0.1:8700/mcp";
 
 /** Gives a request to a face without a network. */
-export function fetchFrom(face: Face) {
+export function fetchFrom(face: HttpServer) {
   return async (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
     const headers = new Headers(init.headers);
     headers.set("Host", "127.0.0.1:8700");

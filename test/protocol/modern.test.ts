@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { applyEdits, joinPieces, textOf } from "../../src/base/bytes.ts";
 import { Section } from "../../src/catalog/section.ts";
-import { Editions } from "../../src/frontend/editions.ts";
+import { ModernListAnswers } from "../../src/frontend/editions.ts";
 import { scanObject } from "../../src/base/json.ts";
 import { appendMembers, removeMembers } from "../../src/base/object.ts";
 import {
@@ -216,10 +216,10 @@ describe("an answer for a client of another era", () => {
 
 describe("the ready lists of modern clients", () => {
   it("are made once for each list, and again when the hub has another name", () => {
-    const editions = new Editions();
+    const editions = new ModernListAnswers();
     const section = new Section("prompts", new Map());
-    const first = editions.of(section, HUB);
-    assert.equal(editions.of(section, { ...HUB }), first);
-    assert.match(textOf(editions.of(section, { ...HUB, name: "other" })), /"name":"other"/);
+    const first = editions.firstPage(section, HUB);
+    assert.equal(editions.firstPage(section, { ...HUB }), first);
+    assert.match(textOf(editions.firstPage(section, { ...HUB, name: "other" })), /"name":"other"/);
   });
 });

@@ -6,7 +6,7 @@ import {
   CreateMessageRequestSchema,
   LoggingMessageNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { type OpenFace, openFace } from "../../src/frontend/http/listen.ts";
+import { type RunningHttpServer, startHttpServer } from "../../src/frontend/http/listen.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { poll } from "../harness/clock.ts";
 import { type Json, Script, setUp } from "../fixtures/memory.ts";
@@ -78,7 +78,7 @@ interface Session {
   call(signal?: AbortSignal): Promise<unknown>;
 }
 
-async function connect(face: OpenFace, name: string): Promise<Session> {
+async function connect(face: RunningHttpServer, name: string): Promise<Session> {
   const client = new Client({ name, version: "1" }, { capabilities: { sampling: {} } });
   const logs: unknown[] = [];
   client.setRequestHandler(CreateMessageRequestSchema, () => ({
@@ -106,7 +106,7 @@ async function withTwo(
   const clock = new VirtualClock();
   const { hub } = setUp({ s: git }, { clock });
   const settings = { hostname: "127.0.0.1", port: 0, token: undefined, maxMessage: 1024 * 1024 };
-  const face = await openFace(hub, { ...settings, clock });
+  const face = await startHttpServer(hub, { ...settings, clock });
   try {
     const one = await connect(face, "one");
     const two = await connect(face, "two");

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Direct, Plan } from "../../bench/plan.ts";
 import type { Subject, Taps } from "../../bench/subject.ts";
 import { HubError } from "../../base/errors.ts";
-import { LocalClient } from "../../frontend/in-process-client.ts";
+import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import { type Manifest, type ExternalServer, isRunnable } from "../../manifest/schema.ts";
@@ -141,7 +141,7 @@ async function findServer(
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
   const { hub, manifest: whole, close } = await openHub(manifest, world, log, { kinds: [] });
   try {
-    await LocalClient.connect(hub, world.signal);
+    await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
     if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);

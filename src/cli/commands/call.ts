@@ -12,7 +12,7 @@ import { ownConsole } from "../../terminal/console.ts";
 import { type Account, describeAnswer, type View } from "../call-result.ts";
 import { readGiven, toArguments } from "../call-arguments.ts";
 import { describeAttachment, saveAttachment } from "../attachment.ts";
-import { LocalClient } from "../../frontend/in-process-client.ts";
+import { InProcessClient } from "../../frontend/in-process-client.ts";
 import type { Invocation, World } from "../command.ts";
 import { type Log, openLog, openManifest } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
@@ -48,7 +48,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
   });
   const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
-    const client = await LocalClient.connect(hub, world.signal);
+    const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
     // A late server ends with this command: nobody else would ever get to its tools.

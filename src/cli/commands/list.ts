@@ -4,7 +4,7 @@ import type { ExposureNote } from "../../catalog/shape.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
-import { LocalClient } from "../../frontend/in-process-client.ts";
+import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import { type Invocation, LISTS, type World } from "../command.ts";
@@ -48,7 +48,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
   const { hub, bus, manifest, close } = await openHub(whole, world, log, { authorizes: false });
   const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
-    const client = await LocalClient.connect(hub, world.signal);
+    const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     endGauge?.();
     const standings = standingsOf(manifest, hub);
@@ -77,7 +77,7 @@ function readList(word: string): List {
 
 async function printEntries(
   what: Entries,
-  client: LocalClient,
+  client: InProcessClient,
   hub: Hub,
   { json, all }: Invocation,
   { env }: World,

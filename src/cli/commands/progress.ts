@@ -1,8 +1,8 @@
-import type { Progress } from "../../frontend/in-process-client.ts";
+import type { CallProgress } from "../../frontend/in-process-client.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
 
 /** `3/10 (30%) copying`; what is not known is left out. */
-export function describeProgress({ progress, total, message }: Progress): string {
+export function describeProgress({ progress, total, message }: CallProgress): string {
   const isNumber = (value: unknown): value is number => typeof value === "number";
   const parts: string[] = [];
   if (isNumber(progress)) {

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import process from "node:process";
-import type { FaceHub } from "../../frontend/http/server.ts";
+import type { ServedHub } from "../../frontend/http/server.ts";
 import type { TransportWrapper } from "../../hub/options.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseSize } from "../../manifest/units.ts";
@@ -21,7 +21,7 @@ const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
 export interface Recording {
   readonly openTap: (redact: (text: string) => string) => TransportWrapper;
   client(link: Transport): Transport;
-  face(hub: FaceHub): FaceHub;
+  face(hub: ServedHub): ServedHub;
   manifest(manifest: Manifest): void;
   close(): Promise<void>;
 }

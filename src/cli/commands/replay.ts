@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { OwnStdio } from "../../frontend/stdio.ts";
+import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../../manifest/schema.ts";
 import { play, type PlayerParts } from "../../recording/replay.ts";
@@ -74,7 +74,7 @@ export async function replay(invocation: Invocation, world: World): Promise<numb
 async function serveAlone(server: string, cast: Cast, world: World): Promise<boolean> {
   const parts = cast.get(server);
   if (parts === undefined) return false;
-  const played = play(new OwnStdio(LIMIT_DEFAULTS.maxMessage), parts, world.signal);
+  const played = play(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), parts, world.signal);
   const left = Promise.race([aborted(world.signal), orphaned()]).then(() => false);
   return Promise.race([played, left]);
 }
@@ -112,7 +112,7 @@ async function serveHub(
       },
     },
   });
-  const client = hub.accept(new OwnStdio(LIMIT_DEFAULTS.maxMessage), world.signal);
+  const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), world.signal);
   try {
     await Promise.race([aborted(world.signal), orphaned(), client]);
   } finally {

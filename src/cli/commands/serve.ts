@@ -1,6 +1,6 @@
 import process from "node:process";
 import { HubError } from "../../base/errors.ts";
-import { Welcome, type Wording } from "../../frontend/early-initialize.ts";
+import { EarlyInitialize, type InitializeAnswers } from "../../frontend/early-initialize.ts";
 import { stateFolder } from "../../base/paths.ts";
 import { listDependencies } from "../../manifest/load.ts";
 import type { Manifest } from "../../manifest/schema.ts";
@@ -74,17 +74,18 @@ const RECORDING = ["record", "record-limit"] as const;
  * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
  * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
  */
-async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | undefined> {
+async function greetEarly(manifest: Manifest, world: World): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
   // What is said then depends on what is wrong.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
-  let wording: Wording | undefined = {};
+  let wording: InitializeAnswers | undefined = {};
   if (mayKnow(world)) {
     const { openRecall } = await import("../recalled-instructions.ts");
     wording = openRecall(manifest, world);
   }
-  const welcome = wording && new Welcome({ name: manifest.hub.name, version: VERSION }, wording);
-  await welcome?.listen();
+  const welcome =
+    wording && new EarlyInitialize({ name: manifest.hub.name, version: VERSION }, wording);
+  await welcome?.readAvailable();
   return welcome;
 }
 

@@ -1,7 +1,7 @@
 import process from "node:process";
 import { buildCatalog, type Catalog, type CatalogSource } from "../../catalog/catalog.ts";
 import type { Finding, Fix } from "./findings.ts";
-import { LocalClient } from "../../frontend/in-process-client.ts";
+import { InProcessClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { nameRulesOf } from "../../hub/options.ts";
 import { stateFolder } from "../../base/paths.ts";
@@ -162,7 +162,7 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
     choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
   });
   try {
-    await LocalClient.connect(hub, world.signal);
+    await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const findings = standingsOf(manifest, hub).flatMap((standing): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === standing.server);

@@ -4,55 +4,55 @@ import type { Clock } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 
 /** Interval of keep-alive comments on a silent stream, in ms: gateways cut streams that are silent for longer. */
-export const KEEP_ALIVE = 15_000;
+export const KEEP_ALIVE_INTERVAL = 15_000;
 
 /** Reconnection delay that clients are told (`retry`), in ms. */
-const RETRY = 1000;
+const RETRY_DELAY = 1000;
 
 /** Bytes of one stream: kept for a reader that resumes, unread before the reader is dropped, and in all. */
-export const BOUNDS = {
-  kept: 1024 * 1024,
-  behind: 8 * 1024 * 1024,
-  most: 16 * 1024 * 1024,
+export const EVENT_BUFFER_LIMITS = {
+  maxKept: 1024 * 1024,
+  maxBehind: 8 * 1024 * 1024,
+  maxTotal: 16 * 1024 * 1024,
 };
 
 /** Bytes given to the runtime ahead of the client's reading. */
-const HIGH_WATER = 64 * 1024;
+const HIGH_WATER_MARK = 64 * 1024;
 
-const COMMENT = utf8(": keep-alive\n\n");
-const EVENT = utf8("event: message\ndata: ");
+const KEEP_ALIVE_COMMENT = utf8(": keep-alive\n\n");
+const EVENT_PREFIX = utf8("event: message\ndata: ");
 const EVENT_END = utf8("\n\n");
 
-interface Reader {
+interface StreamReader {
   readonly controller: ReadableStreamDefaultController<Uint8Array>;
-  disarm(): void;
+  cancelKeepAlive(): void;
 }
 
 /**
  * The messages of one event stream, each with an event id. It has at most one reader; one that was lost can resume
  * after the last event that it received. A reader that falls too far behind is dropped, and can resume as well.
  */
-export class EventStream {
+export class EventBuffer {
   readonly key: number;
   readonly #clock: Clock;
-  readonly #left: () => void;
+  readonly #onReaderGone: () => void;
   readonly #events: Buffer[] = [];
   /** Sequence numbers of the first kept event, and of the next one to send. */
   #first = 0;
   #next = 0;
   #size = 0;
   #unsent = 0;
-  #reader: Reader | undefined;
-  #isDone = false;
+  #reader: StreamReader | undefined;
+  #isFinished = false;
 
   /** @param onReaderGone called whenever a reader is gone */
-  constructor(key: number, clock: Clock, left: () => void) {
+  constructor(key: number, clock: Clock, onReaderGone: () => void) {
     this.key = key;
     this.#clock = clock;
-    this.#left = left;
+    this.#onReaderGone = onReaderGone;
   }
 
-  get isRead(): boolean {
+  get hasReader(): boolean {
     return this.#reader !== undefined;
   }
 
@@ -61,7 +61,7 @@ export class EventStream {
    * @param after sequence number; by default the last one sent
    */
   isOver(after: number = this.#next - 1): boolean {
-    return this.#isDone && after + 1 >= this.#first + this.#events.length;
+    return this.#isFinished && after + 1 >= this.#first + this.#events.length;
   }
 
   /** Bytes kept. */
@@ -80,20 +80,25 @@ export class EventStream {
    */
   prime(): void {
     const id = `${this.key}-${this.#first + this.#events.length}`;
-    this.#add(Buffer.from(`retry: ${RETRY}\nid: ${id}\ndata: \n\n`));
+    this.#add(Buffer.from(`retry: ${RETRY_DELAY}\nid: ${id}\ndata: \n\n`));
   }
 
   push(message: EncodedMessage): void {
-    if (this.#isDone) return;
+    if (this.#isFinished) return;
     const id = `id: ${this.key}-${this.#first + this.#events.length}\n`;
     const pieces = piecesOfMessage(message);
-    this.#add(onOneLine(joinPieces([id, EVENT, ...pieces, EVENT_END]), id.length + EVENT.length));
+    this.#add(
+      withoutLineEnds(
+        joinPieces([id, EVENT_PREFIX, ...pieces, EVENT_END]),
+        id.length + EVENT_PREFIX.length,
+      ),
+    );
   }
 
   /** No message follows: the reader's stream ends after the last event. */
   finish(): void {
-    this.#isDone = true;
-    this.#pump();
+    this.#isFinished = true;
+    this.#flush();
   }
 
   /**
@@ -103,33 +108,33 @@ export class EventStream {
   attach(after?: number): ReadableStream<Uint8Array> {
     this.detach();
     if (after !== undefined) this.#rewind(after + 1);
-    let reader: Reader | undefined;
+    let reader: StreamReader | undefined;
     return new ReadableStream<Uint8Array>(
       {
         start: (controller) => {
-          reader = { controller, disarm: this.#keepAlive(controller) };
+          reader = { controller, cancelKeepAlive: this.#keepAlive(controller) };
           this.#reader = reader;
-          this.#pump();
+          this.#flush();
           // Not every runtime sends the head of a response before the first bytes of its body.
-          if (this.#reader === reader && controller.desiredSize === HIGH_WATER) {
-            controller.enqueue(COMMENT);
+          if (this.#reader === reader && controller.desiredSize === HIGH_WATER_MARK) {
+            controller.enqueue(KEEP_ALIVE_COMMENT);
           }
         },
         pull: () => {
-          if (this.#reader === reader) this.#pump();
+          if (this.#reader === reader) this.#flush();
         },
         cancel: () => {
-          if (this.#reader === reader) this.#forget();
+          if (this.#reader === reader) this.#releaseReader();
         },
       },
-      { highWaterMark: HIGH_WATER, size: (chunk) => chunk?.byteLength ?? 0 },
+      { highWaterMark: HIGH_WATER_MARK, size: (chunk) => chunk?.byteLength ?? 0 },
     );
   }
 
   /** Ends the reader's stream; events that were not sent are kept for when it resumes. */
   detach(): void {
     const controller = this.#reader?.controller;
-    this.#forget();
+    this.#releaseReader();
     controller?.close();
   }
 
@@ -137,12 +142,12 @@ export class EventStream {
     this.#events.push(event);
     this.#size += event.length;
     this.#unsent += event.length;
-    this.#pump();
-    if (this.#unsent > BOUNDS.behind) this.detach();
+    this.#flush();
+    if (this.#unsent > EVENT_BUFFER_LIMITS.maxBehind) this.detach();
     this.#trim();
   }
 
-  #pump(): void {
+  #flush(): void {
     const controller = this.#reader?.controller;
     if (controller === undefined) return;
     while ((controller.desiredSize ?? 0) > 0) {
@@ -159,7 +164,8 @@ export class EventStream {
   #trim(): void {
     while (this.#events.length > 1) {
       const wasSent = this.#next > this.#first;
-      if (this.#size <= (wasSent ? BOUNDS.kept : BOUNDS.most)) return;
+      if (this.#size <= (wasSent ? EVENT_BUFFER_LIMITS.maxKept : EVENT_BUFFER_LIMITS.maxTotal))
+        return;
       const size = this.#events.shift()?.length ?? 0;
       this.#first++;
       this.#size -= size;
@@ -175,28 +181,28 @@ export class EventStream {
     for (const event of this.#events.slice(this.#next - this.#first)) this.#unsent += event.length;
   }
 
-  #forget(): void {
+  #releaseReader(): void {
     if (this.#reader === undefined) return;
-    this.#reader.disarm();
+    this.#reader.cancelKeepAlive();
     this.#reader = undefined;
-    this.#left();
+    this.#onReaderGone();
   }
 
   #keepAlive(controller: ReadableStreamDefaultController<Uint8Array>): () => void {
-    let disarm = (): void => {};
-    const arm = (): void => {
-      disarm = this.#clock.after(KEEP_ALIVE, () => {
-        if ((controller.desiredSize ?? 0) > 0) controller.enqueue(COMMENT);
-        arm();
+    let cancel = (): void => {};
+    const schedule = (): void => {
+      cancel = this.#clock.after(KEEP_ALIVE_INTERVAL, () => {
+        if ((controller.desiredSize ?? 0) > 0) controller.enqueue(KEEP_ALIVE_COMMENT);
+        schedule();
       });
     };
-    arm();
-    return () => disarm();
+    schedule();
+    return () => cancel();
   }
 }
 
 /** Replaces line ends by spaces: they would end the event's data, and in JSON they are only whitespace. */
-export function onOneLine(event: Buffer, start: number): Buffer {
+export function withoutLineEnds(event: Buffer, start: number): Buffer {
   const end = event.length - EVENT_END.length;
   for (const byte of [0x0a, 0x0d]) {
     for (let i = event.indexOf(byte, start); i >= 0 && i < end; i = event.indexOf(byte, i + 1)) {

@@ -1,48 +1,48 @@
 import { isModernVersion } from "../../protocol/modern.ts";
-import type { Answer } from "./http1/answer.ts";
-import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
-import type { Fields, QueryHead } from "./http1/messages.ts";
-import { readWants, type Wants } from "./post-response.ts";
+import type { HttpAnswer } from "./http1/answer.ts";
+import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
+import type { RequestHeaders, HttpRequestHead } from "./http1/messages.ts";
+import { parseAccept, type AcceptedTypes } from "./post-response.ts";
 
 /** What a request head means; the same for every request with that head. */
-export interface Saying {
+export interface ParsedHead {
   /** The answer that refuses the request: wrong host, origin or token. */
-  readonly refusal: Answer | undefined;
+  readonly refusal: HttpAnswer | undefined;
   readonly session: string | null;
   readonly version: string | null;
   /** The version header names a revision of the modern era. */
-  readonly isStateless: boolean;
+  readonly hasModernVersion: boolean;
   /** Undefined: neither JSON nor an event stream. */
-  readonly wants: Wants | undefined;
+  readonly accepts: AcceptedTypes | undefined;
   readonly isJson: boolean;
 }
 
 /** Cache of parsed heads: nearly all requests of a client share one head object. */
-export class Sayings {
-  readonly #guard: Guard;
-  readonly #read = new WeakMap<QueryHead, Saying>();
+export class ParsedHeadCache {
+  readonly #rules: AccessRules;
+  readonly #parsed = new WeakMap<HttpRequestHead, ParsedHead>();
 
-  constructor(guard: Guard) {
-    this.#guard = guard;
+  constructor(rules: AccessRules) {
+    this.#rules = rules;
   }
 
-  of(head: QueryHead): Saying {
-    const known = this.#read.get(head);
-    if (known !== undefined) return known;
-    const saying = readSaying(head.fields, this.#guard);
-    this.#read.set(head, saying);
-    return saying;
+  parse(head: HttpRequestHead): ParsedHead {
+    const cached = this.#parsed.get(head);
+    if (cached !== undefined) return cached;
+    const parsed = parseHead(head.headers, this.#rules);
+    this.#parsed.set(head, parsed);
+    return parsed;
   }
 }
 
-function readSaying(fields: Fields, guard: Guard): Saying {
-  const version = fields.get("MCP-Protocol-Version");
+function parseHead(headers: RequestHeaders, rules: AccessRules): ParsedHead {
+  const version = headers.get("MCP-Protocol-Version");
   return {
-    refusal: refuseStranger(fields, guard) ?? refuseUnknown(fields, guard),
-    session: fields.get("Mcp-Session-Id"),
+    refusal: checkOrigin(headers, rules) ?? checkToken(headers, rules),
+    session: headers.get("Mcp-Session-Id"),
     version,
-    isStateless: isModernVersion(version),
-    wants: readWants(fields.get("Accept")),
-    isJson: /^application\/json\s*(?:;|$)/i.test(fields.get("Content-Type") ?? ""),
+    hasModernVersion: isModernVersion(version),
+    accepts: parseAccept(headers.get("Accept")),
+    isJson: /^application\/json\s*(?:;|$)/i.test(headers.get("Content-Type") ?? ""),
   };
 }

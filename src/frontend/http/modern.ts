@@ -5,109 +5,114 @@ import { ModernMethod } from "../../protocol/modern.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { ServerSubset } from "../../upstream/scope.ts";
 import type { Message } from "../../jsonrpc/message.ts";
-import { Letters } from "../modern/request.ts";
-import type { Taker } from "../modern/clients.ts";
-import { buildRefusal } from "../modern/refusal.ts";
-import { Counter } from "./counter.ts";
-import { checkArguments, checkHeaders } from "./mirror.ts";
-import { accepted, answer, type Answer } from "./http1/answer.ts";
-import { refuse } from "./errors.ts";
-import type { Query } from "./http1/messages.ts";
-import type { Wants } from "./post-response.ts";
+import { ModernRequestReader } from "../modern/request.ts";
+import type { ModernRequestTarget } from "../modern/clients.ts";
+import { buildModernError } from "../modern/refusal.ts";
+import { ModernPostResponse } from "./counter.ts";
+import { checkParamHeaders, checkRequestHeaders } from "./mirror.ts";
+import { acceptedAnswer, messageAnswer, type HttpAnswer } from "./http1/answer.ts";
+import { errorAnswer } from "./errors.ts";
+import type { HttpServerRequest } from "./http1/messages.ts";
+import type { AcceptedTypes } from "./post-response.ts";
 
 /** Maximum number of requests in flight. */
-const MOST = 10_000;
+const MAX_IN_FLIGHT = 10_000;
 
-export interface StatelessParts {
+export interface ModernHttpOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  gather(): Taker;
+  createModernClients(): ModernRequestTarget;
 }
 
 /** Requests of the modern era over HTTP: each carries its own envelope, there is no session. */
-export class Stateless {
-  readonly #parts: StatelessParts;
-  readonly #letters = new Letters();
-  readonly #counters = new IdTable<Counter>();
+export class ModernHttp {
+  readonly #options: ModernHttpOptions;
+  readonly #requestReader = new ModernRequestReader();
+  readonly #responses = new IdTable<ModernPostResponse>();
   /** Resolved when no request is in flight. */
-  readonly #waiting = new Set<() => void>();
-  #parties: Taker | undefined;
+  readonly #idleWaiters = new Set<() => void>();
+  #clients: ModernRequestTarget | undefined;
 
-  constructor(parts: StatelessParts) {
-    this.#parts = parts;
+  constructor(options: ModernHttpOptions) {
+    this.#options = options;
   }
 
   /** Handles the message of a POST. */
-  take(frame: Message, query: Query, wants: Wants, scope: ServerSubset): Answer | Promise<Answer> {
-    if (frame.kind === "notification") return accepted();
-    if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
-    if (this.#counters.size >= MOST) {
+  receive(
+    message: Message,
+    request: HttpServerRequest,
+    accepts: AcceptedTypes,
+    subset: ServerSubset,
+  ): HttpAnswer | Promise<HttpAnswer> {
+    if (message.kind === "notification") return acceptedAnswer();
+    if (message.kind !== "request") return errorAnswer(400, "A POST is one request here.");
+    if (this.#responses.size >= MAX_IN_FLIGHT) {
       const headers = { "Retry-After": "1" };
-      return refuse(503, "Too many requests run.", { id: frame.id, headers });
+      return errorAnswer(503, "Too many requests run.", { id: message.id, headers });
     }
-    let counter: Counter | undefined;
+    let response: ModernPostResponse | undefined;
     try {
-      const { fields } = query.head;
-      checkHeaders(frame, fields);
-      const letter = this.#letters.open(frame);
-      if (wants === "json" && frame.method === ModernMethod.listen) {
-        return refuse(406, "What is listened to comes as text/event-stream.", {
-          id: frame.id,
+      const { headers } = request.head;
+      checkRequestHeaders(message, headers);
+      const modernRequest = this.#requestReader.readModern(message);
+      if (accepts === "json" && message.method === ModernMethod.listen) {
+        return errorAnswer(406, "What is listened to comes as text/event-stream.", {
+          id: message.id,
         });
       }
-      counter = this.#open(query, wants);
-      this.#parties ??= this.#parts.gather();
-      this.#parties.take(letter, counter, scope, (catalog) =>
-        checkArguments(letter, fields, catalog),
+      response = this.#createResponse(request, accepts);
+      this.#clients ??= this.#options.createModernClients();
+      this.#clients.handle(modernRequest, response, subset, (catalog) =>
+        checkParamHeaders(modernRequest, headers, catalog),
       );
-      return counter.answer;
+      return response.answer;
     } catch (thrown) {
       const error = toHubError(thrown);
-      counter?.respond(undefined);
-      return answer(buildRefusal(frame.id, error), STATUSES[error.code] ?? 200);
+      response?.respond(undefined);
+      return messageAnswer(buildModernError(message.id, error), ERROR_STATUSES[error.code] ?? 200);
     }
   }
 
   /** Ends the subscriptions, which would last for ever. */
   stop(): void {
-    this.#parties?.stop();
+    this.#clients?.stop();
   }
 
   /** Settles when no request is in flight. */
-  idle(): Promise<void> {
+  untilIdle(): Promise<void> {
     return new Promise((resolve) => {
-      this.#waiting.add(resolve);
-      this.#settle();
+      this.#idleWaiters.add(resolve);
+      this.#resolveIdle();
     });
   }
 
   close(): void {
-    this.#parties?.close();
+    this.#clients?.close();
   }
 
-  #open(query: Query, wants: Wants): Counter {
-    const counter = new Counter(query, {
-      wants,
-      clock: this.#parts.clock,
-      deadlines: this.#parts.deadlines,
-      over: () => {
-        this.#counters.remove(place);
-        this.#settle();
+  #createResponse(request: HttpServerRequest, accepts: AcceptedTypes): ModernPostResponse {
+    const response = new ModernPostResponse(request, {
+      accepts,
+      clock: this.#options.clock,
+      deadlines: this.#options.deadlines,
+      onEnd: () => {
+        this.#responses.remove(key);
+        this.#resolveIdle();
       },
     });
-    const place = this.#counters.add(counter);
-    return counter;
+    const key = this.#responses.add(response);
+    return response;
   }
 
-  #settle(): void {
-    if (this.#counters.size > 0) return;
-    for (const resolve of this.#waiting) resolve();
-    this.#waiting.clear();
+  #resolveIdle(): void {
+    if (this.#responses.size > 0) return;
+    for (const resolve of this.#idleWaiters) resolve();
+    this.#idleWaiters.clear();
   }
 }
 
 /** Statuses of errors found before a request is routed; the others are 200. */
-const STATUSES: Partial<Record<ErrorCode, number>> = {
+const ERROR_STATUSES: Partial<Record<ErrorCode, number>> = {
   methodNotFound: 404,
   invalidEnvelope: 400,
   headerMismatch: 400,

@@ -7,7 +7,7 @@ export type Readiness =
 /**
  * The servers by state, as `/readyz` reports them. None of them delays `initialize`, but tools of some may be missing.
  */
-export interface Standing {
+export interface ServerSummary {
   readonly connected: readonly string[];
   /** To be connected, but not connected now. */
   readonly waiting: readonly string[];
@@ -16,21 +16,21 @@ export interface Standing {
   readonly resting: readonly string[];
 }
 
-export function standingOf(servers: readonly ServerStatus[]): Standing {
+export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
   const connected: string[] = [];
   const waiting: string[] = [];
   const failed: { server: string; code: string }[] = [];
   const resting: string[] = [];
   for (const { server, goal, connections } of servers) {
     const [first] = connections;
-    const one = connections.find(({ state }) => state === "connected") ?? first;
-    if (goal === "down" || one === undefined) {
+    const best = connections.find(({ state }) => state === "connected") ?? first;
+    if (goal === "down" || best === undefined) {
       resting.push(server);
-    } else if (one.state === "connected") {
+    } else if (best.state === "connected") {
       connected.push(server);
-    } else if (one.state === "failed") {
-      failed.push({ server, code: (one.cause ?? one.lastError)?.code ?? "internal" });
-    } else if (one.state === "idle" || one.state === "disconnected") {
+    } else if (best.state === "failed") {
+      failed.push({ server, code: (best.cause ?? best.lastError)?.code ?? "internal" });
+    } else if (best.state === "idle" || best.state === "disconnected") {
       (goal === "up" ? waiting : resting).push(server);
     } else {
       waiting.push(server);

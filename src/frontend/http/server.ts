@@ -14,43 +14,49 @@ import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { settlesWithin } from "../../base/grace.ts";
 import type { Transport } from "../../transport/transport.ts";
-import { isModern } from "../modern/request.ts";
-import type { Taker } from "../modern/clients.ts";
-import { type Answer, answerOf, done, requestOf, responseOf } from "./http1/answer.ts";
-import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
-import type { Query, QueryHead } from "./http1/messages.ts";
-import { type Readiness, standingOf } from "./readiness.ts";
+import { isModernRequest } from "../modern/request.ts";
+import type { ModernRequestTarget } from "../modern/clients.ts";
 import {
-  refuse,
-  refuseBody,
-  refuseEnd,
-  refuseFailure,
-  refuseMethod,
-  refuseNothing,
-  refuseSessionless,
+  type HttpAnswer,
+  fromWebResponse,
+  noContentAnswer,
+  toWebRequest,
+  toWebResponse,
+} from "./http1/answer.ts";
+import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
+import type { HttpServerRequest, HttpRequestHead } from "./http1/messages.ts";
+import { type Readiness, summaryOf } from "./readiness.ts";
+import {
+  errorAnswer,
+  bodyErrorAnswer,
+  shuttingDownAnswer,
+  internalErrorAnswer,
+  methodNotAllowedAnswer,
+  notFoundAnswer,
+  missingSessionAnswer,
 } from "./errors.ts";
-import { type Saying, Sayings } from "./head-cache.ts";
-import type { SessionLink } from "./session.ts";
-import { MOST_SESSIONS, Sessions } from "./sessions.ts";
-import { Stateless } from "./modern.ts";
-import { Turn } from "./turn.ts";
+import { type ParsedHead, ParsedHeadCache } from "./head-cache.ts";
+import type { SessionTransport } from "./session.ts";
+import { MAX_SESSIONS, HttpSessions } from "./sessions.ts";
+import { ModernHttp } from "./modern.ts";
+import { TurnBatch } from "./turn.ts";
 
 /** How long requests in flight may finish when the server closes, in ms. */
-export const DRAIN = 1500;
+export const DRAIN_TIME = 1500;
 
 /** What the HTTP server needs of a hub. */
-export interface FaceHub {
-  accept(link: Transport, signal: AbortSignal, scope: ServerSubset): Promise<void>;
+export interface ServedHub {
+  accept(transport: Transport, signal: AbortSignal, subset: ServerSubset): Promise<void>;
   status(): readonly ServerStatus[];
   /** Serves requests of the modern era. @param clientId undefined: clients cannot be told apart */
-  createModernClients(client: string | undefined): Taker;
+  createModernClients(client: string | undefined): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
   };
 }
 
-export interface FaceSettings extends Guard {
+export interface HttpServerSettings extends AccessRules {
   /** Longest message that is read, in bytes. */
   readonly maxMessage: number;
   readonly maxSessions?: number;
@@ -58,38 +64,39 @@ export interface FaceSettings extends Guard {
 }
 
 /** Client id of everyone who has the token; without a token clients cannot be told apart. */
-const PRINCIPAL = "bearer";
+const TOKEN_CLIENT_ID = "bearer";
 
 /** MCP over HTTP for clients of both eras (Streamable HTTP): routes, checks, and the answer to each request. */
-export class Face {
-  readonly #settings: FaceSettings;
+export class HttpServer {
+  readonly #settings: HttpServerSettings;
   readonly #deadlines: Deadlines;
-  readonly #turn = new Turn();
-  readonly #hub: FaceHub;
-  readonly #sessions: Sessions;
-  readonly #stateless: Stateless;
-  readonly #app: Hono<Asked>;
-  readonly #sayings: Sayings;
+  readonly #turnBatch = new TurnBatch();
+  readonly #hub: ServedHub;
+  readonly #sessions: HttpSessions;
+  readonly #modern: ModernHttp;
+  readonly #app: Hono<RouteEnv>;
+  readonly #heads: ParsedHeadCache;
   #isClosing = false;
 
-  constructor(hub: FaceHub, settings: FaceSettings) {
-    const { clock = systemClock, maxSessions = MOST_SESSIONS } = settings;
+  constructor(hub: ServedHub, settings: HttpServerSettings) {
+    const { clock = systemClock, maxSessions = MAX_SESSIONS } = settings;
     this.#settings = settings;
-    this.#sayings = new Sayings(settings);
+    this.#heads = new ParsedHeadCache(settings);
     this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
-    this.#sessions = new Sessions({
+    this.#sessions = new HttpSessions({
       clock,
       deadlines: this.#deadlines,
-      most: maxSessions,
-      accept: (link, scope) => hub.accept(link, NEVER, scope),
+      maxSessions,
+      accept: (transport, subset) => hub.accept(transport, NEVER_ABORTED, subset),
     });
-    this.#stateless = new Stateless({
+    this.#modern = new ModernHttp({
       clock,
       deadlines: this.#deadlines,
-      gather: () => hub.createModernClients(settings.token === undefined ? undefined : PRINCIPAL),
+      createModernClients: () =>
+        hub.createModernClients(settings.token === undefined ? undefined : TOKEN_CLIENT_ID),
     });
-    this.#app = this.#route();
+    this.#app = this.#buildRoutes();
   }
 
   /** Number of sessions. */
@@ -97,177 +104,199 @@ export class Face {
     return this.#sessions.size;
   }
 
-  find(session: string): SessionLink | undefined {
-    return this.#sessions.find(session);
+  findSession(sessionId: string): SessionTransport | undefined {
+    return this.#sessions.find(sessionId);
   }
 
   /** Never rejects. */
-  readonly answer = (query: Query): Promise<Answer> =>
-    isUsual(query.head) ? this.#serveUsual(query) : this.#serve(query);
+  readonly handle = (request: HttpServerRequest): Promise<HttpAnswer> =>
+    isMcpPost(request.head) ? this.#handleMcpPost(request) : this.#handleRouted(request);
 
   /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
-    this.#stateless.stop();
-    await settlesWithin(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
-    this.#stateless.close();
+    this.#modern.stop();
+    await settlesWithin(
+      DRAIN_TIME,
+      Promise.all([this.#sessions.untilIdle(), this.#modern.untilIdle()]),
+    );
+    this.#modern.close();
     await this.#sessions.close();
     this.#deadlines.clear();
   }
 
   /** POST /mcp without the router, which would cost more than everything else here. */
-  async #serveUsual(query: Query): Promise<Answer> {
+  async #handleMcpPost(request: HttpServerRequest): Promise<HttpAnswer> {
     try {
-      const saying = this.#sayings.of(query.head);
-      return saying.refusal ?? (await this.#post(query, saying, undefined));
+      const parsed = this.#heads.parse(request.head);
+      return parsed.refusal ?? (await this.#post(request, parsed, undefined));
     } catch (error) {
-      return refuseFailure(error);
+      return internalErrorAnswer(error);
     }
   }
 
-  async #serve(query: Query): Promise<Answer> {
+  async #handleRouted(request: HttpServerRequest): Promise<HttpAnswer> {
     try {
-      const request = requestOf(query.head);
-      if (request === undefined) return refuse(501, "This method is not served here.");
-      return answerOf(await this.#app.fetch(request, { query }));
+      const webRequest = toWebRequest(request.head);
+      if (webRequest === undefined) return errorAnswer(501, "This method is not served here.");
+      return fromWebResponse(await this.#app.fetch(webRequest, { request }));
     } catch (error) {
-      return refuseFailure(error);
+      return internalErrorAnswer(error);
     }
   }
 
-  #route(): Hono<Asked> {
-    const app = new Hono<Asked>();
-    const guard = (answer: Answer | undefined): Response | undefined =>
-      answer && responseOf(answer);
+  #buildRoutes(): Hono<RouteEnv> {
+    const app = new Hono<RouteEnv>();
+    const guard = (answer: HttpAnswer | undefined): Response | undefined =>
+      answer && toWebResponse(answer);
     app.use(async ({ env }, next) => {
-      return guard(refuseStranger(env.query.head.fields, this.#settings)) ?? (await next());
+      return guard(checkOrigin(env.request.head.headers, this.#settings)) ?? (await next());
     });
     app.get("/healthz", (c) => c.json({ alive: true }));
-    app.get("/readyz", (c) => this.#tellReadiness(c));
+    app.get("/readyz", (c) => this.#answerReadiness(c));
     app.use(async ({ env }, next) => {
-      return guard(refuseUnknown(env.query.head.fields, this.#settings)) ?? (await next());
+      return guard(checkToken(env.request.head.headers, this.#settings)) ?? (await next());
     });
     for (const path of ["/mcp", "/mcp/:server"]) {
-      app.post(path, async ({ req, env: { query } }) =>
-        responseOf(await this.#post(query, this.#sayings.of(query.head), serversIn(req))),
+      app.post(path, async ({ req, env: { request } }) =>
+        toWebResponse(
+          await this.#post(request, this.#heads.parse(request.head), requestedServersOf(req)),
+        ),
       );
-      app.get(path, ({ req, env }) => responseOf(this.#get(env.query.head, serversIn(req))));
+      app.get(path, ({ req, env }) =>
+        toWebResponse(this.#get(env.request.head, requestedServersOf(req))),
+      );
       app.delete(path, async ({ req, env }) =>
-        responseOf(await this.#delete(env.query.head, serversIn(req))),
+        toWebResponse(await this.#delete(env.request.head, requestedServersOf(req))),
       );
-      app.all(path, () => responseOf(refuseMethod()));
+      app.all(path, () => toWebResponse(methodNotAllowedAnswer()));
     }
     for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
-      app.all(path, ({ req, env }) => this.#visit(req.raw, env.query, req.param("plugin") ?? ""));
+      app.all(path, ({ req, env }) =>
+        this.#servePlugin(req.raw, env.request, req.param("plugin") ?? ""),
+      );
     }
-    app.notFound(() => responseOf(refuseNothing()));
-    app.onError((error) => responseOf(refuseFailure(error)));
+    app.notFound(() => toWebResponse(notFoundAnswer()));
+    app.onError((error) => toWebResponse(internalErrorAnswer(error)));
     return app;
   }
 
-  async #post(query: Query, saying: Saying, servers: Servers): Promise<Answer> {
-    const scope = readScope(servers);
-    const { isStateless, wants } = saying;
-    const named =
-      saying.session !== null && !isStateless
-        ? this.#find(saying, scope)
-        : this.#refuseMissing(servers);
-    if (named !== undefined && "status" in named) return named;
-    if (wants === undefined) {
-      return refuse(406, "Answers are application/json or text/event-stream.");
+  async #post(
+    request: HttpServerRequest,
+    parsed: ParsedHead,
+    servers: RequestedServers,
+  ): Promise<HttpAnswer> {
+    const subset = readSubset(servers);
+    const { hasModernVersion, accepts } = parsed;
+    const session =
+      parsed.session !== null && !hasModernVersion
+        ? this.#sessionOf(parsed, subset)
+        : this.#refuseUnknownServers(servers);
+    if (session !== undefined && "status" in session) return session;
+    if (accepts === undefined) {
+      return errorAnswer(406, "Answers are application/json or text/event-stream.");
     }
-    if (!saying.isJson) return refuse(415, "Messages are application/json.");
+    if (!parsed.isJson) return errorAnswer(415, "Messages are application/json.");
     // Without a session only `initialize` is accepted, which is short.
     const limit =
-      named === undefined && !isStateless
-        ? Math.min(FIRST_BODY, this.#settings.maxMessage)
+      session === undefined && !hasModernVersion
+        ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
         : this.#settings.maxMessage;
-    const body = await query.read(limit);
-    if (typeof body === "string") return refuseBody(body, limit);
-    await this.#turn.end;
-    const frame = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
-    if (frame.kind === "invalid") {
-      const { code, id, reason } = frame;
+    const body = await request.read(limit);
+    if (typeof body === "string") return bodyErrorAnswer(body, limit);
+    await this.#turnBatch.end;
+    const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
+    if (message.kind === "invalid") {
+      const { code, id, reason } = message;
       // The body may have been meant as the response to a server's request in flight.
-      named?.reject(frame);
-      return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
+      session?.receiveInvalid(message);
+      return errorAnswer(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
     // Notifications and responses help requests in flight to finish: they are accepted while closing.
-    const isAsking = frame.kind === "request" || frame.kind === "batch";
-    if (this.#isClosing && isAsking) return refuseEnd();
-    if (isStateless || (frame.kind === "request" && isModern(frame))) {
-      return this.#stateless.take(frame, query, wants, scope);
+    const hasRequest = message.kind === "request" || message.kind === "batch";
+    if (this.#isClosing && hasRequest) return shuttingDownAnswer();
+    if (hasModernVersion || (message.kind === "request" && isModernRequest(message))) {
+      return this.#modern.receive(message, request, accepts, subset);
     }
-    if (named !== undefined) return named.receive(frame, wants);
-    const isFirst = frame.kind === "request" && frame.method === "initialize";
-    return isFirst ? this.#sessions.begin(frame, wants, scope) : refuseSessionless();
+    if (session !== undefined) return session.receive(message, accepts);
+    const isInitialize = message.kind === "request" && message.method === "initialize";
+    return isInitialize ? this.#sessions.create(message, accepts, subset) : missingSessionAnswer();
   }
 
-  #get(head: QueryHead, servers: Servers): Answer {
+  #get(head: HttpRequestHead, servers: RequestedServers): HttpAnswer {
     // Hono routes HEAD to GET; a HEAD must not open an event stream.
-    if (head.method !== "GET") return refuseMethod();
-    const saying = this.#sayings.of(head);
-    const { wants } = saying;
-    if (wants !== "events" && wants !== "either") {
-      return refuse(406, "What is here to GET is text/event-stream.");
+    if (head.method !== "GET") return methodNotAllowedAnswer();
+    const parsed = this.#heads.parse(head);
+    const { accepts } = parsed;
+    if (accepts !== "events" && accepts !== "either") {
+      return errorAnswer(406, "What is here to GET is text/event-stream.");
     }
-    if (this.#isClosing) return refuseEnd();
-    const session = this.#find(saying, readScope(servers));
+    if (this.#isClosing) return shuttingDownAnswer();
+    const session = this.#sessionOf(parsed, readSubset(servers));
     if ("status" in session) return session;
-    return session.listen(head.fields.get("Last-Event-ID") ?? undefined);
+    return session.openEventStream(head.headers.get("Last-Event-ID") ?? undefined);
   }
 
-  async #delete(head: QueryHead, servers: Servers): Promise<Answer> {
-    const session = this.#find(this.#sayings.of(head), readScope(servers));
+  async #delete(head: HttpRequestHead, servers: RequestedServers): Promise<HttpAnswer> {
+    const session = this.#sessionOf(this.#heads.parse(head), readSubset(servers));
     if ("status" in session) return session;
     await session.close();
-    return done();
+    return noContentAnswer();
   }
 
   /** A plugin's web application gets paths relative to its own root. */
-  async #visit(request: Request, query: Query, plugin: string): Promise<Response> {
-    const { method, headers } = request;
-    const url = new URL(request.url);
+  async #servePlugin(
+    webRequest: Request,
+    request: HttpServerRequest,
+    plugin: string,
+  ): Promise<Response> {
+    const { method, headers } = webRequest;
+    const url = new URL(webRequest.url);
     const [, , , ...path] = url.pathname.split("/");
     url.pathname = `/${path.join("/")}`;
     const limit = this.#settings.maxMessage;
-    const body = await query.read(limit);
-    if (typeof body === "string") return responseOf(refuseBody(body, limit));
-    const gone = new AbortController();
-    const stay = query.whenGone(() => gone.abort());
+    const body = await request.read(limit);
+    if (typeof body === "string") return toWebResponse(bodyErrorAnswer(body, limit));
+    const abort = new AbortController();
+    const unsubscribe = request.onDisconnect(() => abort.abort());
     // A web Request of method GET or HEAD cannot have a body, although one on the wire may.
-    const isBare = body.length === 0 || method === "GET" || method === "HEAD";
-    const given = isBare ? {} : { body: body as Uint8Array<ArrayBuffer> };
-    const init = { method, headers, signal: gone.signal, ...given };
+    const hasNoBody = body.length === 0 || method === "GET" || method === "HEAD";
+    const bodyInit = hasNoBody ? {} : { body: body as Uint8Array<ArrayBuffer> };
+    const init = { method, headers, signal: abort.signal, ...bodyInit };
     const answer = await this.#hub.activePlugins.serve(plugin, new Request(url, init));
-    stay();
-    return answer ?? responseOf(refuseNothing());
+    unsubscribe();
+    return answer ?? toWebResponse(notFoundAnswer());
   }
 
   /** 404 for names of servers that do not exist: without it their lists would just be empty. */
-  #refuseMissing(servers: Servers): Answer | undefined {
+  #refuseUnknownServers(servers: RequestedServers): HttpAnswer | undefined {
     if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
     const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
-    return refuse(404, `There is no server "${missing}". There are: ${names}.`);
+    return errorAnswer(404, `There is no server "${missing}". There are: ${names}.`);
   }
 
   /** The session that the request names, if it was opened for the same servers; else the answer that refuses it. */
-  #find({ version, session: id }: Saying, scope: ServerSubset): SessionLink | Answer {
+  #sessionOf(
+    { version, session: id }: ParsedHead,
+    subset: ServerSubset,
+  ): SessionTransport | HttpAnswer {
     if (version !== null && !isLegacyVersion(version)) {
-      return refuse(400, `This protocol version is not spoken here: ${version}.`);
+      return errorAnswer(400, `This protocol version is not spoken here: ${version}.`);
     }
-    if (id === null) return refuseSessionless();
+    if (id === null) return missingSessionAnswer();
     const session = this.#sessions.find(id);
-    return session?.scope.key === scope.key ? session : refuse(404, "There is no such session.");
+    return session?.subset.key === subset.key
+      ? session
+      : errorAnswer(404, "There is no such session.");
   }
 
-  #tellReadiness(c: Context<Asked>): Response {
+  #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
-    const isKnown = refuseUnknown(c.env.query.head.fields, this.#settings) === undefined;
-    const servers = isKnown ? { servers: standingOf(this.#hub.status()) } : {};
+    const isAuthorized = checkToken(c.env.request.head.headers, this.#settings) === undefined;
+    const servers = isAuthorized ? { servers: summaryOf(this.#hub.status()) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
@@ -279,28 +308,28 @@ export class Face {
 }
 
 /** Hono's types: what the routes get beside the request. */
-interface Asked {
-  Bindings: { readonly query: Query };
+interface RouteEnv {
+  Bindings: { readonly request: HttpServerRequest };
 }
 
-function isUsual({ method, target }: QueryHead): boolean {
+function isMcpPost({ method, target }: HttpRequestHead): boolean {
   return method === "POST" && target === "/mcp";
 }
 
-const NEVER = new AbortController().signal;
+const NEVER_ABORTED = new AbortController().signal;
 /** Longest message without a session, in bytes. */
-const FIRST_BODY = 1024 * 1024;
+const MAX_INITIALIZE = 1024 * 1024;
 
 /** The server names in a URL; undefined: all servers. */
-type Servers = readonly string[] | undefined;
+type RequestedServers = readonly string[] | undefined;
 
 /** The path has precedence over the query: access rules of a reverse proxy can rely on it. */
-function serversIn(request: HonoRequest): Servers {
+function requestedServersOf(request: HonoRequest): RequestedServers {
   const one = request.param("server");
   if (one !== undefined) return [one];
   return request.queries("servers")?.flatMap((names) => names.split(","));
 }
 
-function readScope(servers: Servers): ServerSubset {
+function readSubset(servers: RequestedServers): ServerSubset {
   return servers === undefined ? ALL_SERVERS : subsetOf(servers);
 }

@@ -20,32 +20,40 @@ import type {
   TransportEvents,
 } from "../../transport/transport.ts";
 import { NO_HANDLE } from "../../transport/memory.ts";
-import { accepted, type Answer, done, streamed } from "./http1/answer.ts";
-import { refuse } from "./errors.ts";
-import { type Asker, Reply, type Wants } from "./post-response.ts";
-import { EventStream, readEventId } from "./event-buffer.ts";
+import { acceptedAnswer, type HttpAnswer, noContentAnswer, streamAnswer } from "./http1/answer.ts";
+import { errorAnswer } from "./errors.ts";
+import {
+  type PostResponseOwner,
+  SessionPostResponse,
+  type AcceptedTypes,
+} from "./post-response.ts";
+import { EventBuffer, readEventId } from "./event-buffer.ts";
 
 /**
  * Limits of one session: bytes of its streams (with as much unread, new requests get 429), number of finished streams
  * that can still be resumed, and how long, in ms.
  */
-export const HELD = { most: 32 * 1024 * 1024, streams: 256, time: 5 * 60_000 };
+export const SESSION_LIMITS = {
+  maxBytes: 32 * 1024 * 1024,
+  maxFinishedStreams: 256,
+  maxFinishedAge: 5 * 60_000,
+};
 
 /** Key of the standalone GET stream (Streamable HTTP, listening for messages). */
-const OWN = 0;
+const STANDALONE_STREAM = 0;
 /** The first revision whose clients understand an event without data (2025-11-25, sending messages). */
-const PRIMED: LegacyVersion = "2025-11-25";
+const PRIMING_VERSION: LegacyVersion = "2025-11-25";
 
-export interface SessionParts {
+export interface HttpSessionOptions {
   readonly clock: Clock;
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
   /** The servers that it was opened for. */
-  readonly scope: ServerSubset;
+  readonly subset: ServerSubset;
   /** A request was answered. */
-  answered(): void;
+  onAnswered(): void;
   /** Called once, when the session has ended. */
-  ended(): void;
+  onEnd(): void;
 }
 
 /**
@@ -53,39 +61,39 @@ export interface SessionParts {
  * request goes to the stream that the client opens with GET. A client that does not read holds up nobody: its messages
  * are buffered up to `SESSION_LIMITS`, and then its requests are refused. A lost connection does not end the session.
  */
-export class SessionLink implements Transport {
+export class SessionTransport implements Transport {
   /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
-  readonly #parts: SessionParts;
-  readonly #streams = new Map<number, EventStream>();
-  readonly #own: EventStream;
-  readonly #asker: Asker;
-  readonly #replies = new IdTable<Reply>();
+  readonly #options: HttpSessionOptions;
+  readonly #streams = new Map<number, EventBuffer>();
+  readonly #standaloneStream: EventBuffer;
+  readonly #responseOwner: PostResponseOwner;
+  readonly #responses = new IdTable<SessionPostResponse>();
   /** Finished streams and when they finished, oldest first: a client that lost one may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
   #version: LegacyVersion | undefined;
   #isClosed = false;
-  #count = OWN;
+  #streamCount = STANDALONE_STREAM;
   /** Set while paused: POSTs wait for `resumed`. */
-  #gate: { readonly opened: Promise<void>; open(): void } | undefined;
+  #paused: { readonly resumed: Promise<void>; resume(): void } | undefined;
   #lastUse: number;
 
-  constructor(parts: SessionParts) {
-    this.#parts = parts;
-    this.#lastUse = parts.clock.now();
-    this.#own = new EventStream(OWN, parts.clock, () => this.#touch());
-    this.#streams.set(OWN, this.#own);
-    this.#asker = {
-      deadlines: parts.deadlines,
-      open: () => this.#openStream(),
-      aside: (message) => void this.send(message),
-      answered: (reply) => this.#answered(reply),
+  constructor(options: HttpSessionOptions) {
+    this.#options = options;
+    this.#lastUse = options.clock.now();
+    this.#standaloneStream = new EventBuffer(STANDALONE_STREAM, options.clock, () => this.#touch());
+    this.#streams.set(STANDALONE_STREAM, this.#standaloneStream);
+    this.#responseOwner = {
+      deadlines: options.deadlines,
+      openStream: () => this.#openStream(),
+      sendSeparately: (message) => void this.send(message),
+      onAnswered: (response) => this.#onAnswered(response),
     };
   }
 
-  get scope(): ServerSubset {
-    return this.#parts.scope;
+  get subset(): ServerSubset {
+    return this.#options.subset;
   }
 
   /** The negotiated version; undefined before `initialize` is answered. */
@@ -94,14 +102,14 @@ export class SessionLink implements Transport {
   }
 
   /** Number of requests in flight. */
-  get running(): number {
-    return this.#replies.size;
+  get inFlight(): number {
+    return this.#responses.size;
   }
 
   /** Time of the last use, in ms of the clock; undefined while a request or a stream is open. */
   get idleSince(): number | undefined {
-    if (this.#replies.size > 0) return undefined;
-    for (const stream of this.#streams.values()) if (stream.isRead) return undefined;
+    if (this.#responses.size > 0) return undefined;
+    for (const stream of this.#streams.values()) if (stream.hasReader) return undefined;
     return this.#lastUse;
   }
 
@@ -120,20 +128,20 @@ export class SessionLink implements Transport {
   }
 
   send(message: EncodedMessage): SentRequest {
-    if (!this.#isClosed) this.#own.push(message);
+    if (!this.#isClosed) this.#standaloneStream.push(message);
     return NO_HANDLE;
   }
 
   pause(): void {
-    if (this.#gate !== undefined) return;
-    let open = (): void => {};
-    const opened = new Promise<void>((resolve) => (open = resolve));
-    this.#gate = { opened, open };
+    if (this.#paused !== undefined) return;
+    let resume = (): void => {};
+    const resumed = new Promise<void>((resolve) => (resume = resolve));
+    this.#paused = { resumed, resume };
   }
 
   resume(): void {
-    this.#gate?.open();
-    this.#gate = undefined;
+    this.#paused?.resume();
+    this.#paused = undefined;
   }
 
   processStats(): Promise<undefined> {
@@ -146,122 +154,132 @@ export class SessionLink implements Transport {
     this.#isClosed = true;
     this.resume();
     // Before the owner of these requests learns of the end, and cancels them without an answer.
-    for (const reply of this.#replies.values()) reply.abandon();
-    this.#replies.clear();
+    for (const response of this.#responses.values()) response.cancel();
+    this.#responses.clear();
     const events = this.#events;
     this.#events = undefined;
     events?.closed(new HubError("connectionLost", "The session has ended."));
     for (const stream of this.#streams.values()) stream.detach();
     this.#streams.clear();
-    this.#parts.ended();
+    this.#options.onEnd();
     return Promise.resolve();
   }
 
   /** Handles the message of a POST. */
-  receive(frame: Message, wants: Wants): Answer | Promise<Answer> {
+  receive(message: Message, accepts: AcceptedTypes): HttpAnswer | Promise<HttpAnswer> {
     this.#touch();
-    if (this.#gate !== undefined) return this.#gate.opened.then(() => this.receive(frame, wants));
-    if (this.#isClosed) return refuse(404, "The session has ended.");
-    if (frame.kind === "batch" && !allowsBatches(this.#version)) {
-      return refuse(400, "This protocol revision has no batches.");
+    if (this.#paused !== undefined)
+      return this.#paused.resumed.then(() => this.receive(message, accepts));
+    if (this.#isClosed) return errorAnswer(404, "The session has ended.");
+    if (message.kind === "batch" && !allowsBatches(this.#version)) {
+      return errorAnswer(400, "This protocol revision has no batches.");
     }
-    if (!isAnswered(frame)) {
-      this.#events?.frame(frame);
-      return accepted();
+    if (!needsAnswer(message)) {
+      this.#events?.frame(message);
+      return acceptedAnswer();
     }
-    if (this.queued > HELD.most) {
+    if (this.queued > SESSION_LIMITS.maxBytes) {
       const text = "Too much of what this session was sent is unread.";
-      return refuse(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
+      return errorAnswer(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
-    const reply = new Reply(this.#asker, wants);
-    reply.place = this.#replies.add(reply);
-    const isFirst = frame.kind === "request" && frame.method === "initialize";
-    this.#events?.frame(frame, undefined, isFirst ? this.#greeting(reply) : reply);
-    return reply.answer;
+    const response = new SessionPostResponse(this.#responseOwner, accepts);
+    response.tableKey = this.#responses.add(response);
+    const isInitialize = message.kind === "request" && message.method === "initialize";
+    this.#events?.frame(
+      message,
+      undefined,
+      isInitialize ? this.#initializeResponder(response) : response,
+    );
+    return response.answer;
   }
 
   /** Handles an invalid message of a POST, which the caller answers. */
-  reject(frame: InvalidMessage): void {
+  receiveInvalid(message: InvalidMessage): void {
     this.#touch();
-    this.#events?.frame(frame, undefined, { notify() {}, respond() {} });
+    this.#events?.frame(message, undefined, { notify() {}, respond() {} });
   }
 
   /** Answers a GET: the standalone stream, or the rest of any stream after the event `Last-Event-ID`. */
-  listen(lastEvent: string | undefined): Answer {
+  openEventStream(lastEvent: string | undefined): HttpAnswer {
     this.#touch();
-    if (lastEvent === undefined) return this.#listen(this.#own);
+    if (lastEvent === undefined) return this.#attachReader(this.#standaloneStream);
     const event = readEventId(lastEvent);
     const stream = event && this.#streams.get(event.key);
-    if (stream === undefined) return refuse(400, "Nothing is known of that event any more.");
-    return this.#listen(stream, event?.seq);
+    if (stream === undefined) return errorAnswer(400, "Nothing is known of that event any more.");
+    return this.#attachReader(stream, event?.seq);
   }
 
-  #listen(stream: EventStream, after?: number): Answer {
+  #attachReader(stream: EventBuffer, after?: number): HttpAnswer {
     // 204 tells an EventSource not to reconnect (HTML, server-sent events).
-    if (stream.isOver(after)) return done();
-    return streamed(stream.attach(after));
+    if (stream.isOver(after)) return noContentAnswer();
+    return streamAnswer(stream.attach(after));
   }
 
   /** Forgets finished streams that are too old, and the oldest ones over the limits. */
-  tidy(): void {
-    const now = this.#parts.clock.now();
-    let held = 0;
-    for (const { size } of this.#streams.values()) held += size;
-    let surplus = this.#finished.length - HELD.streams;
+  prune(): void {
+    const now = this.#options.clock.now();
+    let heldBytes = 0;
+    for (const { size } of this.#streams.values()) heldBytes += size;
+    let surplus = this.#finished.length - SESSION_LIMITS.maxFinishedStreams;
     this.#finished = this.#finished.filter(({ key, at }) => {
       const size = this.#streams.get(key)?.size ?? 0;
-      if (surplus-- <= 0 && now - at < HELD.time && held <= HELD.most) return true;
-      held -= size;
+      if (
+        surplus-- <= 0 &&
+        now - at < SESSION_LIMITS.maxFinishedAge &&
+        heldBytes <= SESSION_LIMITS.maxBytes
+      )
+        return true;
+      heldBytes -= size;
       this.#streams.delete(key);
       return false;
     });
   }
 
   /** Reads the negotiated version from the answer to `initialize`. */
-  #greeting(reply: Reply): Responder {
+  #initializeResponder(response: SessionPostResponse): Responder {
     return {
-      notify: (message) => reply.notify(message),
+      notify: (message) => response.notify(message),
       respond: (message) => {
-        if (message !== undefined) this.#version = versionIn(message) ?? this.#version;
-        reply.respond(message);
+        if (message !== undefined) this.#version = negotiatedVersionOf(message) ?? this.#version;
+        response.respond(message);
       },
     };
   }
 
-  #answered(reply: Reply): void {
-    this.#replies.remove(reply.place);
+  #onAnswered(response: SessionPostResponse): void {
+    this.#responses.remove(response.tableKey);
     this.#touch();
-    this.#parts.answered();
-    if (reply.stream === undefined) return;
-    this.#finished.push({ key: reply.stream.key, at: this.#lastUse });
-    this.tidy();
+    this.#options.onAnswered();
+    if (response.stream === undefined) return;
+    this.#finished.push({ key: response.stream.key, at: this.#lastUse });
+    this.prune();
   }
 
-  #openStream(): EventStream {
-    const key = ++this.#count;
-    const stream = new EventStream(key, this.#parts.clock, () => this.#touch());
-    if (this.#version === PRIMED) stream.prime();
+  #openStream(): EventBuffer {
+    const key = ++this.#streamCount;
+    const stream = new EventBuffer(key, this.#options.clock, () => this.#touch());
+    if (this.#version === PRIMING_VERSION) stream.prime();
     this.#streams.set(key, stream);
     return stream;
   }
 
   #touch(): void {
-    this.#lastUse = this.#parts.clock.now();
+    this.#lastUse = this.#options.clock.now();
   }
 }
 
 /** Whether it contains a message that has to be answered. */
-function isAnswered(frame: Message): boolean {
-  return frame.kind === "batch"
-    ? frame.items.some(isAnswered)
-    : frame.kind === "request" || frame.kind === "invalid";
+function needsAnswer(message: Message): boolean {
+  return message.kind === "batch"
+    ? message.items.some(needsAnswer)
+    : message.kind === "request" || message.kind === "invalid";
 }
 
 /** The protocol version in an answer to `initialize`. */
-function versionIn(message: EncodedMessage): LegacyVersion | undefined {
-  const frame = parseMessage(joinMessage(message));
-  if (frame.kind !== "response" || frame.outcome !== "result") return undefined;
-  const { bytes, body } = frame;
+function negotiatedVersionOf(message: EncodedMessage): LegacyVersion | undefined {
+  const parsed = parseMessage(joinMessage(message));
+  if (parsed.kind !== "response" || parsed.outcome !== "result") return undefined;
+  const { bytes, body } = parsed;
   const members = scanObject(bytes, body.start)?.items ?? [];
   const version = readString(bytes, lastMember(members, "protocolVersion"));
   return isLegacyVersion(version) ? version : undefined;

@@ -3,36 +3,36 @@ import type { Deadlines } from "../../router/deadlines.ts";
 import type { ServerSubset } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import type { Transport } from "../../transport/transport.ts";
-import { type Answer, withHeaders } from "./http1/answer.ts";
-import { refuse } from "./errors.ts";
-import type { Wants } from "./post-response.ts";
-import { SessionLink } from "./session.ts";
+import { type HttpAnswer, withHeaders } from "./http1/answer.ts";
+import { errorAnswer } from "./errors.ts";
+import type { AcceptedTypes } from "./post-response.ts";
+import { SessionTransport } from "./session.ts";
 
 /** How long a session may be unused, and how often that is checked, in ms. */
-export const IDLE = { limit: 30 * 60_000, interval: 60_000 };
+export const IDLE_LIMITS = { limit: 30 * 60_000, interval: 60_000 };
 
 /** Maximum number of sessions. */
-export const MOST_SESSIONS = 10_000;
+export const MAX_SESSIONS = 10_000;
 
-export interface SessionsParts {
+export interface HttpSessionsOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  readonly most: number;
+  readonly maxSessions: number;
   /** Serves a client on a transport, with a subset of the servers. */
-  accept(link: Transport, scope: ServerSubset): Promise<void>;
+  accept(transport: Transport, subset: ServerSubset): Promise<void>;
 }
 
 /** All sessions, by id. */
-export class Sessions {
-  readonly #parts: SessionsParts;
-  readonly #sessions = new Map<string, SessionLink>();
+export class HttpSessions {
+  readonly #options: HttpSessionsOptions;
+  readonly #sessions = new Map<string, SessionTransport>();
   /** Resolved when no request is in flight. */
-  readonly #waiting = new Set<() => void>();
-  #disarm: () => void;
+  readonly #idleWaiters = new Set<() => void>();
+  #cancelTimer: () => void;
 
-  constructor(parts: SessionsParts) {
-    this.#parts = parts;
-    this.#disarm = this.#watch();
+  constructor(options: HttpSessionsOptions) {
+    this.#options = options;
+    this.#cancelTimer = this.#scheduleIdleCheck();
   }
 
   get size(): number {
@@ -40,69 +40,73 @@ export class Sessions {
   }
 
   get isFull(): boolean {
-    return this.#sessions.size >= this.#parts.most;
+    return this.#sessions.size >= this.#options.maxSessions;
   }
 
-  find(id: string): SessionLink | undefined {
+  find(id: string): SessionTransport | undefined {
     return this.#sessions.get(id);
   }
 
   /** Opens a session for an `initialize`; it is closed again if that fails. */
-  async begin(frame: RpcRequest, wants: Wants, scope: ServerSubset): Promise<Answer> {
+  async create(
+    request: RpcRequest,
+    accepts: AcceptedTypes,
+    subset: ServerSubset,
+  ): Promise<HttpAnswer> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };
-      return refuse(503, text, { code: "notReading", id: frame.id, headers });
+      return errorAnswer(503, text, { code: "notReading", id: request.id, headers });
     }
-    const session: SessionLink = new SessionLink({
-      clock: this.#parts.clock,
-      deadlines: this.#parts.deadlines,
-      scope,
-      answered: () => this.#settle(),
-      ended: () => {
+    const session: SessionTransport = new SessionTransport({
+      clock: this.#options.clock,
+      deadlines: this.#options.deadlines,
+      subset,
+      onAnswered: () => this.#resolveIdle(),
+      onEnd: () => {
         this.#sessions.delete(session.id);
-        this.#settle();
+        this.#resolveIdle();
       },
     });
     this.#sessions.set(session.id, session);
     // Settles when the session ends, or rejects before it has begun.
-    void this.#parts.accept(session, scope).catch(() => session.close());
-    const answer = await session.receive(frame, wants);
-    const isLost = session.version === undefined && session.running === 0;
-    if (!isLost) return withHeaders(answer, [["Mcp-Session-Id", session.id]]);
+    void this.#options.accept(session, subset).catch(() => session.close());
+    const answer = await session.receive(request, accepts);
+    const hasFailed = session.version === undefined && session.inFlight === 0;
+    if (!hasFailed) return withHeaders(answer, [["Mcp-Session-Id", session.id]]);
     await session.close();
     return answer;
   }
 
   /** Settles when no request of any session is in flight. */
-  idle(): Promise<void> {
+  untilIdle(): Promise<void> {
     return new Promise((resolve) => {
-      this.#waiting.add(resolve);
-      this.#settle();
+      this.#idleWaiters.add(resolve);
+      this.#resolveIdle();
     });
   }
 
   /** Ends all sessions. */
   async close(): Promise<void> {
-    this.#disarm();
+    this.#cancelTimer();
     await Promise.all([...this.#sessions.values()].map((session) => session.close()));
   }
 
-  #settle(): void {
-    if (this.#waiting.size === 0) return;
-    for (const { running } of this.#sessions.values()) if (running > 0) return;
-    for (const resolve of this.#waiting) resolve();
-    this.#waiting.clear();
+  #resolveIdle(): void {
+    if (this.#idleWaiters.size === 0) return;
+    for (const { inFlight } of this.#sessions.values()) if (inFlight > 0) return;
+    for (const resolve of this.#idleWaiters) resolve();
+    this.#idleWaiters.clear();
   }
 
-  #watch(): () => void {
-    return this.#parts.clock.after(IDLE.interval, () => {
-      const end = this.#parts.clock.now() - IDLE.limit;
+  #scheduleIdleCheck(): () => void {
+    return this.#options.clock.after(IDLE_LIMITS.interval, () => {
+      const threshold = this.#options.clock.now() - IDLE_LIMITS.limit;
       for (const session of this.#sessions.values()) {
-        session.tidy();
-        if ((session.idleSince ?? Infinity) <= end) void session.close();
+        session.prune();
+        if ((session.idleSince ?? Infinity) <= threshold) void session.close();
       }
-      this.#disarm = this.#watch();
+      this.#cancelTimer = this.#scheduleIdleCheck();
     });
   }
 }

@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers";
  * Groups requests by turns of the event loop: those that arrive on many connections in one turn continue together, so
  * that what they send to one server goes out in one write.
  */
-export class Turn {
+export class TurnBatch {
   #end: Promise<void> | undefined;
 
   /** Settles at the end of the current turn; waiters continue in the order in which they came. */

@@ -26,90 +26,95 @@ import {
   type Response,
   joinMessage,
 } from "../../jsonrpc/message.ts";
-import { cancelQuestion, retoken, writeInputRequired } from "./input.ts";
-import type { Letter } from "./request.ts";
-import { readLack } from "./lack.ts";
-import { digestOf, type Parked, type Parking } from "./input-required.ts";
-import { buildRefusal } from "./refusal.ts";
-import type { WayBack } from "./wayback.ts";
+import { cancelServerRequest, withProgressToken, encodeInputRequired } from "./input.ts";
+import type { ModernRequest } from "./request.ts";
+import { missingCapabilityErrorOf } from "./lack.ts";
+import { requestDigestOf, type AwaitingCall, type AwaitedInputs } from "./input-required.ts";
+import { buildModernError } from "./refusal.ts";
+import type { ModernResponder } from "./wayback.ts";
 
 /** Requests of a server that come within this many ms of each other go into one `input_required` result. */
-const GATHER = 5;
+const INPUT_BATCH_TIME = 5;
 
 /** Validates a request against its client's catalog. May throw. */
-export type Check = (catalog: Catalog) => void;
+export type CallCheck = (catalog: Catalog) => void;
 
 /** What a call needs of its client. */
-export interface VisitHost {
+export interface ModernCallHost {
   readonly clock: Clock;
   readonly serverInfo: Implementation;
-  readonly parking: Parking;
+  readonly awaitedInputs: AwaitedInputs;
   /**
    * The answer to a legacy server's error that a modern client cannot be given but can act on; undefined: there is
    * none.
    */
-  revisit(
-    letter: Letter,
+  answerUrlElicitation(
+    modernRequest: ModernRequest,
     response: Response,
     server: string,
     id: Piece,
   ): EncodedMessage | undefined;
   /** Adds the task that a call was made into to the client's tasks. @returns the answer with the client's task id */
-  keep(answer: Response, place: TaskLocation): Response;
+  addTask(answer: Response, place: TaskLocation): Response;
   /** Called once, when the call is over. */
-  over(visit: Visit): void;
+  onEnd(call: ModernCall): void;
 }
 
 /** The methods whose results have cache hints (schema, CacheableResult). */
-const CACHEABLE: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
+const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
 /** Shared by the calls that no server has sent a request for, which are most. Never changed. */
-const NONE = new Map<string, ServerRequest>();
+const NO_REQUESTS = new Map<string, ServerRequest>();
 
 /**
  * One request of a modern client in flight at a server. If the server sends a request meanwhile, the client is answered
  * with `input_required`, and the call goes on until the client sends the retry.
  */
-export class Visit implements Caller, Parked {
+export class ModernCall implements Caller, AwaitingCall {
   /** Its key in the client's table of calls; -1 before it runs. */
-  place = -1;
-  readonly #letter: Letter;
-  readonly #host: VisitHost;
-  readonly #check: Check | undefined;
+  tableKey = -1;
+  readonly #modernRequest: ModernRequest;
+  readonly #host: ModernCallHost;
+  readonly #check: CallCheck | undefined;
   #running: RunningRequest | undefined;
   /** Responder and id of the client's open request; undefined while the client's retry is awaited. */
-  #back: { readonly way: WayBack; readonly id: Piece } | undefined;
+  #current: { readonly responder: ModernResponder; readonly id: Piece } | undefined;
   /** Set once a retry has come, with its progress token. */
-  #return: { readonly token: Piece | undefined } | undefined;
+  #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's requests that are not answered, by their keys in `inputRequests`. */
-  #open = NONE;
+  #serverRequests = NO_REQUESTS;
   #count = 0;
   /** The timer that collects requests for one `input_required` result runs. */
-  #isGathering = false;
+  #isBatching = false;
   /** The last server's answer in the form for this client. */
-  #dressed: EncodedMessage | undefined;
+  #translated: EncodedMessage | undefined;
   /** The error of a failed check against the catalog. */
-  #refusal: EncodedMessage | undefined;
+  #checkError: EncodedMessage | undefined;
   /** The answer that came while the client's retry is awaited. */
-  #held: EncodedMessage | undefined;
+  #heldAnswer: EncodedMessage | undefined;
   /** The capabilities that the client lacks for the requests that the server was refused. */
-  #lack: object | undefined;
+  #missingCapabilities: object | undefined;
   #isOver = false;
   #digest: string | undefined;
 
-  constructor(letter: Letter, way: WayBack, host: VisitHost, check?: Check) {
-    this.#letter = letter;
+  constructor(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    host: ModernCallHost,
+    check?: CallCheck,
+  ) {
+    this.#modernRequest = modernRequest;
     this.#host = host;
     this.#check = check;
-    this.#attach(letter, way);
+    this.#attach(modernRequest, responder);
   }
 
   get sender(): ClientDeclaration {
-    return this.#letter.sender;
+    return this.#modernRequest.sender;
   }
 
   get digest(): string {
-    this.#digest ??= digestOf(this.#letter);
+    this.#digest ??= requestDigestOf(this.#modernRequest);
     return this.#digest;
   }
 
@@ -123,8 +128,8 @@ export class Visit implements Caller, Parked {
   }
 
   /** The client's retry is awaited. */
-  get isParked(): boolean {
-    return this.#back === undefined;
+  get isAwaitingInput(): boolean {
+    return this.#current === undefined;
   }
 
   run(running: RunningRequest): void {
@@ -132,8 +137,8 @@ export class Visit implements Caller, Parked {
     running.run();
   }
 
-  cancel(why: CancelReason, by: CancelledBy): void {
-    this.#running?.cancel(why, by);
+  cancel(reason: CancelReason, by: CancelledBy): void {
+    this.#running?.cancel(reason, by);
     this.#finish();
   }
 
@@ -141,7 +146,7 @@ export class Visit implements Caller, Parked {
     try {
       this.#check?.(catalog);
     } catch (error) {
-      this.#refusal = buildRefusal(this.#id, toHubError(error));
+      this.#checkError = buildModernError(this.#id, toHubError(error));
       throw error;
     }
   }
@@ -152,129 +157,138 @@ export class Visit implements Caller, Parked {
       return () => {};
     }
     const key = `input-${++this.#count}`;
-    if (this.#open === NONE) this.#open = new Map();
-    this.#open.set(key, question);
-    this.#gather();
-    return () => void this.#open.delete(key);
+    if (this.#serverRequests === NO_REQUESTS) this.#serverRequests = new Map();
+    this.#serverRequests.set(key, question);
+    this.#scheduleInputRequired();
+    return () => void this.#serverRequests.delete(key);
   }
 
   /** The server was refused a request that the client does not support. */
   onMissingCapability(needed: object): void {
-    this.#lack = { ...this.#lack, ...needed };
+    this.#missingCapabilities = { ...this.#missingCapabilities, ...needed };
   }
 
   toClientMessage(response: Response, from: Era): EncodedMessage {
-    const other = from === "legacy" ? this.#replace(response) : undefined;
-    this.#dressed = other ?? this.#dress(response, from);
-    return this.#dressed;
+    const other = from === "legacy" ? this.#replacementFor(response) : undefined;
+    this.#translated = other ?? this.#translate(response, from);
+    return this.#translated;
   }
 
   addTask(answer: Response, place: TaskLocation): Response | undefined {
-    return declaresTasks(this.sender.declared) ? this.#host.keep(answer, place) : undefined;
+    return declaresTasks(this.sender.declared) ? this.#host.addTask(answer, place) : undefined;
   }
 
   respond(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     // Answers of the hub itself, or of a plugin, are in the form of the legacy era.
-    const isReady = message === undefined || message === this.#dressed;
-    const answer = isReady ? message : (this.#refusal ?? this.#own(message));
-    if (this.#back === undefined) {
-      this.#held = answer;
+    const isTranslated = message === undefined || message === this.#translated;
+    const answer = isTranslated ? message : (this.#checkError ?? this.#translateOwn(message));
+    if (this.#current === undefined) {
+      this.#heldAnswer = answer;
       if (answer !== undefined) return;
     }
-    const way = this.#back?.way;
+    const responder = this.#current?.responder;
     this.#finish();
-    way?.respond(answer);
+    responder?.respond(answer);
   }
 
   /** Progress and log messages; those that come while a retry is awaited are dropped. */
   notify(message: EncodedMessage): void {
-    const told = this.#return === undefined ? message : retoken(message, this.#return.token);
-    if (told !== undefined) this.#back?.way.notify(told);
+    const notification =
+      this.#retry === undefined ? message : withProgressToken(message, this.#retry.token);
+    if (notification !== undefined) this.#current?.responder.notify(notification);
   }
 
   /** Whether the client asked for log messages of that level. */
-  wants(severity: LogSeverity): boolean {
+  wantsLogLevel(severity: LogSeverity): boolean {
     const { level } = this.sender;
     return level !== undefined && isAtLeast(severity, level);
   }
 
   /** The responder of the client's open request; undefined while a retry is awaited. */
-  get way(): WayBack | undefined {
-    return this.#back?.way;
+  get responder(): ModernResponder | undefined {
+    return this.#current?.responder;
   }
 
-  resume(letter: Letter, way: WayBack, answers: readonly JsonMember[]): void {
-    const { request, members } = letter;
+  resume(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    answers: readonly JsonMember[],
+  ): void {
+    const { request, members } = modernRequest;
     const { bytes } = request;
     const token = readProgressTokens(bytes, members).at(-1);
-    this.#return = { token: token && readId(bytes, token) };
-    this.#attach(letter, way);
+    this.#retry = { token: token && readId(bytes, token) };
+    this.#attach(modernRequest, responder);
     for (const { key, start, end } of answers) {
-      const question = this.#open.get(key);
-      this.#open.delete(key);
-      question?.answer("result", bytes.subarray(start, end));
+      const serverRequest = this.#serverRequests.get(key);
+      this.#serverRequests.delete(key);
+      serverRequest?.answer("result", bytes.subarray(start, end));
     }
-    if (this.#held === undefined) {
-      this.#gather();
+    if (this.#heldAnswer === undefined) {
+      this.#scheduleInputRequired();
       return;
     }
-    const frame = parseMessage(joinMessage(this.#held));
+    const parsed = parseMessage(joinMessage(this.#heldAnswer));
     this.#finish();
-    way.respond(frame.kind === "response" ? withResponseId(frame, request.id) : undefined);
+    responder.respond(parsed.kind === "response" ? withResponseId(parsed, request.id) : undefined);
   }
 
   expire(): void {
-    for (const question of this.#open.values()) cancelQuestion(question);
-    this.#open.clear();
+    for (const serverRequest of this.#serverRequests.values()) cancelServerRequest(serverRequest);
+    this.#serverRequests.clear();
     this.cancel("The client has not come back with what it was asked for.", "client");
   }
 
-  #attach({ request }: Letter, way: WayBack): void {
-    this.#back = { way, id: request.id };
-    way.whenGone((why, by) => this.cancel(why, by));
+  #attach({ request }: ModernRequest, responder: ModernResponder): void {
+    this.#current = { responder, id: request.id };
+    responder.onCancel((reason, by) => this.cancel(reason, by));
   }
 
-  #gather(): void {
-    if (this.#back === undefined || this.#open.size === 0 || this.#isGathering) return;
-    this.#isGathering = true;
-    this.#host.clock.after(GATHER, () => this.#park());
+  #scheduleInputRequired(): void {
+    if (this.#current === undefined || this.#serverRequests.size === 0 || this.#isBatching) return;
+    this.#isBatching = true;
+    this.#host.clock.after(INPUT_BATCH_TIME, () => this.#sendInputRequired());
   }
 
-  #park(): void {
-    this.#isGathering = false;
-    const back = this.#back;
-    if (back === undefined || this.#open.size === 0) return;
-    const state = this.#host.parking.park(this);
+  #sendInputRequired(): void {
+    this.#isBatching = false;
+    const current = this.#current;
+    if (current === undefined || this.#serverRequests.size === 0) return;
+    const state = this.#host.awaitedInputs.add(this);
     if (state === undefined) {
-      this.#refuse("As many requests as can be wait for their clients to come back.");
+      this.#failServerRequests("As many requests as can be wait for their clients to come back.");
       return;
     }
-    this.#back = undefined;
-    const result = writeInputRequired(this.#open, state, this.#host.serverInfo);
-    back.way.respond(buildResult(back.id, result));
+    this.#current = undefined;
+    const result = encodeInputRequired(this.#serverRequests, state, this.#host.serverInfo);
+    current.responder.respond(buildResult(current.id, result));
   }
 
   get #id(): Piece {
-    return this.#back?.id ?? this.#letter.request.id;
+    return this.#current?.id ?? this.#modernRequest.request.id;
   }
 
   /**
    * What a modern client gets instead of a legacy server's answer, if it can act on it; undefined: the answer itself.
    */
-  #replace(response: Response): EncodedMessage | undefined {
-    if (this.#lack !== undefined) {
-      const error = readLack(response, this.server ?? "", this.#lack);
+  #replacementFor(response: Response): EncodedMessage | undefined {
+    if (this.#missingCapabilities !== undefined) {
+      const error = missingCapabilityErrorOf(
+        response,
+        this.server ?? "",
+        this.#missingCapabilities,
+      );
       if (error !== undefined) return buildError(this.#id, error.toRpc());
     }
     return response.outcome === "error"
-      ? this.#host.revisit(this.#letter, response, this.server ?? "", this.#id)
+      ? this.#host.answerUrlElicitation(this.#modernRequest, response, this.server ?? "", this.#id)
       : undefined;
   }
 
-  #dress(response: Response, from: Era): EncodedMessage {
-    const { request } = this.#letter;
-    const cache = CACHEABLE.has(request.method) ? NO_CACHING : undefined;
+  #translate(response: Response, from: Era): EncodedMessage {
+    const { request } = this.#modernRequest;
+    const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
     // Results of the base protocol have cache hints by their schema; those of an extension may not.
     const edits =
       from === "modern" && request.method === SkillMethod.get
@@ -283,22 +297,22 @@ export class Visit implements Caller, Parked {
     return withResponseId(response, this.#id, edits);
   }
 
-  #own(message: EncodedMessage): EncodedMessage {
-    const frame = parseMessage(joinMessage(message));
-    return frame.kind === "response" ? this.#dress(frame, "legacy") : message;
+  #translateOwn(message: EncodedMessage): EncodedMessage {
+    const parsed = parseMessage(joinMessage(message));
+    return parsed.kind === "response" ? this.#translate(parsed, "legacy") : message;
   }
 
-  #refuse(text: string): void {
-    if (this.#open.size === 0) return;
-    const open = [...this.#open.values()];
-    this.#open.clear();
-    for (const question of open) question.fail(new HubError("notAsked", text));
+  #failServerRequests(text: string): void {
+    if (this.#serverRequests.size === 0) return;
+    const requests = [...this.#serverRequests.values()];
+    this.#serverRequests.clear();
+    for (const request of requests) request.fail(new HubError("notAsked", text));
   }
 
   #finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#refuse("The request that it was for is over.");
-    this.#host.over(this);
+    this.#failServerRequests("The request that it was for is over.");
+    this.#host.onEnd(this);
   }
 }

@@ -26,40 +26,40 @@ import type { ServerRequest } from "../../upstream/ask.ts";
 import type { ClientChannel } from "../../upstream/audience.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
-import type { Editions } from "../editions.ts";
-import { checkState, checkTasks, type Letter, textIn } from "./request.ts";
-import { LISTED, RELAYED } from "./methods.ts";
-import { Listening } from "./subscription.ts";
-import { invalidState, type Lot, Parking } from "./input-required.ts";
-import { buildRevisit } from "./revisit.ts";
-import { type Check, Visit, type VisitHost } from "./call.ts";
-import type { WayBack } from "./wayback.ts";
+import type { ModernListAnswers } from "../editions.ts";
+import { checkRequestState, requireTasks, type ModernRequest, textParam } from "./request.ts";
+import { LIST_METHOD_KINDS, RELAYED_METHODS } from "./methods.ts";
+import { ClientSubscription } from "./subscription.ts";
+import { invalidRequestState, type AwaitingLimit, AwaitedInputs } from "./input-required.ts";
+import { buildUrlElicitation } from "./revisit.ts";
+import { type CallCheck, ModernCall, type ModernCallHost } from "./call.ts";
+import type { ModernResponder } from "./wayback.ts";
 
-export interface PartyParts {
+export interface ModernClientOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  readonly ledger: CallLog;
-  readonly editions: Editions;
-  readonly lot: Lot;
+  readonly callLog: CallLog;
+  readonly listAnswers: ModernListAnswers;
+  readonly awaitingLimit: AwaitingLimit;
   /** Id of the client; undefined: it cannot be told from others, and may not use servers that are per client. */
-  readonly client: string | undefined;
+  readonly clientId: string | undefined;
   serverInfo(): Implementation;
   plugins(): PluginSet | undefined;
 }
 
 /** The modern requests of one client with the same capability class. To legacy servers it is one client. */
-export class Party implements ClientChannel, VisitHost {
+export class ModernClient implements ClientChannel, ModernCallHost {
   readonly era = "modern";
   readonly clock: Clock;
-  readonly parking: Parking;
-  readonly #parts: PartyParts;
+  readonly awaitedInputs: AwaitedInputs;
+  readonly #options: ModernClientOptions;
   readonly #view: ClientView;
-  readonly #keeping: ModernClientTasks;
+  readonly #tasks: ModernClientTasks;
   readonly #router: Router;
-  readonly #visits = new IdTable<Visit>();
-  readonly #listenings = new Set<Listening>();
+  readonly #modernCalls = new IdTable<ModernCall>();
+  readonly #subscriptions = new Set<ClientSubscription>();
   /** Cancel functions of requests that wait for lists or instructions. */
-  readonly #waits = new Set<() => void>();
+  readonly #pendingWaits = new Set<() => void>();
   /**
    * The lowest log level that any request has asked for: it only ever falls, so servers are not told for each request.
    */
@@ -75,45 +75,45 @@ export class Party implements ClientChannel, VisitHost {
    */
   constructor(
     view: ClientView,
-    capabilities: string,
+    capabilityClass: string,
     declared: object,
-    parts: PartyParts,
-    keeping: ModernClientTasks,
+    options: ModernClientOptions,
+    modernTasks: ModernClientTasks,
   ) {
     this.settings = readAllExtensionSettings(declared);
-    const { deadlines, ledger, clock, lot, client } = parts;
-    this.#parts = parts;
+    const { deadlines, callLog, clock, awaitingLimit, clientId } = options;
+    this.#options = options;
     this.clock = clock;
     this.lastUse = clock.now();
-    this.parking = new Parking(lot, clock);
+    this.awaitedInputs = new AwaitedInputs(awaitingLimit, clock);
     this.#view = view;
-    this.#keeping = keeping;
-    const who = { id: client ?? "anybody", name: undefined, version: undefined };
-    const plugins = (): PluginSet | undefined => parts.plugins();
-    const common = {
+    this.#tasks = modernTasks;
+    const clientInfo = { id: clientId ?? "anybody", name: undefined, version: undefined };
+    const plugins = (): PluginSet | undefined => options.plugins();
+    const sharedOptions = {
       view,
       deadlines,
-      callLog: ledger,
+      callLog,
       plugins,
       excludedPlugin: undefined,
       clientChannel: () => this,
     };
-    const isAnonymous = client === undefined;
-    this.#router = new Router(who, {
-      ...common,
-      modernTasks: keeping,
+    const isAnonymous = clientId === undefined;
+    this.#router = new Router(clientInfo, {
+      ...sharedOptions,
+      modernTasks,
       isAnonymous,
       notify: () => {},
     });
-    view.introduce(capabilities, this);
+    view.introduce(capabilityClass, this);
   }
 
   get id(): string | undefined {
-    return this.#parts.client;
+    return this.#options.clientId;
   }
 
   get serverInfo(): Implementation {
-    return this.#parts.serverInfo();
+    return this.#options.serverInfo();
   }
 
   get view(): ClientView {
@@ -122,49 +122,50 @@ export class Party implements ClientChannel, VisitHost {
 
   /** The client's calls in flight. */
   get calls(): readonly Call[] {
-    return this.#visits.values().flatMap(({ call }) => call ?? []);
+    return this.#modernCalls.values().flatMap(({ call }) => call ?? []);
   }
 
-  get listenings(): number {
-    return this.#listenings.size;
+  get subscriptions(): number {
+    return this.#subscriptions.size;
   }
 
   /** Whether a request, subscription, waiting call or task is in flight. */
   get isBusy(): boolean {
-    const sets = [this.#visits, this.#listenings, this.#waits, this.parking];
-    return sets.some(({ size }) => size > 0) || this.#keeping.hasOpenTasks(this);
+    const sets = [this.#modernCalls, this.#subscriptions, this.#pendingWaits, this.awaitedInputs];
+    return sets.some(({ size }) => size > 0) || this.#tasks.hasOpenTasks(this);
   }
 
   /**
    * Handles a request.
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
-  take(letter: Letter, way: WayBack, check?: Check): void {
-    const { method } = letter.request;
+  handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CallCheck): void {
+    const { method } = modernRequest.request;
     this.lastUse = this.clock.now();
-    this.#tune(letter.sender.level);
-    const manner = RELAYED.get(method);
-    if (manner !== undefined) {
-      checkState(letter);
-      if (manner === "task") checkTasks(letter);
-      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner, check);
+    this.#lowerLogLevel(modernRequest.sender.level);
+    const methodSpec = RELAYED_METHODS.get(method);
+    if (methodSpec !== undefined) {
+      checkRequestState(modernRequest);
+      if (methodSpec === "task") requireTasks(modernRequest);
+      if (!this.awaitedInputs.resume(modernRequest, responder))
+        this.#relay(modernRequest, responder, methodSpec, check);
       return;
     }
-    const kind = LISTED.get(method);
-    if (kind !== undefined) this.#list(kind, letter, way);
-    else if (method === ModernMethod.discover) this.#discover(letter, way);
-    else if (method === ModernMethod.listen) this.#listen(letter, way);
+    const kind = LIST_METHOD_KINDS.get(method);
+    if (kind !== undefined) this.#list(kind, modernRequest, responder);
+    else if (method === ModernMethod.discover) this.#discover(modernRequest, responder);
+    else if (method === ModernMethod.listen) this.#listen(modernRequest, responder);
     else throw new HubError("methodNotFound", `There is no method "${method}".`);
   }
 
   /** The catalog was replaced. */
   catalogChanged(): void {
-    for (const listening of this.#listenings) listening.compare(this.#view.catalog);
+    for (const subscription of this.#subscriptions) subscription.compare(this.#view.catalog);
   }
 
   sendServerRequest(question: ServerRequest): () => void {
     const { server } = question;
-    const [visit, ...others] = this.#asking(server);
+    const [visit, ...others] = this.#candidateCalls(server);
     if (visit !== undefined && others.length === 0) return visit.sendServerRequest(question);
     const text =
       visit === undefined
@@ -175,7 +176,7 @@ export class Party implements ClientChannel, VisitHost {
   }
 
   onMissingCapability(server: string, needed: object): void {
-    const [visit, ...others] = this.#asking(server);
+    const [visit, ...others] = this.#candidateCalls(server);
     if (others.length === 0) visit?.onMissingCapability(needed);
   }
 
@@ -187,51 +188,60 @@ export class Party implements ClientChannel, VisitHost {
    * that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
-    const there = this.#at(server);
-    if (this.#parts.client === undefined && there.length > 1) return;
+    const there = this.#callsAt(server);
+    if (this.#options.clientId === undefined && there.length > 1) return;
     let isPiped = false;
     for (const visit of there) {
-      const { way } = visit;
-      if (way === undefined || !visit.wants(severity)) continue;
+      const { responder: way } = visit;
+      if (way === undefined || !visit.wantsLogLevel(severity)) continue;
       // On a pipe all requests share one channel: the message is sent once.
       if (!way.isPipe || !isPiped) way.notify(message);
       isPiped ||= way.isPipe;
     }
   }
 
-  keep(answer: Response, place: TaskLocation): Response {
-    return this.#keeping.add(answer, place, this);
+  addTask(answer: Response, place: TaskLocation): Response {
+    return this.#tasks.add(answer, place, this);
   }
 
-  revisit(
-    letter: Letter,
-    response: Parameters<VisitHost["revisit"]>[1],
+  answerUrlElicitation(
+    modernRequest: ModernRequest,
+    response: Parameters<ModernCallHost["answerUrlElicitation"]>[1],
     server: string,
-    id: Parameters<VisitHost["revisit"]>[3],
+    id: Parameters<ModernCallHost["answerUrlElicitation"]>[3],
   ): EncodedMessage | undefined {
-    const { serverInfo, parking } = this;
-    const again = (next: Letter, way: WayBack): void => this.take(next, way);
-    return buildRevisit(response, { letter, id, server, serverInfo, parking, again });
+    const { serverInfo, awaitedInputs } = this;
+    const retry = (retryRequest: ModernRequest, responder: ModernResponder): void =>
+      this.handle(retryRequest, responder);
+    return buildUrlElicitation(response, {
+      modernRequest,
+      id,
+      server,
+      serverInfo,
+      awaitedInputs,
+      retry,
+    });
   }
 
-  over(done: Visit | Listening): void {
+  onEnd(done: ModernCall | ClientSubscription): void {
     this.lastUse = this.clock.now();
-    if (done instanceof Visit) this.#visits.remove(done.place);
-    else this.#listenings.delete(done);
+    if (done instanceof ModernCall) this.#modernCalls.remove(done.tableKey);
+    else this.#subscriptions.delete(done);
   }
 
   /** The hub stops: ends subscriptions with a final result. */
   stop(): void {
-    for (const listening of this.#listenings) listening.stop();
+    for (const subscription of this.#subscriptions) subscription.stop();
   }
 
   /** The client has disconnected, or has been idle for too long. */
   close(): void {
-    this.parking.close();
-    for (const visit of this.#visits.values()) visit.cancel("The client has left.", "disconnect");
-    for (const listening of this.#listenings) listening.end();
-    for (const forget of this.#waits) forget();
-    this.#waits.clear();
+    this.awaitedInputs.close();
+    for (const call of this.#modernCalls.values())
+      call.cancel("The client has left.", "disconnect");
+    for (const subscription of this.#subscriptions) subscription.end();
+    for (const cancel of this.#pendingWaits) cancel();
+    this.#pendingWaits.clear();
     this.#router.close();
     this.#view.close();
   }
@@ -240,49 +250,54 @@ export class Party implements ClientChannel, VisitHost {
    * The calls that a server's request may belong to, as it does not say which: those that run, else those that wait for
    * input.
    */
-  #asking(server: string): readonly Visit[] {
-    const there = this.#at(server);
-    const working = there.filter(({ isParked }) => !isParked);
-    return working.length > 0 ? working : there;
+  #candidateCalls(server: string): readonly ModernCall[] {
+    const calls = this.#callsAt(server);
+    const active = calls.filter(({ isAwaitingInput: isParked }) => !isParked);
+    return active.length > 0 ? active : calls;
   }
 
-  #at(server: string): readonly Visit[] {
-    return this.#visits.filter((visit) => visit.server === server);
+  #callsAt(server: string): readonly ModernCall[] {
+    return this.#modernCalls.filter((call) => call.server === server);
   }
 
-  #relay(letter: Letter, way: WayBack, manner: AnyMethodSpec, check?: Check): void {
-    const { name, version } = letter.sender.info;
+  #relay(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    methodSpec: AnyMethodSpec,
+    check?: CallCheck,
+  ): void {
+    const { name, version } = modernRequest.sender.info;
     const { client } = this.#router;
     if (client.name !== name || client.version !== version) {
       this.#router.client = { ...client, name, version };
     }
-    const visit = new Visit(this.#isolate(letter), way, this, check);
-    const running = this.#router.route(letter.request, visit, manner);
-    this.#checkState(letter, running.call);
-    visit.place = this.#visits.add(visit);
-    visit.run(running);
+    const call = new ModernCall(this.#withOwnSender(modernRequest), responder, this, check);
+    const running = this.#router.route(modernRequest.request, call, methodSpec);
+    this.#checkRequestState(modernRequest, running.call);
+    call.tableKey = this.#modernCalls.add(call);
+    call.run(running);
   }
 
   /**
    * Requests of clients that cannot be told apart each get a sender object of their own: none is taken for another's.
    */
-  #isolate(letter: Letter): Letter {
-    if (this.#parts.client !== undefined) return letter;
-    return { ...letter, sender: { ...letter.sender } };
+  #withOwnSender(modernRequest: ModernRequest): ModernRequest {
+    if (this.#options.clientId !== undefined) return modernRequest;
+    return { ...modernRequest, sender: { ...modernRequest.sender } };
   }
 
   /** A `requestState` that is not the hub's own can only come from a modern server. */
-  #checkState(letter: Letter, call: Call | undefined): void {
-    if (call === undefined || textIn(letter, "requestState") === undefined) return;
+  #checkRequestState(modernRequest: ModernRequest, call: Call | undefined): void {
+    if (call === undefined || textParam(modernRequest, "requestState") === undefined) return;
     const connection = this.#view.connection(call.describe().server);
     const session = connection && sessionOf(connection.state);
-    if (session?.era === "legacy") throw invalidState();
+    if (session?.era === "legacy") throw invalidRequestState();
   }
 
-  #list(kind: Kind, { request }: Letter, way: WayBack): void {
+  #list(kind: Kind, { request }: ModernRequest, responder: ModernResponder): void {
     const after = readCursorParam(kind, request);
-    const { editions } = this.#parts;
-    this.#wait(way, (callback) =>
+    const { listAnswers } = this.#options;
+    this.#respondWhenReady(responder, (callback) =>
       this.#view.whenListed((catalog) => {
         const { serverInfo } = this;
         const section = catalog[kind];
@@ -290,16 +305,16 @@ export class Party implements ClientChannel, VisitHost {
           buildResult(
             request.id,
             after === undefined
-              ? editions.of(section, serverInfo)
-              : editions.page(section, after, serverInfo),
+              ? listAnswers.firstPage(section, serverInfo)
+              : listAnswers.page(section, after, serverInfo),
           ),
         );
       }),
     );
   }
 
-  #discover({ request }: Letter, way: WayBack): void {
-    this.#wait(way, (callback) =>
+  #discover({ request }: ModernRequest, responder: ModernResponder): void {
+    this.#respondWhenReady(responder, (callback) =>
       this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, stampResultBytes(result, this.serverInfo, NO_CACHING)));
@@ -308,35 +323,38 @@ export class Party implements ClientChannel, VisitHost {
   }
 
   /** Responds when the answer is there, unless the request is cancelled before. */
-  #wait(way: WayBack, begin: (callback: (message: EncodedMessage) => void) => () => void): void {
+  #respondWhenReady(
+    responder: ModernResponder,
+    subscribe: (callback: (message: EncodedMessage) => void) => () => void,
+  ): void {
     let isOver = false;
-    const end = (message: EncodedMessage | undefined): void => {
+    const respond = (message: EncodedMessage | undefined): void => {
       if (isOver) return;
       isOver = true;
-      this.#waits.delete(forget);
-      way.respond(message);
+      this.#pendingWaits.delete(cancel);
+      responder.respond(message);
     };
-    const forget = (): void => {
-      undo();
-      end(undefined);
+    const cancel = (): void => {
+      unsubscribe();
+      respond(undefined);
     };
-    this.#waits.add(forget);
-    const undo = begin(end);
-    way.whenGone(forget);
+    this.#pendingWaits.add(cancel);
+    const unsubscribe = subscribe(respond);
+    responder.onCancel(cancel);
   }
 
-  #listen(letter: Letter, way: WayBack): void {
+  #listen(modernRequest: ModernRequest, responder: ModernResponder): void {
     const { clock, serverInfo } = this;
     const { catalog } = this.#view;
-    const parts = { clock, serverInfo, catalog, router: this.#router };
-    const over = (done: Listening): void => this.over(done);
-    const listening = new Listening(letter, way, { ...parts, over });
-    this.#listenings.add(listening);
-    listening.begin();
+    const options = { clock, serverInfo, catalog, router: this.#router };
+    const onEnd = (done: ClientSubscription): void => this.onEnd(done);
+    const subscription = new ClientSubscription(modernRequest, responder, { ...options, onEnd });
+    this.#subscriptions.add(subscription);
+    subscription.begin();
   }
 
   /** Lowers the log level of the servers to what a request asks for. */
-  #tune(level: LogSeverity | undefined): void {
+  #lowerLogLevel(level: LogSeverity | undefined): void {
     if (level === undefined || level === this.level) return;
     const before = this.level;
     this.level = lowestSeverityOf(before === undefined ? [level] : [level, before]);

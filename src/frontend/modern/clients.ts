@@ -4,50 +4,54 @@ import { ModernClientTasks } from "../../router/modern-tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/scope.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
-import type { Letter } from "./request.ts";
-import { Party, type PartyParts } from "./client.ts";
-import type { Check } from "./call.ts";
-import type { WayBack } from "./wayback.ts";
+import type { ModernRequest } from "./request.ts";
+import { ModernClient, type ModernClientOptions } from "./client.ts";
+import type { CallCheck } from "./call.ts";
+import type { ModernResponder } from "./wayback.ts";
 
 /** How long an unused client is kept, and how often that is checked, in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
 /** Maximum number of clients, and of `subscriptions/listen` in flight, of one connection or of the HTTP server. */
-const MOST = { parties: 32, listenings: 1024 };
+const LIMITS = { clients: 32, subscriptions: 1024 };
 
-export interface PartiesParts extends PartyParts {
+export interface ModernClientsOptions extends ModernClientOptions {
   /** The view of one client. @param clientId undefined: clients that cannot be told apart */
-  view(client: string | undefined, scope: ServerSubset): ClientView;
+  view(clientId: string | undefined, subset: ServerSubset): ClientView;
   /** Called once, when all are closed. */
-  ended(parties: Parties): void;
+  onClose(closed: ModernClients): void;
 }
 
 /** What handles the modern requests of one client. */
-export type Taker = Pick<Parties, "take" | "stop" | "close">;
+export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close">;
 
 /**
  * The modern requests of one client, or of all that cannot be told apart, as one ModernClient per capability class and
  * subset of servers.
  */
-export class Parties {
-  readonly #parts: PartiesParts;
-  readonly #parties = new Map<string, Party>();
+export class ModernClients {
+  readonly #options: ModernClientsOptions;
+  readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared: any of its capability classes may ask for them. */
-  readonly #keeping: ModernClientTasks;
+  readonly #tasks: ModernClientTasks;
   /** Cache: the client of the last request. */
   #latest:
-    | { readonly capabilities: string; readonly scope: ServerSubset; readonly party: Party }
+    | {
+        readonly capabilityClass: string;
+        readonly subset: ServerSubset;
+        readonly client: ModernClient;
+      }
     | undefined;
-  #disarm: () => void = () => {};
+  #cancelTimer: () => void = () => {};
   #isClosed = false;
 
-  constructor(parts: PartiesParts) {
-    this.#parts = parts;
-    this.#keeping = new ModernClientTasks(parts.clock);
+  constructor(options: ModernClientsOptions) {
+    this.#options = options;
+    this.#tasks = new ModernClientTasks(options.clock);
   }
 
   /** All calls in flight. */
   get calls(): readonly Call[] {
-    return [...this.#parties.values()].flatMap(({ calls }) => calls);
+    return [...this.#clients.values()].flatMap(({ calls }) => calls);
   }
 
   /**
@@ -55,93 +59,99 @@ export class Parties {
    * @param check validates the request against its client's catalog, and again when the catalog grows; may throw
    * @throws {HubError} if the request cannot be served
    */
-  take(letter: Letter, way: WayBack, scope: ServerSubset = ALL_SERVERS, check?: Check): void {
+  handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    subset: ServerSubset = ALL_SERVERS,
+    check?: CallCheck,
+  ): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
-    if (letter.request.method === ModernMethod.listen) this.#checkListenings();
-    const party = this.#find(letter, scope);
-    check?.(party.view.catalog);
-    party.take(letter, way, check);
+    if (modernRequest.request.method === ModernMethod.listen) this.#checkSubscriptions();
+    const client = this.#find(modernRequest, subset);
+    check?.(client.view.catalog);
+    client.handle(modernRequest, responder, check);
   }
 
   /** A server may have settled. */
-  settle(): void {
-    for (const { view } of this.#parties.values()) view.settle();
+  serverSettled(): void {
+    for (const { view } of this.#clients.values()) view.settle();
   }
 
   /** The catalog may have changed. */
   catalogChanged(): void {
-    for (const party of this.#parties.values()) party.catalogChanged();
+    for (const client of this.#clients.values()) client.catalogChanged();
   }
 
   /** The hub stops: ends subscriptions with a final result. */
   stop(): void {
-    for (const party of this.#parties.values()) party.stop();
+    for (const client of this.#clients.values()) client.stop();
   }
 
   /** The client has disconnected, or the server has closed. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#disarm();
-    this.#keeping.close();
-    for (const party of this.#parties.values()) party.close();
-    this.#parties.clear();
-    this.#parts.ended(this);
+    this.#cancelTimer();
+    this.#tasks.close();
+    for (const client of this.#clients.values()) client.close();
+    this.#clients.clear();
+    this.#options.onClose(this);
   }
 
-  #find({ capabilities, sender }: Letter, scope: ServerSubset): Party {
+  #find({ capabilityClass, sender }: ModernRequest, subset: ServerSubset): ModernClient {
     // Most requests are of the same client as the one before.
     const latest = this.#latest;
-    if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
-    const party = this.#seek(capabilities, sender.declared, scope);
-    this.#latest = { capabilities, scope, party };
-    return party;
+    if (latest?.capabilityClass === capabilityClass && latest.subset === subset)
+      return latest.client;
+    const client = this.#findOrCreate(capabilityClass, sender.declared, subset);
+    this.#latest = { capabilityClass, subset, client };
+    return client;
   }
 
-  #seek(capabilities: string, declared: object, scope: ServerSubset): Party {
-    const key = `${scope.key}\n${capabilities}`;
-    const known = this.#parties.get(key);
+  #findOrCreate(capabilityClass: string, declared: object, subset: ServerSubset): ModernClient {
+    const key = `${subset.key}\n${capabilityClass}`;
+    const known = this.#clients.get(key);
     if (known !== undefined) return known;
-    if (this.#parties.size >= MOST.parties) this.#makeRoom();
-    const parts = this.#parts;
-    const view = parts.view(parts.client, scope);
-    const party = new Party(view, capabilities, declared, parts, this.#keeping);
-    this.#parties.set(key, party);
-    if (this.#parties.size === 1) this.#watch();
-    return party;
+    if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
+    const options = this.#options;
+    const view = options.view(options.clientId, subset);
+    const client = new ModernClient(view, capabilityClass, declared, options, this.#tasks);
+    this.#clients.set(key, client);
+    if (this.#clients.size === 1) this.#scheduleIdleCheck();
+    return client;
   }
 
   /** Closes the least recently used idle client. */
-  #makeRoom(): void {
-    const idle = [...this.#parties].filter(([, party]) => !party.isBusy);
+  #evictOldest(): void {
+    const idle = [...this.#clients].filter(([, client]) => !client.isBusy);
     const [oldest] = idle.sort(([, a], [, b]) => a.lastUse - b.lastUse);
     if (oldest === undefined) {
       throw new HubError("invalidRequest", "Too many different clients are at work here.");
     }
-    this.#end(oldest);
+    this.#closeClient(oldest);
   }
 
-  #end([key, party]: readonly [string, Party]): void {
-    this.#parties.delete(key);
+  #closeClient([key, client]: readonly [string, ModernClient]): void {
+    this.#clients.delete(key);
     this.#latest = undefined;
-    party.close();
+    client.close();
   }
 
-  #watch(): void {
-    this.#disarm();
-    this.#disarm = this.#parts.clock.after(IDLE.interval, () => {
-      const end = this.#parts.clock.now() - IDLE.limit;
-      for (const [key, party] of this.#parties) {
-        if (!party.isBusy && party.lastUse <= end) this.#end([key, party]);
+  #scheduleIdleCheck(): void {
+    this.#cancelTimer();
+    this.#cancelTimer = this.#options.clock.after(IDLE.interval, () => {
+      const threshold = this.#options.clock.now() - IDLE.limit;
+      for (const [key, client] of this.#clients) {
+        if (!client.isBusy && client.lastUse <= threshold) this.#closeClient([key, client]);
       }
-      if (this.#parties.size > 0) this.#watch();
+      if (this.#clients.size > 0) this.#scheduleIdleCheck();
     });
   }
 
-  #checkListenings(): void {
+  #checkSubscriptions(): void {
     let count = 0;
-    for (const { listenings } of this.#parties.values()) count += listenings;
-    if (count < MOST.listenings) return;
-    throw new HubError("invalidRequest", `At most ${MOST.listenings} requests may listen.`);
+    for (const { subscriptions } of this.#clients.values()) count += subscriptions;
+    if (count < LIMITS.subscriptions) return;
+    throw new HubError("invalidRequest", `At most ${LIMITS.subscriptions} requests may listen.`);
   }
 }

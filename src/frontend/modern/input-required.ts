@@ -3,69 +3,76 @@ import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { lastMember, type JsonMember, scanObject } from "../../base/json.ts";
 import { randomToken } from "../../jsonrpc/id.ts";
-import type { WayBack } from "./wayback.ts";
-import { type Letter, textIn } from "./request.ts";
+import type { ModernResponder } from "./wayback.ts";
+import { type ModernRequest, textParam } from "./request.ts";
 
 /** How long a call waits for its client's retry with `inputResponses`, in ms. */
-export const PARKING_TIME = 5 * 60_000;
+export const INPUT_TIMEOUT = 5 * 60_000;
 /** Maximum number of waiting calls: of one client, and of all. */
-export const MOST_PARKED = { party: 256, all: 1024 };
+export const MAX_AWAITING = { perClient: 256, total: 1024 };
 
 /** A call that waits for its client's retry with `inputResponses`. */
-export interface Parked {
+export interface AwaitingCall {
   /** Digest of the request without `_meta`, `inputResponses` and `requestState`: a retry must have the same. */
   readonly digest: string;
   /** The client has sent the retry. `answers` are the results of the input requests, by their keys. */
-  resume(letter: Letter, way: WayBack, answers: readonly JsonMember[]): void;
+  resume(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    answers: readonly JsonMember[],
+  ): void;
   /** No retry has come in time. */
   expire(): void;
 }
 
 /** Counts the waiting calls of all clients, against the common limit. */
-export class Lot {
+export class AwaitingLimit {
   /**
    * Prefix of this hub's request states. Those of servers, of which one may be a hub too, have another and pass
    * unchanged.
    */
-  readonly mark = `toolmux-${randomToken(6)}.`;
-  #taken = 0;
+  readonly statePrefix = `toolmux-${randomToken(6)}.`;
+  #count = 0;
 
   /** @returns false if the limit is reached */
-  take(): boolean {
-    if (this.#taken >= MOST_PARKED.all) return false;
-    this.#taken++;
+  acquire(): boolean {
+    if (this.#count >= MAX_AWAITING.total) return false;
+    this.#count++;
     return true;
   }
 
-  free(): void {
-    this.#taken--;
+  release(): void {
+    this.#count--;
   }
 }
 
 /** The waiting calls of one client, each under a `requestState` that is random and valid once. */
-export class Parking {
-  readonly #lot: Lot;
+export class AwaitedInputs {
+  readonly #limit: AwaitingLimit;
   readonly #clock: Clock;
-  readonly #places = new Map<string, { readonly parked: Parked; readonly disarm: () => void }>();
+  readonly #calls = new Map<
+    string,
+    { readonly call: AwaitingCall; readonly cancelTimeout: () => void }
+  >();
 
-  constructor(lot: Lot, clock: Clock) {
-    this.#lot = lot;
+  constructor(limit: AwaitingLimit, clock: Clock) {
+    this.#limit = limit;
     this.#clock = clock;
   }
 
   get size(): number {
-    return this.#places.size;
+    return this.#calls.size;
   }
 
   /** @returns the `requestState` of the call; undefined if the limit is reached */
-  park(parked: Parked): string | undefined {
-    if (this.#places.size >= MOST_PARKED.party || !this.#lot.take()) return undefined;
-    const state = this.#lot.mark + randomToken();
-    const disarm = this.#clock.after(PARKING_TIME, () => {
-      this.#leave(state);
-      parked.expire();
+  add(call: AwaitingCall): string | undefined {
+    if (this.#calls.size >= MAX_AWAITING.perClient || !this.#limit.acquire()) return undefined;
+    const state = this.#limit.statePrefix + randomToken();
+    const cancelTimeout = this.#clock.after(INPUT_TIMEOUT, () => {
+      this.#remove(state);
+      call.expire();
     });
-    this.#places.set(state, { parked, disarm });
+    this.#calls.set(state, { call, cancelTimeout });
     return state;
   }
 
@@ -74,56 +81,57 @@ export class Parking {
    * @returns false if the request is no retry of a call that waits here
    * @throws {HubError} invalidParams; the call goes on waiting
    */
-  resume(letter: Letter, way: WayBack): boolean {
-    const state = textIn(letter, "requestState");
-    if (state === undefined || !state.startsWith(this.#lot.mark)) return false;
-    const parked = this.#places.get(state)?.parked;
-    if (parked === undefined || parked.digest !== digestOf(letter)) throw invalidState();
-    const answers = readAnswers(letter);
-    this.#leave(state);
-    parked.resume(letter, way, answers);
+  resume(modernRequest: ModernRequest, responder: ModernResponder): boolean {
+    const state = textParam(modernRequest, "requestState");
+    if (state === undefined || !state.startsWith(this.#limit.statePrefix)) return false;
+    const call = this.#calls.get(state)?.call;
+    if (call === undefined || call.digest !== requestDigestOf(modernRequest))
+      throw invalidRequestState();
+    const answers = readInputResponses(modernRequest);
+    this.#remove(state);
+    call.resume(modernRequest, responder, answers);
     return true;
   }
 
   /** The client is gone: forgets all waiting calls. */
   close(): void {
-    for (const state of this.#places.keys()) this.#leave(state);
+    for (const state of this.#calls.keys()) this.#remove(state);
   }
 
-  #leave(state: string): void {
-    const place = this.#places.get(state);
-    if (place === undefined) return;
-    this.#places.delete(state);
-    this.#lot.free();
-    place.disarm();
+  #remove(state: string): void {
+    const entry = this.#calls.get(state);
+    if (entry === undefined) return;
+    this.#calls.delete(state);
+    this.#limit.release();
+    entry.cancelTimeout();
   }
 }
 
-export function invalidState(): HubError {
+export function invalidRequestState(): HubError {
   return new HubError("invalidParams", "Invalid or expired requestState");
 }
 
 /** The members of params that differ between a request and its retry. */
-const OWN: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestState"]);
+const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestState"]);
 
 /** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
-export function digestOf({ request, members }: Letter): string {
+export function requestDigestOf({ request, members }: ModernRequest): string {
   // Loaded when it is first used: it takes longer than the rest of the start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
-    if (OWN.has(key)) continue;
+    if (VARYING_PARAMS.has(key)) continue;
     hash.update(`\0${JSON.stringify(key)}:`).update(request.bytes.subarray(start, end));
   }
   return hash.digest("base64");
 }
 
 /** Whether a member of params occurs only in retries. */
-export function isBrought(key: string): boolean {
+export function isInputParam(key: string): boolean {
   return key === "inputResponses" || key === "requestState";
 }
 
-function readAnswers({ request, members }: Letter): readonly JsonMember[] {
+function readInputResponses({ request, members }: ModernRequest): readonly JsonMember[] {
   const member = lastMember(members, "inputResponses");
   if (member === undefined) return [];
   const { bytes } = request;

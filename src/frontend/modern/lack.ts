@@ -7,25 +7,25 @@ import type { Response } from "../../jsonrpc/message.ts";
  * @param required the capabilities that the client would have to declare, as an object of `capabilities`
  * @returns undefined if the server succeeded without
  */
-export function readLack(
+export function missingCapabilityErrorOf(
   { bytes, body, outcome }: Response,
   server: string,
-  needed: object,
+  required: object,
 ): HubError | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
   const hasFailed = outcome === "error" || read(lastMember(members, "isError")) === true;
   if (!hasFailed) return undefined;
-  const said =
+  const serverText =
     outcome === "error"
       ? read(lastMember(members, "message"))
       : firstText(read(lastMember(members, "content")));
-  const what = Object.keys(needed).join(" and ");
-  const text = `Server "${server}" needs a client that can be asked for ${what}.`;
-  const data = { requiredCapabilities: needed };
+  const names = Object.keys(required).join(" and ");
+  const text = `Server "${server}" needs a client that can be asked for ${names}.`;
+  const data = { requiredCapabilities: required };
   return new HubError(
     "missingCapability",
-    typeof said === "string" ? `${text} It says: ${said}` : text,
+    typeof serverText === "string" ? `${text} It says: ${serverText}` : text,
     { server, data },
   );
 }

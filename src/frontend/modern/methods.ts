@@ -11,14 +11,14 @@ import {
 } from "../../router/params.ts";
 
 /** Which list each list method asks for. */
-export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
+export const LIST_METHOD_KINDS = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
 /** The methods that go to a server. */
-export const RELAYED: ReadonlyMap<string, AnyMethodSpec> = new Map([
+export const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   [Method.toolsCall, CALL_METHOD] as const,
   [SkillMethod.get, SKILL_METHOD] as const,
   [SkillMethod.readDirectory, DIRECTORY_METHOD] as const,
-  ...[...METHODS].filter(([method, it]) => method !== Method.subscribe && it !== "task"),
+  ...[...METHODS].filter(([method, spec]) => method !== Method.subscribe && spec !== "task"),
   ...[ModernTaskMethod.get, ModernTaskMethod.update, ModernTaskMethod.cancel].map(
     (method) => [method, "task"] as const,
   ),

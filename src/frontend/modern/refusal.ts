@@ -6,11 +6,11 @@ const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
 
 /** An error of the hub's own with the codes of the modern era: "resource not found" is invalid params there. */
-function refusalOf(error: HubError): RpcError {
+function modernErrorOf(error: HubError): RpcError {
   const rpc = error.toRpc();
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;
 }
 
-export function buildRefusal(id: Piece, error: HubError): EncodedMessage {
-  return buildError(id, refusalOf(error));
+export function buildModernError(id: Piece, error: HubError): EncodedMessage {
+  return buildError(id, modernErrorOf(error));
 }

@@ -14,38 +14,46 @@ import {
   editMessage,
 } from "../../jsonrpc/message.ts";
 import { buildInputRequired } from "./input.ts";
-import type { Letter } from "./request.ts";
-import { digestOf, isBrought, type Parked, type Parking } from "./input-required.ts";
-import type { WayBack } from "./wayback.ts";
+import type { ModernRequest } from "./request.ts";
+import {
+  requestDigestOf,
+  isInputParam,
+  type AwaitingCall,
+  type AwaitedInputs,
+} from "./input-required.ts";
+import type { ModernResponder } from "./wayback.ts";
 
 /** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
-const NEEDS_VISIT = -32042;
+const URL_ELICITATION_REQUIRED = -32042;
 
 /** A request that is sent again, as it first came, when its client sends the retry. */
-class Revisit implements Parked {
+class UrlElicitationCall implements AwaitingCall {
   readonly digest: string;
-  readonly #again: (letter: Letter, way: WayBack) => void;
+  readonly #retry: (modernRequest: ModernRequest, responder: ModernResponder) => void;
 
-  constructor(letter: Letter, again: (letter: Letter, way: WayBack) => void) {
-    this.digest = digestOf(letter);
-    this.#again = again;
+  constructor(
+    modernRequest: ModernRequest,
+    retry: (modernRequest: ModernRequest, way: ModernResponder) => void,
+  ) {
+    this.digest = requestDigestOf(modernRequest);
+    this.#retry = retry;
   }
 
-  resume(letter: Letter, way: WayBack): void {
-    this.#again(unburden(letter), way);
+  resume(modernRequest: ModernRequest, responder: ModernResponder): void {
+    this.#retry(withoutRetryParams(modernRequest), responder);
   }
 
   expire(): void {}
 }
 
-export interface RevisitParts {
-  readonly letter: Letter;
+export interface UrlElicitationOptions {
+  readonly modernRequest: ModernRequest;
   /** The id of the client's request. */
   readonly id: Piece;
   readonly server: string;
   readonly serverInfo: Implementation;
-  readonly parking: Parking;
-  again(letter: Letter, way: WayBack): void;
+  readonly awaitedInputs: AwaitedInputs;
+  retry(modernRequest: ModernRequest, responder: ModernResponder): void;
 }
 
 /**
@@ -53,54 +61,62 @@ export interface RevisitParts {
  * elicitations. The client's retry then sends the request again.
  * @returns undefined if the response is another one, or too many calls wait for input
  */
-export function buildRevisit(response: Response, parts: RevisitParts): EncodedMessage | undefined {
-  const { letter, id, server, serverInfo, parking } = parts;
-  const pages = readPages(response);
-  if (pages === undefined) return undefined;
-  if (parseCapabilityClass(letter.capabilities).elicitation?.url === undefined) {
+export function buildUrlElicitation(
+  response: Response,
+  options: UrlElicitationOptions,
+): EncodedMessage | undefined {
+  const { modernRequest, id, server, serverInfo, awaitedInputs } = options;
+  const elicitations = readElicitations(response);
+  if (elicitations === undefined) return undefined;
+  if (parseCapabilityClass(modernRequest.capabilityClass).elicitation?.url === undefined) {
     const data = { requiredCapabilities: { elicitation: { url: {} } } };
     const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
     return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
   }
-  const state = parking.park(new Revisit(letter, (again, way) => parts.again(again, way)));
+  const state = awaitedInputs.add(
+    new UrlElicitationCall(modernRequest, (retryRequest, responder) =>
+      options.retry(retryRequest, responder),
+    ),
+  );
   if (state === undefined) return undefined;
-  const entries = pages.map(({ message, url }, i) => {
+  const entries = elicitations.map(({ message, url }, i) => {
     const params = { mode: "url", message: `[${server}] ${message}`, url };
     return [`input-${i + 1}`, { method: Method.elicitationCreate, params }] as const;
   });
   return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, serverInfo));
 }
 
-interface Page {
+interface UrlElicitation {
   readonly message: string;
   readonly url: string;
 }
 
-function readPages({ bytes, body }: Response): readonly Page[] | undefined {
+function readElicitations({ bytes, body }: Response): readonly UrlElicitation[] | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
-  if (read(lastMember(members, "code")) !== NEEDS_VISIT) return undefined;
+  if (read(lastMember(members, "code")) !== URL_ELICITATION_REQUIRED) return undefined;
   const data = lastMember(members, "data");
   const inner = (data && scanObject(bytes, data.start)?.items) ?? [];
   const elicitations = read(lastMember(inner, "elicitations"));
-  const pages = Array.isArray(elicitations) ? elicitations.filter(isPage) : [];
-  return pages.length > 0 ? pages : undefined;
+  const valid = Array.isArray(elicitations) ? elicitations.filter(isUrlElicitation) : [];
+  return valid.length > 0 ? valid : undefined;
 }
 
-function isPage(value: unknown): value is Page {
+function isUrlElicitation(value: unknown): value is UrlElicitation {
   if (typeof value !== "object" || value === null) return false;
   const { message, url } = value as Readonly<Record<string, unknown>>;
   return typeof message === "string" && typeof url === "string";
 }
 
 /** The request without `inputResponses` and `requestState`. */
-function unburden(letter: Letter): Letter {
-  const { request, members } = letter;
+function withoutRetryParams(modernRequest: ModernRequest): ModernRequest {
+  const { request, members } = modernRequest;
   const { bytes, params } = request;
-  if (params === undefined) return letter;
-  const edits: Edit[] = removeMembers(bytes, params, members, isBrought);
-  const frame = parseMessage(joinMessage(editMessage(request, edits)));
-  if (frame.kind !== "request") return letter;
-  const own = frame.members ?? (frame.params && scanObject(frame.bytes, frame.params.start)?.items);
-  return { ...letter, request: frame, members: own ?? [] };
+  if (params === undefined) return modernRequest;
+  const edits: Edit[] = removeMembers(bytes, params, members, isInputParam);
+  const parsed = parseMessage(joinMessage(editMessage(request, edits)));
+  if (parsed.kind !== "request") return modernRequest;
+  const ownMembers =
+    parsed.members ?? (parsed.params && scanObject(parsed.bytes, parsed.params.start)?.items);
+  return { ...modernRequest, request: parsed, members: ownMembers ?? [] };
 }

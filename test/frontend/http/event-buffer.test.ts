@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { streamed } from "../../../src/frontend/http/http1/answer.ts";
+import { streamAnswer } from "../../../src/frontend/http/http1/answer.ts";
 import {
-  BOUNDS,
-  EventStream,
-  KEEP_ALIVE,
+  EVENT_BUFFER_LIMITS,
+  EventBuffer,
+  KEEP_ALIVE_INTERVAL,
   readEventId,
 } from "../../../src/frontend/http/event-buffer.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";
@@ -15,19 +15,19 @@ const message = (n: number, size = 0): Uint8Array =>
   utf8(`{"method":"m","params":{"n":${n},"x":"${"x".repeat(size)}"}}`);
 
 function make(): {
-  stream: EventStream;
+  stream: EventBuffer;
   clock: VirtualClock;
   left: () => number;
   read: (after?: number) => Events;
 } {
   const clock = new VirtualClock();
   let count = 0;
-  const stream = new EventStream(3, clock, () => count++);
+  const stream = new EventBuffer(3, clock, () => count++);
   return {
     stream,
     clock,
     left: () => count,
-    read: (after) => new Events(streamed(stream.attach(after))),
+    read: (after) => new Events(streamAnswer(stream.attach(after))),
   };
 }
 
@@ -63,12 +63,12 @@ describe("a stream of events", () => {
   it("keeps of what was read what fits, the newest of it, and says the rest to nobody", async () => {
     const { stream, read } = make();
     const events = read();
-    const size = BOUNDS.kept / 4;
+    const size = EVENT_BUFFER_LIMITS.maxKept / 4;
     for (let n = 0; n < 20; n++) {
       stream.push(message(n, size));
       await events.message();
     }
-    assert.ok(stream.size <= BOUNDS.kept, `${stream.size} bytes`);
+    assert.ok(stream.size <= EVENT_BUFFER_LIMITS.maxKept, `${stream.size} bytes`);
     const again = read(0);
     stream.finish();
     assert.deepEqual(await numbers(again), [17, 18, 19]);
@@ -76,10 +76,10 @@ describe("a stream of events", () => {
 
   it("holds so much for a reader that is not there, and then forgets the oldest", async () => {
     const { stream, read } = make();
-    const size = BOUNDS.most / 8;
+    const size = EVENT_BUFFER_LIMITS.maxTotal / 8;
     for (let n = 0; n < 20; n++) {
       stream.push(message(n, size));
-      assert.ok(stream.size <= BOUNDS.most, `${stream.size} bytes`);
+      assert.ok(stream.size <= EVENT_BUFFER_LIMITS.maxTotal, `${stream.size} bytes`);
     }
     assert.equal(stream.unsent, stream.size);
     const events = read();
@@ -90,7 +90,7 @@ describe("a stream of events", () => {
 
   it("holds one message whatever its size", async () => {
     const { stream, read } = make();
-    stream.push(message(1, 2 * BOUNDS.most));
+    stream.push(message(1, 2 * EVENT_BUFFER_LIMITS.maxTotal));
     const events = read();
     stream.finish();
     assert.deepEqual(await numbers(events), [1]);
@@ -99,8 +99,8 @@ describe("a stream of events", () => {
   it("ends for a reader that is too far behind, after what that was given", async () => {
     const { stream, read, left } = make();
     const events = read();
-    for (let n = 0; n < 12; n++) stream.push(message(n, BOUNDS.behind / 8));
-    assert.equal(stream.isRead, false);
+    for (let n = 0; n < 12; n++) stream.push(message(n, EVENT_BUFFER_LIMITS.maxBehind / 8));
+    assert.equal(stream.hasReader, false);
     assert.equal(left(), 1);
     const seen = await numbers(events);
     assert.deepEqual(seen, [0]);
@@ -114,7 +114,7 @@ describe("a stream of events", () => {
     const events = read();
     const next = events.next();
     for (let n = 0; n < 3; n++) {
-      await clock.run(KEEP_ALIVE);
+      await clock.run(KEEP_ALIVE_INTERVAL);
       await turn();
     }
     // One came at once.
@@ -139,7 +139,7 @@ describe("a stream of events", () => {
     const events = read();
     stream.push(message(0, 100_000));
     stream.push(message(1));
-    await clock.run(100 * KEEP_ALIVE);
+    await clock.run(100 * KEEP_ALIVE_INTERVAL);
     stream.finish();
     assert.deepEqual(await numbers(events), [0, 1]);
     assert.equal(events.comments.length, 1);

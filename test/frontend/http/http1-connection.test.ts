@@ -2,15 +2,18 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import type { Answer } from "../../../src/frontend/http/http1/answer.ts";
-import { LONGEST_HEAD, readHead } from "../../../src/frontend/http/http1/request-parser.ts";
+import type { HttpAnswer } from "../../../src/frontend/http/http1/answer.ts";
 import {
-  type Listener,
-  listen,
+  MAX_REQUEST_HEAD,
+  parseRequestHead,
+} from "../../../src/frontend/http/http1/request-parser.ts";
+import {
+  type HttpListener,
+  listenHttp,
   type ListenOptions,
 } from "../../../src/frontend/http/http1/server.ts";
-import { BodyQuota, Inlet } from "../../../src/frontend/http/http1/inlet.ts";
-import type { Query } from "../../../src/frontend/http/http1/messages.ts";
+import { BodyQuota, RequestBody } from "../../../src/frontend/http/http1/inlet.ts";
+import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import { Wire } from "../../fixtures/http-wire.ts";
 import { poll } from "../../harness/clock.ts";
 
@@ -18,7 +21,7 @@ const LIMIT = 64 * 1024 * 1024;
 const HOST = "Host: localhost\r\n";
 
 /** Says how many bytes a request has brought, and which. */
-async function echo(query: Query): Promise<Answer> {
+async function echo(query: HttpServerRequest): Promise<HttpAnswer> {
   const { method, target } = query.head;
   const body = await query.read(LIMIT);
   const said = typeof body === "string" ? body : `${body.length}:${body.toString("latin1", 0, 40)}`;
@@ -26,10 +29,10 @@ async function echo(query: Query): Promise<Answer> {
 }
 
 async function withListener(
-  options: Pick<ListenOptions, "answer"> & Partial<ListenOptions>,
-  run: (visit: (first?: string) => Wire, listener: Listener) => Promise<void>,
+  options: Pick<ListenOptions, "handle"> & Partial<ListenOptions>,
+  run: (visit: (first?: string) => Wire, listener: HttpListener) => Promise<void>,
 ): Promise<void> {
-  const listener = await listen({ hostname: "127.0.0.1", port: 0, ...options });
+  const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, ...options });
   const wires: Wire[] = [];
   try {
     await run((first) => {
@@ -99,10 +102,10 @@ describe("a connection over HTTP", () => {
     ["a line that ends otherwise, before the head does", "GET / HTTP/1.1\nHost: x\n\n", 400],
     ["another version", `GET / HTTP/2.0\r\n${HOST}\r\n`, 505],
     ["another expectation", post("abc", "Expect: more\r\n"), 417],
-    ["headers without end", `GET / HTTP/1.1\r\nA: ${"x".repeat(LONGEST_HEAD)}`, 431],
+    ["headers without end", `GET / HTTP/1.1\r\nA: ${"x".repeat(MAX_REQUEST_HEAD)}`, 431],
   ] as const)
     it(`answers ${status} to ${what}, reads nothing behind it, and ends`, () =>
-      withListener({ answer: echo }, async (visit) => {
+      withListener({ handle: echo }, async (visit) => {
         const wire = visit(`${request}GET /hidden HTTP/1.1\r\n${HOST}\r\n`);
         await wire.ended();
         assert.match(wire.text, new RegExp(`^HTTP/1\\.1 ${status} `));
@@ -111,16 +114,16 @@ describe("a connection over HTTP", () => {
       }));
 
   it("takes no longer to read a head whose lines are mostly blank", () => {
-    const blank = " ".repeat(LONGEST_HEAD - 100);
+    const blank = " ".repeat(MAX_REQUEST_HEAD - 100);
     const began = performance.now();
     for (const line of [`A:${blank}\0`, `A: a${blank}b`, `A:${blank}`, `${blank}:`]) {
-      readHead(Buffer.from(`GET / HTTP/1.1\r\n${HOST}${line}\r\n\r\n`));
+      parseRequestHead(Buffer.from(`GET / HTTP/1.1\r\n${HOST}${line}\r\n\r\n`));
     }
     assert.ok(performance.now() - began < 200);
   });
 
   it("takes a request in whatever pieces it comes", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const wire = visit();
       wire.socket.setNoDelay(true);
       for (const byte of post("abc")) {
@@ -131,7 +134,7 @@ describe("a connection over HTTP", () => {
     }));
 
   it("answers requests that come together one after the other, as they came", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const wire = visit(
         `${post("abc")}\r\n${post("de")}GET /g HTTP/1.1\r\n${HOST}\r\n${post("f")}`,
       );
@@ -139,7 +142,7 @@ describe("a connection over HTTP", () => {
     }));
 
   it("takes no request out of a body", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const hidden = `GET /hidden HTTP/1.1\r\n${HOST}\r\n`;
       const wire = visit(post(hidden) + post("next"));
       await wire.until(/4:next>$/);
@@ -147,7 +150,7 @@ describe("a connection over HTTP", () => {
     }));
 
   it("notices that a head is not the one before, however alike", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const wire = visit();
       for (const [path, body] of [
         ["/a", "1"],
@@ -162,7 +165,7 @@ describe("a connection over HTTP", () => {
     }));
 
   it("joins the chunks of a body, without what is said beside them", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const head = post("").replace("Content-Length: 0", "Transfer-Encoding: Chunked");
       const wire = visit(head);
       for (const piece of ["3;a=b\r\nab", "c\r\n2\r", "\nde\r\n0\r\nX: y\r\n\r", "\n"]) {
@@ -186,7 +189,7 @@ describe("a connection over HTTP", () => {
     ["end with a line that ends otherwise", "3\r\nabc\r\n0\r\n\n"],
   ] as const)
     it(`ends after chunks that ${what}`, () =>
-      withListener({ answer: echo }, async (visit) => {
+      withListener({ handle: echo }, async (visit) => {
         const head = post("").replace("Content-Length: 0", "Transfer-Encoding: chunked");
         const wire = visit(`${head}${body}${post("hidden")}`);
         await wire.ended();
@@ -194,19 +197,19 @@ describe("a connection over HTTP", () => {
       }));
 
   it("joins as many chunks as come, however small", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       const head = post("").replace("Content-Length: 0", "Transfer-Encoding: chunked");
       const wire = visit(`${head}${"1\r\na\r\n".repeat(3000)}0\r\n\r\n`);
       await wire.until(/3000:a{40}>$/);
     }));
 
   it("keeps nothing of a body that its answer has not waited for", async () => {
-    const asked = Promise.withResolvers<Query>();
-    const answer = (query: Query): Answer => {
+    const asked = Promise.withResolvers<HttpServerRequest>();
+    const answer = (query: HttpServerRequest): HttpAnswer => {
       asked.resolve(query);
       return { status: 200, headers: [], body: new ReadableStream() };
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(post("x".repeat(1000)).slice(0, -500));
       await wire.until(/\r\n\r\n/);
       assert.equal(await (await asked.promise).read(LIMIT), "broken");
@@ -214,9 +217,9 @@ describe("a connection over HTTP", () => {
   });
 
   it("says that a body is wanted to who waits for that, unless it is not", async () => {
-    const refuse = async (query: Query): Promise<Answer> =>
+    const refuse = async (query: HttpServerRequest): Promise<HttpAnswer> =>
       query.head.target === "/x" ? echo(query) : { status: 401, headers: [], body: undefined };
-    await withListener({ answer: refuse }, async (visit) => {
+    await withListener({ handle: refuse }, async (visit) => {
       const [head = "", body = ""] = post("abc", "Expect: 100-continue\r\n").split("\r\n\r\n");
       const wanted = visit(`${head}\r\n\r\n`);
       await wanted.until(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
@@ -229,9 +232,9 @@ describe("a connection over HTTP", () => {
   });
 
   it("gives no body to HEAD, and none to a status that has none", async () => {
-    const answer = async (query: Query): Promise<Answer> =>
+    const answer = async (query: HttpServerRequest): Promise<HttpAnswer> =>
       query.head.target === "/none" ? { status: 204, headers: [], body: undefined } : echo(query);
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(
         `HEAD /h HTTP/1.1\r\n${HOST}\r\nGET /none HTTP/1.1\r\n${HOST}\r\n${post("abc")}`,
       );
@@ -244,8 +247,8 @@ describe("a connection over HTTP", () => {
   });
 
   it("says of no answer to HEAD that it is empty", async () => {
-    const answer = (): Answer => ({ status: 200, headers: [], body: undefined });
-    await withListener({ answer }, async (visit) => {
+    const answer = (): HttpAnswer => ({ status: 200, headers: [], body: undefined });
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(`HEAD /h HTTP/1.1\r\n${HOST}\r\n`);
       await wire.until(/\r\n\r\n$/);
       assert.ok(!/Content-Length/.test(wire.text));
@@ -253,7 +256,7 @@ describe("a connection over HTTP", () => {
   });
 
   it("is closed behind the answer for who wants that, or knows nothing else", () =>
-    withListener({ answer: echo }, async (visit) => {
+    withListener({ handle: echo }, async (visit) => {
       for (const request of [post("a", "Connection: close\r\n"), "GET / HTTP/1.0\r\n\r\n"]) {
         const wire = visit(request);
         await wire.ended();
@@ -262,17 +265,17 @@ describe("a connection over HTTP", () => {
     }));
 
   it("takes a whole address for its path, and what it names for the host", async () => {
-    const answer = ({ head }: Query): Answer => {
-      return { status: 200, headers: [], body: [`<${head.target} ${head.fields.get("HOST")}>`] };
+    const answer = ({ head }: HttpServerRequest): HttpAnswer => {
+      return { status: 200, headers: [], body: [`<${head.target} ${head.headers.get("HOST")}>`] };
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(`GET http://other.example/a?b HTTP/1.1\r\n${HOST}\r\n`);
       await wire.until(/<\/a\?b other\.example>$/);
     });
   });
 
   it("gives a stream in chunks, or up to its own end to who knows of none", async () => {
-    const answer = (): Answer => {
+    const answer = (): HttpAnswer => {
       const body = new ReadableStream<Uint8Array>({
         start(controller) {
           for (const text of ["ab", "", "cde"]) controller.enqueue(utf8(text));
@@ -281,7 +284,7 @@ describe("a connection over HTTP", () => {
       });
       return { status: 200, headers: [], body };
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       await visit(post("")).until(/\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n$/);
       const old = visit("GET / HTTP/1.0\r\n\r\n");
       await old.ended();
@@ -290,12 +293,12 @@ describe("a connection over HTTP", () => {
   });
 
   it("breaks off with a stream that does", async () => {
-    const answer = (): Answer => {
+    const answer = (): HttpAnswer => {
       const pull = (controller: ReadableStreamDefaultController): void =>
         controller.error(new Error("x"));
       return { status: 200, headers: [], body: new ReadableStream({ pull }) };
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(post(""));
       await wire.ended();
       assert.ok(!wire.text.endsWith("0\r\n\r\n"));
@@ -305,7 +308,7 @@ describe("a connection over HTTP", () => {
   it("gives a long answer whole to who takes it slowly", async () => {
     const body = Buffer.alloc(16 * 1024 * 1024, "x");
     await withListener(
-      { answer: () => ({ status: 200, headers: [], body: ["<", body, ">"] }) },
+      { handle: () => ({ status: 200, headers: [], body: ["<", body, ">"] }) },
       async (visit) => {
         const wire = visit(post(""));
         await wire.until(/\r\n\r\n</);
@@ -321,12 +324,12 @@ describe("a connection over HTTP", () => {
   it("tells who is at work that the client has gone", async () => {
     let gone = 0;
     let asked = 0;
-    const answer = (query: Query): Promise<Answer> => {
+    const answer = (query: HttpServerRequest): Promise<HttpAnswer> => {
       asked++;
-      query.whenGone(() => gone++);
+      query.onDisconnect(() => gone++);
       return new Promise(() => {});
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const [lost, ended] = [visit(post("")), visit(post(""))];
       await poll(
         5000,
@@ -345,11 +348,11 @@ describe("a connection over HTTP", () => {
 
   it("leaves a stream alone whose client has gone", async () => {
     let isCancelled = false;
-    const answer = (): Answer => {
+    const answer = (): HttpAnswer => {
       const cancel = (): void => void (isCancelled = true);
       return { status: 200, headers: [], body: new ReadableStream({ cancel }) };
     };
-    await withListener({ answer }, async (visit) => {
+    await withListener({ handle: answer }, async (visit) => {
       const wire = visit(post(""));
       await wire.until(/\r\n\r\n/);
       wire.socket.destroy();
@@ -366,7 +369,7 @@ describe("a connection over HTTP on which nothing moves", () => {
   const pause = 5;
 
   it("is ended while it rests", () =>
-    withListener({ answer: echo, pause }, async (visit) => {
+    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
       const fresh = visit();
       const used = visit(post("abc"));
       await Promise.all([fresh.ended(), used.ended()]);
@@ -375,7 +378,7 @@ describe("a connection over HTTP on which nothing moves", () => {
     }));
 
   it("is ended in the middle of a head, however slowly that goes on", () =>
-    withListener({ answer: echo, pause }, async (visit) => {
+    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
       const wire = visit(`GET / HTTP/1.1\r\n${HOST}`);
       const drip = setInterval(() => wire.socket.write("A: b\r\n"), 1);
       await wire.until(/^HTTP\/1\.1 408 /);
@@ -383,7 +386,7 @@ describe("a connection over HTTP on which nothing moves", () => {
     }));
 
   it("has its request given up in the middle of a body, however slowly that goes on", () =>
-    withListener({ answer: echo, pause }, async (visit) => {
+    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
       const wire = visit(post("x".repeat(100_000)).slice(0, -50_000));
       const drip = setInterval(() => wire.socket.write("x"), 1);
       await wire.until(/<POST \/x tooSlow>/);
@@ -393,11 +396,11 @@ describe("a connection over HTTP on which nothing moves", () => {
   it("has its request read to its end as long as the body moves, however long that takes", async () => {
     const size = 40 * 1024 * 1024;
     const piece = Buffer.alloc(1024 * 1024, "x");
-    const inlet = new Inlet(size, new BodyQuota(size));
+    const inlet = new RequestBody(size, new BodyQuota(size));
     const body = inlet.read(size, () => {});
     for (let n = 0; n < size / piece.length; n++) {
-      for (let look = 0; look < 12; look++) inlet.look();
-      inlet.take(piece);
+      for (let look = 0; look < 12; look++) inlet.check();
+      inlet.push(piece);
     }
     const whole = await body;
     assert.ok(typeof whole !== "string", String(whole));
@@ -405,12 +408,12 @@ describe("a connection over HTTP on which nothing moves", () => {
   });
 
   it("has its request given up when its body moves no more, whatever has come before", async () => {
-    const inlet = new Inlet("chunked", new BodyQuota(Infinity));
+    const inlet = new RequestBody("chunked", new BodyQuota(Infinity));
     const body = inlet.read(Infinity, () => {});
-    inlet.take(Buffer.from(`${(3 << 20).toString(16)}\r\n${"x".repeat(2 << 20)}`));
+    inlet.push(Buffer.from(`${(3 << 20).toString(16)}\r\n${"x".repeat(2 << 20)}`));
     for (let look = 0; look < 25; look++) {
-      inlet.look();
-      inlet.take(Buffer.from("x"));
+      inlet.check();
+      inlet.push(Buffer.from("x"));
     }
     assert.equal(await body, "tooSlow");
   });
@@ -418,7 +421,7 @@ describe("a connection over HTTP on which nothing moves", () => {
   it("is ended if its client takes nothing of what it is given", async () => {
     const body = Buffer.alloc(32 * 1024 * 1024, "x");
     await withListener(
-      { answer: () => ({ status: 200, headers: [], body: [body] }), pause },
+      { handle: () => ({ status: 200, headers: [], body: [body] }), checkInterval: pause },
       async (visit) => {
         const wire = visit();
         wire.socket.pause();
@@ -434,11 +437,11 @@ describe("a connection over HTTP on which nothing moves", () => {
 
   it("lasts as long as an answer is due", async () => {
     let answered = (): void => {};
-    const answer = (): Promise<Answer> =>
+    const answer = (): Promise<HttpAnswer> =>
       new Promise((resolve) => {
         answered = () => resolve({ status: 200, headers: [], body: ["<late>"] });
       });
-    await withListener({ answer, pause }, async (visit) => {
+    await withListener({ handle: answer, checkInterval: pause }, async (visit) => {
       const wire = visit(post(""));
       const other = visit();
       // Another one that rests has been ended for it meanwhile.
@@ -451,9 +454,9 @@ describe("a connection over HTTP on which nothing moves", () => {
 
 describe("a connection over HTTP of a face that closes", () => {
   it("takes no request any more, but gives the answer to the one that it has", async () => {
-    const asked = Promise.withResolvers<(answer: Answer) => void>();
-    const answer = (): Promise<Answer> => new Promise((resolve) => asked.resolve(resolve));
-    await withListener({ answer }, async (visit, listener) => {
+    const asked = Promise.withResolvers<(answer: HttpAnswer) => void>();
+    const answer = (): Promise<HttpAnswer> => new Promise((resolve) => asked.resolve(resolve));
+    await withListener({ handle: answer }, async (visit, listener) => {
       const resting = visit();
       const busy = visit(post(""));
       const respond = await asked.promise;

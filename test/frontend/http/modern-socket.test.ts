@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Face } from "../../../src/frontend/http/server.ts";
-import { listen } from "../../../src/frontend/http/http1/server.ts";
+import { HttpServer } from "../../../src/frontend/http/server.ts";
+import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
 import { Events } from "../../fixtures/http.ts";
 import { type Json, Script, setUp } from "../../fixtures/memory.ts";
 import { MODERN, modern } from "../../fixtures/modern.ts";
@@ -9,7 +9,7 @@ import { poll } from "../../harness/clock.ts";
 
 interface Place {
   readonly git: Script;
-  readonly face: Face;
+  readonly face: HttpServer;
   post(
     method: string,
     params: Readonly<Record<string, unknown>>,
@@ -28,9 +28,9 @@ describe("a modern client of an HTTP face that listens", () => {
     git.onCall = () => undefined;
     const { hub } = setUp({ git });
     const maxMessage = 1024 * 1024;
-    const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
+    const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
     const settings = { hostname: "127.0.0.1", port: 0 };
-    const listener = await listen({ ...settings, answer: face.answer });
+    const listener = await listenHttp({ ...settings, handle: face.handle });
     const post: Place["post"] = (method, params, { signal, accept } = {}) =>
       fetch(`http://127.0.0.1:${listener.port}/mcp`, {
         method: "POST",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Face, type FaceHub } from "../../../src/frontend/http/server.ts";
+import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";
 import { Events, setUpHttp, Visitor } from "../../fixtures/http.ts";
@@ -67,7 +67,7 @@ describe("a request over HTTP that names no servers", () => {
   it("has nobody look at how all of them are, whether it is in a session or of the modern era", async () => {
     const { hub } = setUp({ s: new Script("t") });
     let looks = 0;
-    const seen: FaceHub = {
+    const seen: ServedHub = {
       accept: (link, signal, scope) => hub.accept(link, signal, scope),
       createModernClients: (client) => hub.createModernClients(client),
       activePlugins: hub.activePlugins,
@@ -77,7 +77,7 @@ describe("a request over HTTP that names no servers", () => {
       },
     };
     const limits = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
-    const face = new Face(seen, limits);
+    const face = new HttpServer(seen, limits);
     await tell(await post(new Visitor(face), "tools/list"));
     const legacy = new Visitor(face);
     await legacy.introduce();

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { Hono } from "hono";
-import { Face } from "../../../src/frontend/http/server.ts";
-import type { Query } from "../../../src/frontend/http/http1/messages.ts";
+import { HttpServer } from "../../../src/frontend/http/server.ts";
+import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import type { Plugin } from "../../../src/plugin/plugin.ts";
 import { setUpWith } from "../../fixtures/plugins.ts";
 import { ask } from "../../fixtures/web.ts";
@@ -11,21 +11,21 @@ import { ask } from "../../fixtures/web.ts";
 const TOKEN = "a-token-that-nobody-guesses";
 
 /** A request as it comes off the wire, where more is said than a web request can. */
-function query(method: string, target: string, body = ""): Query {
+function query(method: string, target: string, body = ""): HttpServerRequest {
   const fields = new Headers({ Host: "localhost", Authorization: `Bearer ${TOKEN}` });
   return {
-    head: { method, target, fields },
+    head: { method, target, headers: fields },
     read: () => Buffer.from(body),
-    whenGone: () => () => {},
+    onDisconnect: () => () => {},
   };
 }
 
 type Visit = (path: string, init?: RequestInit, token?: string) => Promise<Response>;
 
 /** A face over a hub with that plugin, which only who has the token may use. */
-async function makeFace(plugin: Plugin): Promise<Face> {
+async function makeFace(plugin: Plugin): Promise<HttpServer> {
   const { hub } = await setUpWith([{ plugin }], {});
-  return new Face(hub, { maxMessage: 1000, hostname: "127.0.0.1", token: TOKEN });
+  return new HttpServer(hub, { maxMessage: 1000, hostname: "127.0.0.1", token: TOKEN });
 }
 
 async function openFace(plugin: Plugin): Promise<Visit> {
@@ -60,19 +60,19 @@ describe("a plugin's web application", () => {
     let asked = 0;
     const face = await makeFace(withRoutes({ fetch: () => new Response(String(++asked)) }));
     for (const method of ["TRACE", "CONNECT", "PURGE", "get"]) {
-      assert.equal((await face.answer(query(method, "/plugins/pages"))).status, 501);
+      assert.equal((await face.handle(query(method, "/plugins/pages"))).status, 501);
     }
     assert.equal(asked, 0);
   });
 
   it("is not kept from answering by a body where there is none to expect", async () => {
     const face = await makeFace(withRoutes(app));
-    assert.equal((await face.answer(query("GET", "/plugins/pages", "body"))).status, 200);
+    assert.equal((await face.handle(query("GET", "/plugins/pages", "body"))).status, 200);
   });
 
   it("answers with 500 where it says that there is no answer", async () => {
     const face = await makeFace(withRoutes({ fetch: () => Response.error() }));
-    assert.equal((await face.answer(query("GET", "/plugins/pages"))).status, 500);
+    assert.equal((await face.handle(query("GET", "/plugins/pages"))).status, 500);
   });
 
   it("is for nobody whom the hub does not know", async () => {

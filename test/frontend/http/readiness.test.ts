@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import type { StateName } from "../../../src/base/events.ts";
-import { standingOf } from "../../../src/frontend/http/readiness.ts";
+import { summaryOf } from "../../../src/frontend/http/readiness.ts";
 import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream/status.ts";
 
 function connection(state: StateName, cause?: HubError): ConnectionStatus {
@@ -53,7 +53,7 @@ describe("how the servers stand", () => {
   ];
   for (const [what, status, list] of rows)
     it(`tells of one that is ${what} as ${list}`, () => {
-      const { connected, waiting, failed, resting } = standingOf([status]);
+      const { connected, waiting, failed, resting } = summaryOf([status]);
       const lists = { connected, waiting, failed: failed.map((one) => one.server), resting };
       const none = { connected: [], waiting: [], failed: [], resting: [] };
       assert.deepEqual(lists, { ...none, [list]: ["s"] });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { type Clock, systemClock } from "../../../src/base/clock.ts";
-import { type OpenFace, openFace } from "../../../src/frontend/http/listen.ts";
-import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
+import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/listen.ts";
+import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { VirtualClock } from "../../fixtures/clock.ts";
 import { poll } from "../../harness/clock.ts";
 import { SDKS } from "../../harness/http-sdk.ts";
@@ -35,12 +35,12 @@ class Waiting extends Script {
 /** Runs a test on a hub that listens, and ends all of it. */
 async function withFace(
   script: Script,
-  run: (face: OpenFace) => Promise<void>,
+  run: (face: RunningHttpServer) => Promise<void>,
   { token, clock = systemClock }: { token?: string; clock?: Clock } = {},
 ): Promise<void> {
   const { hub } = setUp({ s: script });
   const settings = { hostname: "127.0.0.1", port: 0, token, maxMessage: 1024 * 1024, clock };
-  const face = await openFace(hub, settings);
+  const face = await startHttpServer(hub, settings);
   try {
     await run(face);
   } finally {
@@ -106,7 +106,7 @@ for (const sdk of SDKS)
           const client = await sdk.connect(url);
           const done = client.call("s__t", {});
           const [first] = await script.called(1);
-          await clock.run(PATIENCE);
+          await clock.run(JSON_WAIT);
           script.answer(first);
           assert.deepEqual(((await done) as { content: object[] }).content, []);
           await client.close();

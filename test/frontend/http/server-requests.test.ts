@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { Face, type FaceHub } from "../../../src/frontend/http/server.ts";
-import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
+import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
+import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
 import type { SentRequest, Responder } from "../../../src/transport/transport.ts";
 import { Recorder } from "../../contract/link.ts";
@@ -63,10 +63,10 @@ describe("the way that nearly all messages go", () => {
     const declared = { "Content-Length": String(JSON.stringify(PING).length) };
     for (const headers of [{}, declared])
       assert.equal((await visitor.post(PING, headers)).status, 200);
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     assert.deepEqual(
       clock.armed,
-      armed.map((ms) => ms - PATIENCE),
+      armed.map((ms) => ms - JSON_WAIT),
     );
   });
 
@@ -82,13 +82,13 @@ describe("the way that nearly all messages go", () => {
         queueMicrotask(() => void order.push("written"));
       }
     })();
-    const hub: FaceHub = {
+    const hub: ServedHub = {
       accept: (link, signal) => link.open(listener, signal),
       status: () => [],
       createModernClients: () => assert.fail("There is nobody of the modern era."),
       activePlugins: { serve: () => undefined },
     };
-    const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
+    const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
     const visitor = new Visitor(face);
     await visitor.introduce();
     order.length = 0;

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { DRAIN } from "../../../src/frontend/http/server.ts";
-import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
-import { HELD } from "../../../src/frontend/http/session.ts";
-import { IDLE } from "../../../src/frontend/http/sessions.ts";
-import { BOUNDS, KEEP_ALIVE } from "../../../src/frontend/http/event-buffer.ts";
+import { DRAIN_TIME } from "../../../src/frontend/http/server.ts";
+import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
+import { SESSION_LIMITS } from "../../../src/frontend/http/session.ts";
+import { IDLE_LIMITS } from "../../../src/frontend/http/sessions.ts";
+import {
+  EVENT_BUFFER_LIMITS,
+  KEEP_ALIVE_INTERVAL,
+} from "../../../src/frontend/http/event-buffer.ts";
 import { VirtualClock } from "../../fixtures/clock.ts";
 import { arrived, Events, setUpHttp, type Visitor } from "../../fixtures/http.ts";
 import { call, INITIALIZE, type Json, Latch, Script } from "../../fixtures/memory.ts";
@@ -89,7 +92,7 @@ describe("a session over HTTP", () => {
   it("answers with a stream what takes long", async () => {
     const { one, script, clock } = await stage(silent());
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     const events = new Events(await response);
     assert.equal((await events.next())?.data, "", "an id to come back with");
     answer();
@@ -102,7 +105,7 @@ describe("a session over HTTP", () => {
     const old = visit();
     await old.introduce("2025-06-18");
     const { response, answer } = await begin(script, old.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     const events = new Events(await response);
     answer();
     assert.equal((await events.next())?.message?.id, 1);
@@ -191,7 +194,7 @@ describe("a session over HTTP", () => {
   it("loses nothing with a stream: nothing is cancelled, and the client comes back for the rest", async () => {
     const { one, script, clock } = await stage(silent());
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     const events = new Events(await response);
     await events.next();
     await events.drop();
@@ -211,7 +214,7 @@ describe("a session over HTTP", () => {
   it("can hear again what it may have missed", async () => {
     const { one, script, clock } = await stage(silent());
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     const events = new Events(await response);
     const first = (await events.next())?.id;
     answer();
@@ -223,13 +226,13 @@ describe("a session over HTTP", () => {
   it("cannot come back for ever", async () => {
     const { one, script, clock } = await stage(silent());
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     const events = new Events(await response);
     const first = (await events.next())?.id ?? "";
     await events.drop();
     answer();
     await arrived();
-    await clock.run(HELD.time + IDLE.interval);
+    await clock.run(SESSION_LIMITS.maxFinishedAge + IDLE_LIMITS.interval);
     assert.equal((await one.request("GET", undefined, { "Last-Event-ID": first })).status, 400);
   });
 
@@ -321,7 +324,7 @@ describe("a session over HTTP", () => {
     const { one, clock } = await stage();
     const events = await one.listen();
     const next = events.next();
-    await clock.run(2 * KEEP_ALIVE);
+    await clock.run(2 * KEEP_ALIVE_INTERVAL);
     await arrived();
     await one.request("DELETE", undefined);
     assert.equal(await next, undefined);
@@ -333,27 +336,27 @@ describe("a session over HTTP", () => {
     const two = visit();
     await two.introduce();
     const events = await two.listen();
-    await clock.run(IDLE.limit + IDLE.interval);
+    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 1);
     assert.equal((await one.post(PING)).status, 404);
     assert.equal((await two.post(PING)).status, 200);
     await events.drop();
-    await clock.run(IDLE.limit + IDLE.interval);
+    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 0);
   });
 
   it("is not over while something runs in it", async () => {
     const { one, clock, script, face } = await stage(silent(), {
-      servers: { s: { callTimeout: 10 * IDLE.limit, healthInterval: 0 } },
+      servers: { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } },
     });
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(PATIENCE);
+    await clock.run(JSON_WAIT);
     await (await response).body?.cancel();
-    await clock.run(IDLE.limit + IDLE.interval);
+    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 1);
     answer();
     await arrived();
-    await clock.run(IDLE.limit + IDLE.interval);
+    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 0);
   });
 });
@@ -370,7 +373,7 @@ describe("a client over HTTP that does not read", () => {
       progressToken: number;
     };
     const message = "x".repeat(256 * 1024);
-    const count = BOUNDS.behind / message.length + 4;
+    const count = EVENT_BUFFER_LIMITS.maxBehind / message.length + 4;
     for (let progress = 0; progress < count; progress++) {
       say({ method: "notifications/progress", params: { progressToken, progress, message } });
       await arrived();
@@ -433,7 +436,7 @@ describe("an HTTP face that closes", () => {
     answer();
     const began = performance.now();
     await closed;
-    assert.ok(performance.now() - began < DRAIN / 2, "it waits no longer than it has to");
+    assert.ok(performance.now() - began < DRAIN_TIME / 2, "it waits no longer than it has to");
     assert.equal((await json(await response)).id, 1);
     assert.equal(await own.next(), undefined);
     assert.equal(face.sessions, 0);
@@ -444,7 +447,7 @@ describe("an HTTP face that closes", () => {
     const { response } = await begin(script, one.post(call(1, "s__t")));
     const began = performance.now();
     await face.close();
-    assert.ok(performance.now() - began < DRAIN + 1000);
+    assert.ok(performance.now() - began < DRAIN_TIME + 1000);
     assert.equal((await response).status, 404);
   });
 });

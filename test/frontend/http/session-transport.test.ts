@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { SessionLink } from "../../../src/frontend/http/session.ts";
+import { SessionTransport } from "../../../src/frontend/http/session.ts";
 import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
@@ -11,18 +11,18 @@ import { poll } from "../../harness/clock.ts";
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
 function session(): Promise<Pair> {
   const { promise: gone, resolve: ended } = Promise.withResolvers<void>();
-  const link = new SessionLink({
+  const link = new SessionTransport({
     clock: systemClock,
     deadlines: new Deadlines(),
-    scope: ALL_SERVERS,
-    answered() {},
-    ended,
+    subset: ALL_SERVERS,
+    onAnswered() {},
+    onEnd: ended,
   });
   const received: string[] = [];
   const posts = new Set<Promise<unknown>>();
   let unsent = 0;
   const read = async (): Promise<void> => {
-    const events = new Events(link.listen(undefined));
+    const events = new Events(link.openEventStream(undefined));
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       received.push(event.data);
     }

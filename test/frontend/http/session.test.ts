@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { responseOf } from "../../../src/frontend/http/http1/answer.ts";
+import { toWebResponse } from "../../../src/frontend/http/http1/answer.ts";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
-import { HELD, SessionLink } from "../../../src/frontend/http/session.ts";
-import { BOUNDS } from "../../../src/frontend/http/event-buffer.ts";
+import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
+import { SESSION_LIMITS, SessionTransport } from "../../../src/frontend/http/session.ts";
+import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { ALL_SERVERS } from "../../../src/upstream/scope.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
@@ -39,12 +39,12 @@ class Stage {
   readonly ways = this.events.ways;
   answered = 0;
   ended = 0;
-  readonly session = new SessionLink({
+  readonly session = new SessionTransport({
     clock: this.clock,
     deadlines: new Deadlines(this.clock),
-    scope: ALL_SERVERS,
-    answered: () => void this.answered++,
-    ended: () => void this.ended++,
+    subset: ALL_SERVERS,
+    onAnswered: () => void this.answered++,
+    onEnd: () => void this.ended++,
   });
 
   constructor() {
@@ -65,7 +65,7 @@ class Stage {
 
   /** Whether somebody can come back for what followed an event. */
   knows(event: string): boolean {
-    const { status, body } = this.session.listen(event);
+    const { status, body } = this.session.openEventStream(event);
     if (body instanceof ReadableStream) void body.cancel();
     return status === 200;
   }
@@ -75,18 +75,19 @@ describe("what a session over HTTP holds", () => {
   it("is there for those who come back, for a while", async () => {
     const stage = new Stage();
     const event = await stage.stream(1);
-    await stage.clock.run(HELD.time - 1);
-    stage.session.tidy();
+    await stage.clock.run(SESSION_LIMITS.maxFinishedAge - 1);
+    stage.session.prune();
     assert.equal(stage.knows(event), true);
     await stage.clock.run(1);
-    stage.session.tidy();
+    stage.session.prune();
     assert.equal(stage.knows(event), false);
   });
 
   it("is so many streams at most, the newest of them", async () => {
     const stage = new Stage();
     const events: string[] = [];
-    for (let id = 1; id <= HELD.streams + 2; id++) events.push(await stage.stream(id));
+    for (let id = 1; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++)
+      events.push(await stage.stream(id));
     assert.deepEqual(
       events.slice(0, 4).map((event) => stage.knows(event)),
       [false, false, true, true],
@@ -96,14 +97,14 @@ describe("what a session over HTTP holds", () => {
 
   it("is so many bytes at most, the newest of them", async () => {
     const stage = new Stage();
-    const size = BOUNDS.most / 2;
+    const size = EVENT_BUFFER_LIMITS.maxTotal / 2;
     const events: string[] = [];
-    const count = HELD.most / size + 2;
+    const count = SESSION_LIMITS.maxBytes / size + 2;
     for (let id = 1; id <= count; id++) events.push(await stage.stream(id, size));
     const known = events.map((event) => stage.knows(event));
     assert.equal(known.at(-1), true);
     assert.equal(known[0], false);
-    assert.ok(known.filter(Boolean).length * size <= HELD.most);
+    assert.ok(known.filter(Boolean).length * size <= SESSION_LIMITS.maxBytes);
   });
 
   it("is never what still runs", async () => {
@@ -113,11 +114,11 @@ describe("what a session over HTTP holds", () => {
     way?.notify(note(1));
     const first = await events.next();
     await events.drop();
-    for (let id = 2; id <= HELD.streams + 2; id++) await stage.stream(id);
-    await stage.clock.run(2 * HELD.time);
-    stage.session.tidy();
+    for (let id = 2; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++) await stage.stream(id);
+    await stage.clock.run(2 * SESSION_LIMITS.maxFinishedAge);
+    stage.session.prune();
     way?.respond(answer(1));
-    const again = new Events(stage.session.listen(first?.id));
+    const again = new Events(stage.session.openEventStream(first?.id));
     assert.deepEqual(
       (await again.rest()).map(({ id }) => id),
       [1],
@@ -134,7 +135,7 @@ describe("a session over HTTP", () => {
     ways[0]?.respond(answer(1));
     await response;
     assert.equal(session.idleSince, 10);
-    const events = new Events(session.listen(undefined));
+    const events = new Events(session.openEventStream(undefined));
     await clock.run(10);
     assert.equal(session.idleSince, undefined);
     await events.drop();
@@ -158,7 +159,7 @@ describe("a session over HTTP", () => {
       (await events.rest()).map(({ id }) => id),
       [1],
     );
-    assert.deepEqual(await responseOf(await alone).json(), {
+    assert.deepEqual(await toWebResponse(await alone).json(), {
       jsonrpc: "2.0",
       result: { x: "" },
       id: 2,
@@ -205,16 +206,16 @@ describe("a session over HTTP", () => {
     await session.close();
     assert.equal((await alone).status, 404);
     assert.deepEqual(await streamed.rest(), []);
-    await stage.clock.run(PATIENCE);
+    await stage.clock.run(JSON_WAIT);
     assert.deepEqual(stage.clock.armed, []);
   });
 
   it("says when a request was answered", async () => {
     const stage = new Stage();
     const response = stage.session.receive(frame(1), "json");
-    assert.equal(stage.session.running, 1);
+    assert.equal(stage.session.inFlight, 1);
     stage.ways[0]?.respond(undefined);
     assert.equal((await response).status, 202);
-    assert.deepEqual([stage.answered, stage.session.running], [1, 0]);
+    assert.deepEqual([stage.answered, stage.session.inFlight], [1, 0]);
   });
 });

@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
-import { Face } from "../../../src/frontend/http/server.ts";
-import { openFace } from "../../../src/frontend/http/listen.ts";
-import { listen } from "../../../src/frontend/http/http1/server.ts";
-import { BOUNDS } from "../../../src/frontend/http/event-buffer.ts";
+import { HttpServer } from "../../../src/frontend/http/server.ts";
+import { startHttpServer } from "../../../src/frontend/http/listen.ts";
+import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
+import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
 import { poll } from "../../harness/clock.ts";
 import { Wire } from "../../fixtures/http-wire.ts";
 import { call, INITIALIZE, type Json, Script, setUp } from "../../fixtures/memory.ts";
 
 interface Place {
   readonly port: number;
-  readonly face: Face;
+  readonly face: HttpServer;
   readonly script: Script;
   readonly calls: Json[];
   /** A new session's id. */
@@ -27,9 +27,9 @@ describe("an HTTP face that listens", () => {
     script.onCall = (message) => void calls.push(message);
     const { hub } = setUp({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
     const maxMessage = 1024 * 1024;
-    const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
+    const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
     const settings = { hostname: "127.0.0.1", port: 0 };
-    const listener = await listen({ ...settings, answer: face.answer });
+    const listener = await listenHttp({ ...settings, handle: face.handle });
     const { port } = listener;
     const close = async (): Promise<void> => {
       await face.close();
@@ -106,7 +106,7 @@ describe("an HTTP face that listens", () => {
       const [asked] = calls;
       const { progressToken } = asked?.params?.["_meta"] as { progressToken: number };
       const message = "x".repeat(512 * 1024);
-      const count = (4 * BOUNDS.behind) / message.length;
+      const count = (4 * EVENT_BUFFER_LIMITS.maxBehind) / message.length;
       for (let progress = 0; progress < count; progress++) {
         const params = { progressToken, progress, message };
         script.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
@@ -160,20 +160,20 @@ describe("an HTTP face that listens", () => {
       wire.request("GET", "/mcp", { "Mcp-Session-Id": id, Accept: "text/event-stream" });
       await wire.until(/text\/event-stream/i);
       assert.match(wire.text, /x-accel-buffering: no/i);
-      assert.equal(face.find(id)?.idleSince, undefined);
+      assert.equal(face.findSession(id)?.idleSince, undefined);
       wire.socket.destroy();
       await poll(
         5000,
         () => "the session to be idle",
-        () => face.find(id)?.idleSince,
+        () => face.findSession(id)?.idleSince,
       );
     }));
 
   it("refuses who names no host, also where others may come", async () => {
     const { hub } = setUp({});
     const settings = { hostname: "0.0.0.0", token: "t", maxMessage: 1024 };
-    const face = new Face(hub, settings);
-    const listener = await listen({ hostname: "127.0.0.1", port: 0, answer: face.answer });
+    const face = new HttpServer(hub, settings);
+    const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: face.handle });
     const wire = new Wire(listener.port);
     wire.socket.write("GET /healthz HTTP/1.0\r\nAuthorization: Bearer t\r\n\r\n");
     await wire.ended();
@@ -206,7 +206,7 @@ describe("an HTTP face that listens", () => {
       const { hub } = setUp({ s: new Script("t") });
       const size = 1024 * 1024;
       const most = 4;
-      const face = await openFace(hub, {
+      const face = await startHttpServer(hub, {
         hostname: "127.0.0.1",
         port: 0,
         token: undefined,
@@ -294,10 +294,10 @@ describe("an HTTP face", () => {
   it("says where it cannot listen", async () => {
     const { hub } = setUp({});
     const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 };
-    const face = await openFace(hub, { ...settings, port: 0 });
+    const face = await startHttpServer(hub, { ...settings, port: 0 });
     const port = Number(new URL(face.url).port);
     await assert.rejects(
-      openFace(hub, { ...settings, port }),
+      startHttpServer(hub, { ...settings, port }),
       (error) =>
         error instanceof HubError &&
         error.code === "usage" &&
@@ -310,7 +310,7 @@ describe("an HTTP face", () => {
   it("listens on IPv6", async () => {
     const { hub } = setUp({});
     const settings = { hostname: "[::1]", port: 0, token: undefined, maxMessage: 1024 };
-    const face = await openFace(hub, settings);
+    const face = await startHttpServer(hub, settings);
     const response = await fetch(face.url.replace(/mcp$/, "healthz"));
     assert.deepEqual(await response.json(), { alive: true });
     await face.close();

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Lot, MOST_PARKED, PARKING_TIME } from "../../../src/frontend/modern/input-required.ts";
+import {
+  AwaitingLimit,
+  MAX_AWAITING,
+  INPUT_TIMEOUT,
+} from "../../../src/frontend/modern/input-required.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import type { Transport } from "../../../src/transport/transport.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
@@ -293,7 +297,7 @@ describe("a legacy server that asks a modern client", () => {
       { id: "b", method: "roots/list" },
     ];
     const first = await ask(client, clock, 1);
-    await clock.run(PARKING_TIME);
+    await clock.run(INPUT_TIMEOUT);
     assert.deepEqual((await git.heard("a")).result, { action: "cancel" });
     assert.equal((await git.heard("b")).error?.code, -31007);
     assert.equal(git.cancelled()[0]?.params?.["requestId"], git.calls[0]?.id);
@@ -303,7 +307,7 @@ describe("a legacy server that asks a modern client", () => {
   it("is not disturbed when the client came back at the last moment", async () => {
     const { client, clock, git } = await setAsking();
     const first = await ask(client, clock, 1);
-    await clock.run(PARKING_TIME - 1000);
+    await clock.run(INPUT_TIMEOUT - 1000);
     const back = put(client, 2, "tools/call", bring(first), ABLE);
     await git.heard("q");
     await clock.run(2000);
@@ -488,28 +492,28 @@ describe("a legacy server that wants a page to be visited first", () => {
     await client.until(() => client.received.length > 10_000);
     const answers = client.messages.filter(({ id }) => typeof id === "number");
     const parked = answers.filter(({ result }) => result !== undefined);
-    assert.equal(parked.length, MOST_PARKED.party);
+    assert.equal(parked.length, MAX_AWAITING.perClient);
     const others = answers.filter(({ error }) => error !== undefined);
-    assert.equal(others.length, 10_000 - MOST_PARKED.party);
+    assert.equal(others.length, 10_000 - MAX_AWAITING.perClient);
     assert.ok(others.every(({ error }) => error?.code === -32603));
-    for (let count = 0; count < 2 * MOST_PARKED.all; count += MOST_PARKED.party) {
-      await clock.run(PARKING_TIME);
+    for (let count = 0; count < 2 * MAX_AWAITING.total; count += MAX_AWAITING.perClient) {
+      await clock.run(INPUT_TIMEOUT);
       const from = client.received.length;
-      for (let i = 0; i < MOST_PARKED.party; i++) {
+      for (let i = 0; i < MAX_AWAITING.perClient; i++) {
         client.send(modern(`${count}-${i}`, "tools/call", CALL, ABLE));
       }
-      await client.until(() => client.received.length === from + MOST_PARKED.party);
+      await client.until(() => client.received.length === from + MAX_AWAITING.perClient);
       const last = client.received.at(-1) ?? "";
       assert.match(last, /input_required/, "there is room again");
     }
   });
 
   it("has no more room than there is for all clients together", () => {
-    const lot = new Lot();
-    for (let i = 0; i < MOST_PARKED.all; i++) assert.equal(lot.take(), true);
-    assert.equal(lot.take(), false);
-    lot.free();
-    assert.equal(lot.take(), true);
+    const lot = new AwaitingLimit();
+    for (let i = 0; i < MAX_AWAITING.total; i++) assert.equal(lot.acquire(), true);
+    assert.equal(lot.acquire(), false);
+    lot.release();
+    assert.equal(lot.acquire(), true);
   });
 });
 

@@ -1,57 +1,60 @@
 import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../../jsonrpc/message.ts";
-import type { QueryHead } from "./messages.ts";
+import type { HttpRequestHead } from "./messages.ts";
 
 /** An HTTP response before it is written. */
-export interface Answer {
+export interface HttpAnswer {
   readonly status: number;
   /** Without the headers that frame the body (Content-Length, Transfer-Encoding). */
-  readonly headers: readonly Header[];
+  readonly headers: readonly HttpHeader[];
   /** Pieces are the whole body; undefined: no body. */
   readonly body: readonly Piece[] | ReadableStream<Uint8Array> | undefined;
 }
 
-export type Header = readonly [name: string, value: string];
+export type HttpHeader = readonly [name: string, value: string];
 
-const JSON_HEADERS: readonly Header[] = [["Content-Type", "application/json"]];
-const NO_HEADERS: readonly Header[] = [];
-const STREAM_HEADERS: readonly Header[] = [
+const JSON_HEADERS: readonly HttpHeader[] = [["Content-Type", "application/json"]];
+const NO_HEADERS: readonly HttpHeader[] = [];
+const STREAM_HEADERS: readonly HttpHeader[] = [
   ["Content-Type", "text/event-stream"],
   ["Cache-Control", "no-cache, no-transform"],
   // Some gateways buffer event streams unless this header is set (nginx: proxy_buffering).
   ["X-Accel-Buffering", "no"],
 ];
-const ACCEPTED: Answer = { status: 202, headers: NO_HEADERS, body: undefined };
-const DONE: Answer = { status: 204, headers: NO_HEADERS, body: undefined };
+const ACCEPTED: HttpAnswer = { status: 202, headers: NO_HEADERS, body: undefined };
+const NO_CONTENT: HttpAnswer = { status: 204, headers: NO_HEADERS, body: undefined };
 
 /** A response whose body is one JSON-RPC message. */
-export function answer(message: EncodedMessage, status = 200): Answer {
+export function messageAnswer(message: EncodedMessage, status = 200): HttpAnswer {
   const body = piecesOfMessage(message);
   return { status, headers: JSON_HEADERS, body };
 }
 
 /** 202 without a body: notifications and responses were accepted (Streamable HTTP, sending messages). */
-export function accepted(): Answer {
+export function acceptedAnswer(): HttpAnswer {
   return ACCEPTED;
 }
 
 /** 204: done, and nothing to reconnect for. */
-export function done(): Answer {
-  return DONE;
+export function noContentAnswer(): HttpAnswer {
+  return NO_CONTENT;
 }
 
 /** A `text/event-stream` response. */
-export function streamed(body: ReadableStream<Uint8Array>): Answer {
+export function streamAnswer(body: ReadableStream<Uint8Array>): HttpAnswer {
   return { status: 200, headers: STREAM_HEADERS, body };
 }
 
 /** The same response with more headers. */
-export function withHeaders({ status, headers, body }: Answer, more: readonly Header[]): Answer {
-  return { status, headers: [...headers, ...more], body };
+export function withHeaders(
+  { status, headers, body }: HttpAnswer,
+  added: readonly HttpHeader[],
+): HttpAnswer {
+  return { status, headers: [...headers, ...added], body };
 }
 
 /** Length of the body in bytes; undefined for a stream. */
-export function lengthOf({ body }: Answer): number | undefined {
+export function bodyLengthOf({ body }: HttpAnswer): number | undefined {
   if (body instanceof ReadableStream) return undefined;
   let size = 0;
   for (const piece of body ?? []) size += sizeOf(piece);
@@ -59,7 +62,7 @@ export function lengthOf({ body }: Answer): number | undefined {
 }
 
 /** The response as a web `Response`. */
-export function responseOf({ status, headers, body }: Answer): Response {
+export function toWebResponse({ status, headers, body }: HttpAnswer): Response {
   const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
   if (body === undefined || body instanceof ReadableStream) return new Response(body ?? null, init);
   // Copied: the body of a Response needs memory that is not shared.
@@ -67,19 +70,19 @@ export function responseOf({ status, headers, body }: Answer): Response {
 }
 
 /** Some runtimes turn other methods into GET, or fail. */
-const METHODS: ReadonlySet<string> = new Set(
+const WEB_METHODS: ReadonlySet<string> = new Set(
   "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
 );
 
 /** The request as a web `Request` without its body; undefined if Request does not support the method. */
-export function requestOf({ method, target, fields }: QueryHead): Request | undefined {
-  if (!METHODS.has(method)) return undefined;
+export function toWebRequest({ method, target, headers }: HttpRequestHead): Request | undefined {
+  if (!WEB_METHODS.has(method)) return undefined;
   // Only the path matters: Host is checked separately.
-  return new Request(new URL(`http://localhost${target}`), { method, headers: [...fields] });
+  return new Request(new URL(`http://localhost${target}`), { method, headers: [...headers] });
 }
 
 /** Headers of the connection, which its owner writes (RFC 9110, 7.6.1). */
-const OF_CONNECTIONS: ReadonlySet<string> = new Set([
+const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
   "connection",
   "content-length",
   "date",
@@ -89,8 +92,8 @@ const OF_CONNECTIONS: ReadonlySet<string> = new Set([
 ]);
 
 /** The response of a web application. */
-export function answerOf({ status, headers, body }: Response): Answer {
-  const said = [...headers].filter(([name]) => !OF_CONNECTIONS.has(name.toLowerCase()));
+export function fromWebResponse({ status, headers, body }: Response): HttpAnswer {
+  const ownHeaders = [...headers].filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase()));
   // `Response.error()` has status 0, which cannot be sent.
-  return { status: status === 0 ? 500 : status, headers: said, body: body ?? undefined };
+  return { status: status === 0 ? 500 : status, headers: ownHeaders, body: body ?? undefined };
 }

@@ -1,21 +1,21 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
-import type { Answer } from "./answer.ts";
-import { type Fault, readHead, type RequestHead } from "./request-parser.ts";
-import { Incoming } from "./incoming.ts";
+import type { HttpAnswer } from "./answer.ts";
+import { type HeadError, parseRequestHead, type ParsedRequestHead } from "./request-parser.ts";
+import { IncomingRequest } from "./incoming.ts";
 import type { BodyQuota } from "./inlet.ts";
-import { Outlet } from "./outlet.ts";
-import type { Query } from "./messages.ts";
-import { refuse } from "../errors.ts";
+import { ResponseWriter } from "./outlet.ts";
+import type { HttpServerRequest } from "./messages.ts";
+import { errorAnswer } from "../errors.ts";
 
 /**
  * State of a connection: waits for a request, for the rest of its head, for the answer; sends the answer; has sent the
  * last one and waits for the client to close; is closed.
  */
-type Stage = "resting" | "heading" | "asking" | "giving" | "lingering" | "gone";
+type ConnectionStage = "resting" | "heading" | "asking" | "giving" | "lingering" | "gone";
 
 /** How many checks in a row may find a connection without progress, by state. */
-const PATIENCE: Readonly<Record<Stage, number>> = {
+const MAX_CHECKS: Readonly<Record<ConnectionStage, number>> = {
   resting: 12,
   heading: 4,
   asking: Infinity,
@@ -25,109 +25,109 @@ const PATIENCE: Readonly<Record<Stage, number>> = {
 };
 
 /** Buffered bytes of pipelined requests before the socket is paused. */
-const AHEAD = 64 * 1024;
-const NOTHING: Buffer = Buffer.alloc(0);
+const MAX_PIPELINED = 64 * 1024;
+const EMPTY: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 const CONTINUE = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /** One client connection of HTTP/1.1: serves one request after the other. */
-export class Channel {
+export class ServerConnection {
   readonly #socket: Socket;
-  readonly #outlet: Outlet;
-  readonly #answer: (query: Query) => Answer | Promise<Answer>;
+  readonly #writer: ResponseWriter;
+  readonly #handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>;
   readonly #quota: BodyQuota;
-  readonly #ended: () => void;
-  #stage: Stage = "resting";
-  #looks = 0;
+  readonly #onClose: () => void;
+  #stage: ConnectionStage = "resting";
+  #checks = 0;
   /** Received bytes of requests that are not being served yet. */
-  #held = NOTHING;
+  #buffered = EMPTY;
   /**
    * The last head and its bytes: a client's heads are mostly equal, and comparing takes a tenth of the time of parsing.
    */
-  #known: { readonly bytes: Buffer; readonly head: RequestHead } | undefined;
-  #incoming: Incoming | undefined;
+  #cachedHead: { readonly bytes: Buffer; readonly head: ParsedRequestHead } | undefined;
+  #request: IncomingRequest | undefined;
   #isPaused = false;
-  #isRetired = false;
+  #isClosing = false;
 
   /** @param ended called once, when the connection is closed */
   constructor(
     socket: Socket,
-    answer: (query: Query) => Answer | Promise<Answer>,
+    handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>,
     quota: BodyQuota,
-    ended: () => void,
+    onClose: () => void,
   ) {
     this.#socket = socket;
-    this.#outlet = new Outlet(socket);
-    this.#answer = answer;
+    this.#writer = new ResponseWriter(socket);
+    this.#handle = handle;
     this.#quota = quota;
-    this.#ended = ended;
-    socket.on("data", (chunk: Buffer) => this.#take(chunk));
+    this.#onClose = onClose;
+    socket.on("data", (chunk: Buffer) => this.#onData(chunk));
     socket.on("drain", () => {
-      this.#looks = 0;
-      this.#outlet.drain();
+      this.#checks = 0;
+      this.#writer.drain();
     });
-    socket.on("end", () => this.#ebb());
-    socket.on("error", () => this.drop());
-    socket.on("close", () => this.drop());
+    socket.on("end", () => this.#onHalfClose());
+    socket.on("error", () => this.destroy());
+    socket.on("close", () => this.destroy());
   }
 
   /** Called at intervals: closes the connection if it has made no progress for too long. */
-  look(): void {
-    this.#incoming?.inlet.look();
+  check(): void {
+    this.#request?.body.check();
     // The application may take its time to produce the rest of the answer.
-    if (this.#stage === "giving" && !this.#outlet.isFull) this.#looks = 0;
-    if (++this.#looks <= PATIENCE[this.#stage]) return;
-    if (this.#stage === "heading") this.#refuse(408);
-    else this.drop();
+    if (this.#stage === "giving" && !this.#writer.isFull) this.#checks = 0;
+    if (++this.#checks <= MAX_CHECKS[this.#stage]) return;
+    if (this.#stage === "heading") this.#reject(408);
+    else this.destroy();
   }
 
   /** Serves no more requests after the one that runs. */
-  retire(): void {
-    this.#isRetired = true;
-    if (this.#stage === "resting" || this.#stage === "heading") this.drop();
+  closeWhenIdle(): void {
+    this.#isClosing = true;
+    if (this.#stage === "resting" || this.#stage === "heading") this.destroy();
   }
 
   /** Closes the connection at once. */
-  drop(): void {
+  destroy(): void {
     if (this.#stage === "gone") return;
     this.#stage = "gone";
-    this.#held = NOTHING;
+    this.#buffered = EMPTY;
     this.#socket.destroy();
-    this.#incoming?.lose();
-    this.#incoming = undefined;
-    this.#outlet.close();
-    this.#ended();
+    this.#request?.disconnect();
+    this.#request = undefined;
+    this.#writer.close();
+    this.#onClose();
   }
 
   /**
    * The client has half-closed the connection. Clients that leave do that, so it is closed, unless it has yet to take
    * an answer that is written.
    */
-  #ebb(): void {
-    if (this.#stage === "giving" && this.#outlet.isFull) this.#isRetired = true;
-    else if (this.#stage !== "lingering") this.drop();
+  #onHalfClose(): void {
+    if (this.#stage === "giving" && this.#writer.isFull) this.#isClosing = true;
+    else if (this.#stage !== "lingering") this.destroy();
   }
 
-  #take(chunk: Buffer): void {
+  #onData(chunk: Buffer): void {
     switch (this.#stage) {
       case "resting":
       case "heading":
-        this.#hold(chunk);
-        this.#next();
+        this.#buffer(chunk);
+        this.#startNextRequest();
         return;
       case "asking":
       case "giving":
-        this.#hold(this.#incoming?.inlet.take(chunk) ?? chunk);
-        if (this.#held.length > AHEAD) this.#pause();
+        this.#buffer(this.#request?.body.push(chunk) ?? chunk);
+        if (this.#buffered.length > MAX_PIPELINED) this.#pause();
         return;
       case "lingering":
       case "gone":
     }
   }
 
-  #hold(chunk: Buffer): void {
-    this.#held = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+  #buffer(chunk: Buffer): void {
+    this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk]);
   }
 
   #pause(): void {
@@ -142,97 +142,101 @@ export class Channel {
   }
 
   /** Starts the next request if its head is complete. */
-  #next(): void {
-    const found = this.#readHead();
-    if (found === undefined) {
+  #startNextRequest(): void {
+    const parsed = this.#readHead();
+    if (parsed === undefined) {
       // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection for
       // ever.
-      const stage = this.#held.length === 0 ? "resting" : "heading";
-      if (stage !== this.#stage) this.#enter(stage);
-    } else if ("fault" in found) {
-      this.#refuse(found.fault);
+      const stage = this.#buffered.length === 0 ? "resting" : "heading";
+      if (stage !== this.#stage) this.#setStage(stage);
+    } else if ("status" in parsed) {
+      this.#reject(parsed.status);
     } else {
-      const incoming = new Incoming(found.head, this.#quota, this.#invite);
-      const { length } = this.#held;
-      const rest = found.end === length ? NOTHING : this.#held.subarray(found.end);
-      this.#held = incoming.inlet.take(rest);
-      this.#incoming = incoming;
-      this.#enter("asking");
-      void this.#serve(incoming);
+      const request = new IncomingRequest(parsed.head, this.#quota, this.#sendContinue);
+      const { length } = this.#buffered;
+      const rest = parsed.end === length ? EMPTY : this.#buffered.subarray(parsed.end);
+      this.#buffered = request.body.push(rest);
+      this.#request = request;
+      this.#setStage("asking");
+      void this.#serve(request);
     }
   }
 
-  #readHead(): { readonly head: RequestHead; readonly end: number } | Fault | undefined {
+  #readHead(): { readonly head: ParsedRequestHead; readonly end: number } | HeadError | undefined {
     // Some clients send a line end after a body (RFC 9112, 2.2).
-    while (this.#held[0] === CR && this.#held[1] === LF) this.#held = this.#held.subarray(2);
-    const known = this.#known;
-    const end = known?.bytes.length ?? Infinity;
-    if (known !== undefined && end <= this.#held.length) {
-      if (known.bytes.compare(this.#held, 0, end) === 0) return { head: known.head, end };
+    while (this.#buffered[0] === CR && this.#buffered[1] === LF)
+      this.#buffered = this.#buffered.subarray(2);
+    const cached = this.#cachedHead;
+    const end = cached?.bytes.length ?? Infinity;
+    if (cached !== undefined && end <= this.#buffered.length) {
+      if (cached.bytes.compare(this.#buffered, 0, end) === 0) return { head: cached.head, end };
     }
-    const found = readHead(this.#held);
-    if (found !== undefined && "head" in found) {
+    const parsed = parseRequestHead(this.#buffered);
+    if (parsed !== undefined && "head" in parsed) {
       // Copied, so that the chunk it came in is not retained.
-      this.#known = { bytes: Buffer.from(this.#held.subarray(0, found.end)), head: found.head };
+      this.#cachedHead = {
+        bytes: Buffer.from(this.#buffered.subarray(0, parsed.end)),
+        head: parsed.head,
+      };
     }
-    return found;
+    return parsed;
   }
 
-  readonly #invite = (): void => void this.#socket.write(CONTINUE, "latin1");
+  readonly #sendContinue = (): void => void this.#socket.write(CONTINUE, "latin1");
 
-  async #serve(incoming: Incoming): Promise<void> {
-    const { head, inlet } = incoming;
-    const answer = await this.#answer(incoming);
-    if (this.#incoming !== incoming) {
+  async #serve(request: IncomingRequest): Promise<void> {
+    const { head, body } = request;
+    const answer = await this.#handle(request);
+    if (this.#request !== request) {
       if (answer.body instanceof ReadableStream) void answer.body.cancel().catch(() => {});
       return;
     }
     // A body that was not read to its end is not awaited: the connection closes.
-    const isLast = !head.isLasting || this.#isRetired || !inlet.isClean;
-    inlet.fail("broken");
-    this.#enter("giving");
+    const isLast = !head.isPersistent || this.#isClosing || !body.isEndCertain;
+    body.fail("broken");
+    this.#setStage("giving");
     try {
-      const given = this.#outlet.give(answer, head, isLast);
-      if (given !== undefined) await given;
+      const written = this.#writer.writeAnswer(answer, head, isLast);
+      if (written !== undefined) await written;
     } catch {
       // The client can tell from the missing end that the answer is incomplete.
-      this.drop();
+      this.destroy();
     }
-    if (this.#incoming !== incoming) return;
-    this.#incoming = undefined;
-    if (isLast || this.#isRetired) {
-      this.#finish();
+    if (this.#request !== request) return;
+    this.#request = undefined;
+    if (isLast || this.#isClosing) {
+      this.#closeGracefully();
       return;
     }
-    this.#enter("resting");
+    this.#setStage("resting");
     this.#resume();
-    if (this.#held.length > 0) this.#next();
+    if (this.#buffered.length > 0) this.#startNextRequest();
   }
 
   /** Answers what is not a valid request, and closes. */
-  #refuse(status: keyof typeof REFUSALS): void {
-    void this.#outlet.give(refuse(status, REFUSALS[status]), undefined, true);
-    this.#finish();
+  #reject(status: keyof typeof ERROR_TEXTS): void {
+    void this.#writer.writeAnswer(errorAnswer(status, ERROR_TEXTS[status]), undefined, true);
+    this.#closeGracefully();
   }
 
   /**
    * Half-closes the connection. What the client still sends is discarded for a while: it may not have read the last
    * answer.
    */
-  #finish(): void {
-    this.#held = NOTHING;
-    this.#enter("lingering");
+  #closeGracefully(): void {
+    this.#buffered = EMPTY;
+    this.#setStage("lingering");
     this.#socket.end();
     this.#resume();
   }
 
-  #enter(stage: Stage): void {
+  #setStage(stage: ConnectionStage): void {
     this.#stage = stage;
-    this.#looks = 0;
+    this.#checks = 0;
   }
 }
 
-const REFUSALS = {
+const ERROR_TEXTS = {
   400: "This is no HTTP request that could be answered.",
   408: "The request took too long to come in.",
   417: "Nothing but 100-continue can be expected here.",

@@ -1,40 +1,40 @@
 import type { Buffer } from "node:buffer";
-import type { RequestHead } from "./request-parser.ts";
-import { type BodyQuota, Inlet } from "./inlet.ts";
-import type { Query, Trouble } from "./messages.ts";
+import type { ParsedRequestHead } from "./request-parser.ts";
+import { type BodyQuota, RequestBody } from "./inlet.ts";
+import type { HttpServerRequest, BodyError } from "./messages.ts";
 
 /** One request on a connection, until it is answered. */
-export class Incoming implements Query {
-  readonly head: RequestHead;
+export class IncomingRequest implements HttpServerRequest {
+  readonly head: ParsedRequestHead;
   /** The request's body. */
-  readonly inlet: Inlet;
-  readonly #invite: () => void;
-  #gone: (() => void) | undefined;
-  #isLost = false;
+  readonly body: RequestBody;
+  readonly #sendContinue: () => void;
+  #onDisconnect: (() => void) | undefined;
+  #isDisconnected = false;
 
   /** @param sendContinue writes `100 Continue` */
-  constructor(head: RequestHead, quota: BodyQuota, invite: () => void) {
+  constructor(head: ParsedRequestHead, quota: BodyQuota, sendContinue: () => void) {
     this.head = head;
-    this.inlet = new Inlet(head.body, quota);
-    this.#invite = invite;
+    this.body = new RequestBody(head.body, quota);
+    this.#sendContinue = sendContinue;
   }
 
-  read(limit: number): Buffer | Trouble | Promise<Buffer | Trouble> {
-    return this.inlet.read(limit, () => {
-      if (this.head.isWaiting) this.#invite();
+  read(limit: number): Buffer | BodyError | Promise<Buffer | BodyError> {
+    return this.body.read(limit, () => {
+      if (this.head.expectsContinue) this.#sendContinue();
     });
   }
 
-  whenGone(callback: () => void): () => void {
-    if (this.#isLost) queueMicrotask(callback);
-    else this.#gone = callback;
-    return () => (this.#gone = undefined);
+  onDisconnect(callback: () => void): () => void {
+    if (this.#isDisconnected) queueMicrotask(callback);
+    else this.#onDisconnect = callback;
+    return () => (this.#onDisconnect = undefined);
   }
 
   /** The client has disconnected. */
-  lose(): void {
-    this.#isLost = true;
-    this.inlet.fail("broken");
-    this.#gone?.();
+  disconnect(): void {
+    this.#isDisconnected = true;
+    this.body.fail("broken");
+    this.#onDisconnect?.();
   }
 }

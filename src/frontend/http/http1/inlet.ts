@@ -1,108 +1,111 @@
 import { Buffer } from "node:buffer";
 import { type Body, chunkedBody } from "../../../transport/http-client/body.ts";
-import type { RequestHead } from "./request-parser.ts";
-import type { Trouble } from "./messages.ts";
+import type { ParsedRequestHead } from "./request-parser.ts";
+import type { BodyError } from "./messages.ts";
 
-const NOTHING: Buffer = Buffer.alloc(0);
+const EMPTY: Buffer = Buffer.alloc(0);
 /** Checks within which a body has to end or to grow by `MIN_PROGRESS` bytes: one that makes progress may take long. */
-const PATIENCE = 12;
-const LEAST = 1024 * 1024;
+const MAX_CHECKS = 12;
+const MIN_PROGRESS = 1024 * 1024;
 /** Pieces are joined after this many: each costs more memory than its bytes, and a client may send millions. */
-const MOST_PIECES = 1024;
+const MAX_PIECES = 1024;
 
 /** The memory that all bodies being received may take together, in bytes. */
 export class BodyQuota {
-  #left: number;
+  #available: number;
 
   constructor(size: number) {
-    this.#left = size;
+    this.#available = size;
   }
 
   /** @returns false if less is left; nothing is taken then */
-  take(size: number): boolean {
-    if (size > this.#left) return false;
-    this.#left -= size;
+  reserve(size: number): boolean {
+    if (size > this.#available) return false;
+    this.#available -= size;
     return true;
   }
 
   release(size: number): void {
-    this.#left += size;
+    this.#available += size;
   }
 }
 
 /** A request's body while it is received. Buffered until it is read, discarded once it has failed. */
-export class Inlet {
+export class RequestBody {
   readonly #quota: BodyQuota;
-  readonly #chunks: Body | undefined;
+  readonly #decoder: Body | undefined;
   /** Bytes that have yet to come; Infinity for a chunked body. */
-  #left: number;
+  #remaining: number;
   #pieces: Buffer[] = [];
   /** The pieces since the last join. */
   #recent: Buffer[] = [];
   #size = 0;
   /** Bytes taken from the quota. */
-  #taken = 0;
+  #reserved = 0;
   #limit = Infinity;
-  #looks = 0;
+  #checks = 0;
   /** The size at the start of the current `MAX_CHECKS` checks. */
-  #before = 0;
-  #outcome: "whole" | Trouble | undefined;
-  #settle: ((body: Buffer | Trouble) => void) | undefined;
+  #sizeBefore = 0;
+  #outcome: "whole" | BodyError | undefined;
+  #resolve: ((body: Buffer | BodyError) => void) | undefined;
   /** The body has ended, and the next request's start is certain. */
-  isClean = false;
+  isEndCertain = false;
 
-  constructor(length: RequestHead["body"], quota: BodyQuota) {
+  constructor(length: ParsedRequestHead["body"], quota: BodyQuota) {
     this.#quota = quota;
-    this.#chunks = length === "chunked" ? chunkedBody({ isStrict: true }) : undefined;
-    this.#left = length === "chunked" ? Infinity : length;
+    this.#decoder = length === "chunked" ? chunkedBody({ isStrict: true }) : undefined;
+    this.#remaining = length === "chunked" ? Infinity : length;
     if (length === 0) this.#complete(true);
   }
 
   /** @returns what follows the body */
-  take(chunk: Buffer): Buffer {
-    if (this.isClean || chunk.length === 0) return chunk;
-    if (this.#chunks !== undefined) {
-      this.#takeChunks(this.#chunks, chunk);
-      return NOTHING;
+  push(chunk: Buffer): Buffer {
+    if (this.isEndCertain || chunk.length === 0) return chunk;
+    if (this.#decoder !== undefined) {
+      this.#pushChunked(this.#decoder, chunk);
+      return EMPTY;
     }
-    const isAll = chunk.length <= this.#left;
-    const piece = isAll ? chunk : chunk.subarray(0, this.#left);
-    this.#left -= piece.length;
+    const isAll = chunk.length <= this.#remaining;
+    const piece = isAll ? chunk : chunk.subarray(0, this.#remaining);
+    this.#remaining -= piece.length;
     this.#add(piece);
-    if (this.#left === 0) this.#complete(true);
-    return isAll ? NOTHING : chunk.subarray(piece.length);
+    if (this.#remaining === 0) this.#complete(true);
+    return isAll ? EMPTY : chunk.subarray(piece.length);
   }
 
   /** See HttpServerRequest. @param onIncomplete called if the body is not complete yet */
-  read(limit: number, wanted: () => void): Buffer | Trouble | Promise<Buffer | Trouble> {
+  read(limit: number, onIncomplete: () => void): Buffer | BodyError | Promise<Buffer | BodyError> {
     this.#limit = limit;
-    if (this.#size > limit || (this.#left !== Infinity && this.#size + this.#left > limit)) {
+    if (
+      this.#size > limit ||
+      (this.#remaining !== Infinity && this.#size + this.#remaining > limit)
+    ) {
       this.fail("tooLarge");
     }
-    if (this.#outcome !== undefined) return this.#told(this.#outcome);
-    wanted();
-    return new Promise((resolve) => (this.#settle = resolve));
+    if (this.#outcome !== undefined) return this.#resultOf(this.#outcome);
+    onIncomplete();
+    return new Promise((resolve) => (this.#resolve = resolve));
   }
 
   /** The body will not be complete, or is not wanted. */
-  fail(trouble: Trouble): void {
-    if (this.#outcome === undefined) this.#end(trouble);
+  fail(error: BodyError): void {
+    if (this.#outcome === undefined) this.#finish(error);
     else this.#release();
   }
 
-  look(): void {
-    if (++this.#looks <= PATIENCE) return;
-    if (this.#size - this.#before < LEAST) this.fail("tooSlow");
-    this.#looks = 1;
-    this.#before = this.#size;
+  check(): void {
+    if (++this.#checks <= MAX_CHECKS) return;
+    if (this.#size - this.#sizeBefore < MIN_PROGRESS) this.fail("tooSlow");
+    this.#checks = 1;
+    this.#sizeBefore = this.#size;
   }
 
-  #takeChunks(chunks: Body, chunk: Buffer): void {
+  #pushChunked(decoder: Body, chunk: Buffer): void {
     if (this.#outcome !== undefined) return;
-    const found = chunks.push(chunk, (piece) => this.#add(piece));
-    if (found === "malformed") this.fail("broken");
+    const state = decoder.push(chunk, (piece) => this.#add(piece));
+    if (state === "malformed") this.fail("broken");
     // What follows the end in the same chunk is not looked for: the connection closes instead.
-    else if (found !== "more") this.#complete(found === "end");
+    else if (state !== "more") this.#complete(state === "end");
   }
 
   #add(piece: Buffer): void {
@@ -112,45 +115,46 @@ export class Inlet {
       this.fail("tooLarge");
       return;
     }
-    if (!this.#quota.take(piece.length)) {
+    if (!this.#quota.reserve(piece.length)) {
       this.fail("tooMany");
       return;
     }
-    this.#taken += piece.length;
+    this.#reserved += piece.length;
     this.#recent.push(piece);
-    if (this.#recent.length >= MOST_PIECES) this.#gather();
+    if (this.#recent.length >= MAX_PIECES) this.#joinPieces();
   }
 
-  #complete(isClean: boolean): void {
+  #complete(isEndCertain: boolean): void {
     // A discarded body of known length has a certain end as well.
-    this.isClean = isClean && (this.#chunks === undefined || this.#outcome === undefined);
-    if (this.#outcome === undefined) this.#end("whole");
+    this.isEndCertain =
+      isEndCertain && (this.#decoder === undefined || this.#outcome === undefined);
+    if (this.#outcome === undefined) this.#finish("whole");
   }
 
-  #gather(): void {
+  #joinPieces(): void {
     this.#pieces.push(Buffer.concat(this.#recent));
     this.#recent = [];
   }
 
-  #end(outcome: "whole" | Trouble): void {
+  #finish(outcome: "whole" | BodyError): void {
     this.#outcome = outcome;
     if (outcome !== "whole") this.#release();
-    this.#settle?.(this.#told(outcome));
+    this.#resolve?.(this.#resultOf(outcome));
   }
 
   /** Drops the buffered bytes and returns their quota. */
   #release(): void {
-    if (this.#taken === 0) return;
+    if (this.#reserved === 0) return;
     this.#pieces = this.#recent = [];
-    this.#quota.release(this.#taken);
-    this.#taken = 0;
+    this.#quota.release(this.#reserved);
+    this.#reserved = 0;
   }
 
-  #told(outcome: "whole" | Trouble): Buffer | Trouble {
+  #resultOf(outcome: "whole" | BodyError): Buffer | BodyError {
     if (outcome !== "whole") return outcome;
     const pieces = [...this.#pieces, ...this.#recent];
     this.#release();
-    const [first = NOTHING] = pieces;
+    const [first = EMPTY] = pieces;
     return pieces.length > 1 ? Buffer.concat(pieces, this.#size) : first;
   }
 }

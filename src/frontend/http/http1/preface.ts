@@ -1,7 +1,7 @@
-import type { Answer } from "./answer.ts";
+import type { HttpAnswer } from "./answer.ts";
 
 /** How the end of an answer's body is marked. */
-export interface Framing {
+export interface BodyFraming {
   /** Length of the body in bytes; undefined: it is chunked, or ends with the connection. */
   readonly length: number | undefined;
   readonly isChunked: boolean;
@@ -9,7 +9,7 @@ export interface Framing {
   readonly isLast: boolean;
 }
 
-const REASONS: Readonly<Record<number, string>> = {
+const REASON_PHRASES: Readonly<Record<number, string>> = {
   200: "OK",
   202: "Accepted",
   204: "No Content",
@@ -32,29 +32,29 @@ const REASONS: Readonly<Record<number, string>> = {
 };
 
 /** Status line and headers of an answer, with the empty line. */
-export function writePreface({ status, headers }: Answer, framing: Framing): string {
+export function formatResponseHead({ status, headers }: HttpAnswer, framing: BodyFraming): string {
   const { length, isChunked, isLast } = framing;
-  let text = `HTTP/1.1 ${status} ${REASONS[status] ?? ""}\r\n`;
+  let text = `HTTP/1.1 ${status} ${REASON_PHRASES[status] ?? ""}\r\n`;
   for (const [name, value] of headers) text += `${name}: ${value}\r\n`;
   text += `Date: ${dateOf(Date.now())}\r\n`;
   if (isChunked) text += "Transfer-Encoding: chunked\r\n";
-  else if (length !== undefined && !isBodiless(status)) text += `Content-Length: ${length}\r\n`;
+  else if (length !== undefined && !hasNoBody(status)) text += `Content-Length: ${length}\r\n`;
   return isLast ? `${text}Connection: close\r\n\r\n` : `${text}\r\n`;
 }
 
 /** Whether answers of a status have neither body nor Content-Length (RFC 9110, 15.3.5 and 15.4.5). */
-export function isBodiless(status: number): boolean {
+export function hasNoBody(status: number): boolean {
   return status === 204 || status === 304;
 }
 
-const written = { second: 0, text: "" };
+const cachedDate = { second: 0, text: "" };
 
 /** The time as an HTTP date, formatted once a second: it costs more than the rest of a head. */
 function dateOf(now: number): string {
   const second = Math.floor(now / 1000);
-  if (second !== written.second) {
-    written.second = second;
-    written.text = new Date(now).toUTCString();
+  if (second !== cachedDate.second) {
+    cachedDate.second = second;
+    cachedDate.text = new Date(now).toUTCString();
   }
-  return written.text;
+  return cachedDate.text;
 }

@@ -1,11 +1,11 @@
 import { type AddressInfo, createServer, type Server } from "node:net";
-import type { Answer } from "./answer.ts";
-import { Channel } from "./connection.ts";
+import type { HttpAnswer } from "./answer.ts";
+import { ServerConnection } from "./connection.ts";
 import { BodyQuota } from "./inlet.ts";
-import type { Query } from "./messages.ts";
+import type { HttpServerRequest } from "./messages.ts";
 
 /** A listening HTTP socket. */
-export interface Listener {
+export interface HttpListener {
   readonly port: number;
   /** Closes it: connections have `ms` to send the last answers. */
   close(ms: number): Promise<void>;
@@ -17,14 +17,14 @@ export interface ListenOptions {
   /** 0: any free port. */
   readonly port: number;
   /** Interval of the checks for connections without progress, in ms. */
-  readonly pause?: number;
+  readonly checkInterval?: number;
   /** Memory for all bodies being received together, in bytes. */
   readonly maxReceiving?: number;
   /** Never rejects. */
-  readonly answer: (query: Query) => Answer | Promise<Answer>;
+  readonly handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>;
 }
 
-const PAUSE = 5000;
+const CHECK_INTERVAL = 5000;
 export const MAX_RECEIVING: number = 256 * 1024 * 1024;
 
 /**
@@ -32,35 +32,35 @@ export const MAX_RECEIVING: number = 256 * 1024 * 1024;
  * that the hub does with a request, and each runtime notices other events late or never. Rejects with the system's
  * error.
  */
-export async function listen(options: ListenOptions): Promise<Listener> {
-  const channels = new Set<Channel>();
+export async function listenHttp(options: ListenOptions): Promise<HttpListener> {
+  const connections = new Set<ServerConnection>();
   const quota = new BodyQuota(options.maxReceiving ?? MAX_RECEIVING);
-  let emptied = (): void => {};
-  let looking: ReturnType<typeof setInterval> | undefined;
+  let onEmpty = (): void => {};
+  let checkTimer: ReturnType<typeof setInterval> | undefined;
   // A client that has half-closed the connection may still read.
   const server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
-    const channel = new Channel(socket, options.answer, quota, () => {
-      channels.delete(channel);
-      if (channels.size > 0) return;
-      clearInterval(looking);
-      looking = undefined;
-      emptied();
+    const connection = new ServerConnection(socket, options.handle, quota, () => {
+      connections.delete(connection);
+      if (connections.size > 0) return;
+      clearInterval(checkTimer);
+      checkTimer = undefined;
+      onEmpty();
     });
-    channels.add(channel);
-    looking ??= setInterval(() => {
-      for (const each of channels) each.look();
-    }, options.pause ?? PAUSE);
+    connections.add(connection);
+    checkTimer ??= setInterval(() => {
+      for (const each of connections) each.check();
+    }, options.checkInterval ?? CHECK_INTERVAL);
   });
-  await begin(server, options);
+  await startListening(server, options);
   return {
     port: (server.address() as AddressInfo).port,
     async close(ms) {
       server.close();
-      const empty = new Promise<void>((resolve) => (emptied = resolve));
-      for (const channel of channels) channel.retire();
-      if (channels.size === 0) return;
+      const empty = new Promise<void>((resolve) => (onEmpty = resolve));
+      for (const connection of connections) connection.closeWhenIdle();
+      if (connections.size === 0) return;
       const timer = setTimeout(() => {
-        for (const channel of channels) channel.drop();
+        for (const connection of connections) connection.destroy();
       }, ms);
       await empty;
       clearTimeout(timer);
@@ -68,7 +68,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   };
 }
 
-function begin(server: Server, { port, hostname }: ListenOptions): Promise<void> {
+function startListening(server: Server, { port, hostname }: ListenOptions): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(port, hostname, resolve);
