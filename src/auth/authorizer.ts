@@ -1,19 +1,23 @@
 import type { ResolvedRemote } from "../manifest/resolve.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
-import type { Authorization, Challenge, Credentials } from "../transport/http/credentials.ts";
+import type {
+  AuthorizationProgress,
+  AuthChallenge,
+  RequestCredentials,
+} from "../transport/http/credentials.ts";
 
 /** How an authorization is gone through. */
-export interface Proceeding {
+export interface AuthorizationOptions {
   /** Gives it up. */
   readonly signal: AbortSignal;
   /** How far it has come. */
-  readonly onProgress: (progress: Authorization) => void;
+  readonly onProgress: (progress: AuthorizationProgress) => void;
 }
 
 /** Gets the hub into servers that want an authorization, and keeps it in. */
 export interface Authorizer {
   /** What the requests over a new link to a server bear. */
-  credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): Credentials;
+  credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;
   /**
    * Gets an authorization, of a person if need be: from then on the server's credentials have it. Servers that are reached
    * with the same one are authorized once.
@@ -22,8 +26,8 @@ export interface Authorizer {
   authorize(
     spec: RemoteServer,
     resolved: ResolvedRemote,
-    challenge: Challenge,
-    proceeding: Proceeding,
+    challenge: AuthChallenge,
+    proceeding: AuthorizationOptions,
   ): Promise<void>;
   /** When no token is being exchanged any more: a process that ends before may lose one for good. Never rejects. */
   settled(): Promise<void>;

@@ -1,7 +1,7 @@
 import type { Env } from "../base/paths.ts";
 
 /** Where a browser is to be opened. */
-export interface Desktop {
+export interface BrowserEnvironment {
   readonly env: Env;
   /** As in `process.platform`. */
   readonly platform: string;
@@ -15,7 +15,10 @@ const WATCH = 3000;
  * as the system does. No shell is asked.
  * @returns whether that seems to have worked; false where there is no screen. Never rejects
  */
-export async function openBrowser(url: string, { env, platform }: Desktop): Promise<boolean> {
+export async function openBrowser(
+  url: string,
+  { env, platform }: BrowserEnvironment,
+): Promise<boolean> {
   for (const [command, ...args] of commandsFor(url, env, platform)) {
     if (command !== undefined && (await run(command, args, env))) return true;
   }

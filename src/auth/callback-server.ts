@@ -4,7 +4,7 @@ import process from "node:process";
 import { errnoCodeOf } from "../process/process-table.ts";
 
 /** Where a browser comes back to with what an authorization server has answered. */
-export interface Callback {
+export interface CallbackServer {
   /** To be given to the authorization server, letter for letter. */
   readonly redirect: string;
   /** What it has answered to the request with that state; rejects with the signal's reason. */
@@ -18,7 +18,7 @@ const HOST = "127.0.0.1";
 const MAX_URL = 16 * 1024;
 
 /** Listens on this machine alone. @param port 0: any that is free. @returns undefined if somebody else has the port */
-export async function listen(port: number): Promise<Callback | undefined> {
+export async function openCallbackServer(port: number): Promise<CallbackServer | undefined> {
   const { createServer } = await import("node:http");
   let answer: (request: IncomingMessage, shown: Promise<void>) => Page = () => LOST;
   const server = createServer({ maxHeaderSize: 2 * MAX_URL }, (request, response) => {

@@ -1,8 +1,8 @@
-import type { Challenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge } from "../transport/http/credentials.ts";
 
 /** What a server's `WWW-Authenticate` says of the authorization that it wants. */
-export interface Demand {
-  readonly status: Challenge["status"];
+export interface BearerChallenge {
+  readonly status: AuthChallenge["status"];
   /** Whether a bearer token would do, as far as is said. */
   readonly takesBearer: boolean;
   /** Where it says more of itself (RFC 9728). */
@@ -21,7 +21,7 @@ const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
 const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
 /** Reads what of all challenges in the header is for bearer tokens. A header that cannot be read says nothing. */
-export function readChallenge({ status, header }: Challenge): Demand {
+export function parseChallenge({ status, header }: AuthChallenge): BearerChallenge {
   const schemes = parse((header ?? "").slice(0, MAX_LENGTH));
   const bearer = schemes.find(({ scheme }) => scheme === "bearer");
   const said = bearer?.parameters ?? new Map<string, string>();

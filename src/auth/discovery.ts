@@ -1,30 +1,30 @@
 import { HubError } from "../base/errors.ts";
-import type { Demand } from "./challenge.ts";
-import type { Fetch } from "./safe-fetch.ts";
-import { explain, quote, refuse } from "./errors.ts";
-import { loadSdk, type Metadata } from "./sdk.ts";
+import type { BearerChallenge } from "./challenge.ts";
+import type { SdkFetch } from "./safe-fetch.ts";
+import { oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
+import { loadSdk, type AuthorizationServerMetadata } from "./sdk.ts";
 
 /** Where tokens for a server come from. */
-export interface Authority {
+export interface AuthorizationServer {
   /** As it names itself. */
   readonly issuer: string;
   /** Where it is: as `issuer`, but for servers of old, which do not say who is. */
   readonly url: string;
   /** undefined: one of old, which is asked where they all were (2025-03-26). */
-  readonly metadata: Metadata | undefined;
+  readonly metadata: AuthorizationServerMetadata | undefined;
   /** What tokens are to be good for (RFC 8707); undefined: the server is of old and names nothing. */
   readonly resource: string | undefined;
   /** Those that the server has, as far as it says. */
   readonly scopes: readonly string[];
 }
 
-export interface Search {
+export interface DiscoveryOptions {
   readonly server: string;
   readonly url: URL;
-  readonly demand: Demand;
+  readonly demand: BearerChallenge;
   /** The only authorization server that is wanted, if it is said which. */
   readonly issuer: string | undefined;
-  readonly fetch: Fetch;
+  readonly fetch: SdkFetch;
 }
 
 /** What a resource says of itself (RFC 9728), as far as it matters here. */
@@ -35,21 +35,26 @@ interface Resource {
 }
 
 /** Finds out where tokens for a server come from. @throws {HubError} unauthorized, unreachable */
-export async function discover(search: Search): Promise<Authority> {
+export async function discoverAuthorizationServer(
+  search: DiscoveryOptions,
+): Promise<AuthorizationServer> {
   const { server, url, issuer: wanted } = search;
   const resource = await findResource(search);
   const named = resource?.issuers ?? [];
   if (wanted !== undefined && named.length > 0 && !named.includes(wanted)) {
-    const others = quote(named.join(", "));
+    const others = quoteText(named.join(", "));
     const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${wanted}`;
-    throw refuse(server, why);
+    throw unauthorizedError(server, why);
   }
   // Servers of old are their own authorization servers, or have those beside them.
   const home = new URL("/", url).href;
   const place = wanted ?? named[0] ?? home;
   const metadata = await findMetadata(place, search);
   if (metadata === undefined && place !== home) {
-    throw refuse(server, `its authorization server ${quote(place)} says nothing of itself`);
+    throw unauthorizedError(
+      server,
+      `its authorization server ${quoteText(place)} says nothing of itself`,
+    );
   }
   if (metadata !== undefined) checkMetadata(metadata, server);
   return {
@@ -62,7 +67,7 @@ export async function discover(search: Search): Promise<Authority> {
 }
 
 /** Where the server says to look, or else where all have it: for its path first. @returns undefined if it has none */
-async function findResource(search: Search): Promise<Resource | undefined> {
+async function findResource(search: DiscoveryOptions): Promise<Resource | undefined> {
   const { server, url, demand } = search;
   const path = url.pathname.replace(/\/$/, "");
   const known = [`${WELL_KNOWN}${path}${url.search}`, WELL_KNOWN].map(
@@ -75,7 +80,10 @@ async function findResource(search: Search): Promise<Resource | undefined> {
     if (found === undefined) continue;
     const resource = readResource(found);
     if (resource === undefined) {
-      throw refuse(server, `what it says of itself at ${place} is not what it should be`);
+      throw unauthorizedError(
+        server,
+        `what it says of itself at ${place} is not what it should be`,
+      );
     }
     await checkResource(resource, search);
     return resource;
@@ -85,7 +93,7 @@ async function findResource(search: Search): Promise<Resource | undefined> {
 const WELL_KNOWN = "/.well-known/oauth-protected-resource";
 
 /** @returns undefined if there is nothing there */
-async function load(place: string, { server, fetch }: Search): Promise<unknown> {
+async function load(place: string, { server, fetch }: DiscoveryOptions): Promise<unknown> {
   try {
     const response = await fetch(place, { headers: { accept: "application/json" } });
     if (response.status >= 500) {
@@ -97,7 +105,7 @@ async function load(place: string, { server, fetch }: Search): Promise<unknown> 
     return response.ok ? ((await response.json()) as unknown) : undefined;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
-    throw explain(error, server, "when it was asked who gives tokens for it", true);
+    throw oauthErrorOf(error, server, "when it was asked who gives tokens for it", true);
   }
 }
 
@@ -127,34 +135,40 @@ function readTexts(value: unknown): readonly string[] {
 }
 
 /** A token for another resource would be good there, too, for whoever gets it here. */
-async function checkResource({ resource }: Resource, { server, url }: Search): Promise<void> {
+async function checkResource(
+  { resource }: Resource,
+  { server, url }: DiscoveryOptions,
+): Promise<void> {
   const { checkResourceAllowed } = await loadSdk();
   if (checkResourceAllowed({ requestedResource: url, configuredResource: resource })) return;
-  const why = `it says that it is ${quote(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
-  throw refuse(server, why);
+  const why = `it says that it is ${quoteText(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
+  throw unauthorizedError(server, why);
 }
 
 /** RFC 8414, or what OpenID providers have, in the order of the specification. @returns undefined if it has none */
 async function findMetadata(
   place: string,
-  { server, fetch }: Search,
-): Promise<Metadata | undefined> {
+  { server, fetch }: DiscoveryOptions,
+): Promise<AuthorizationServerMetadata | undefined> {
   const { discoverAuthorizationServerMetadata } = await loadSdk();
   try {
     // It refuses metadata that name another issuer than the one that they were fetched for.
     return await discoverAuthorizationServerMetadata(place, { fetchFn: fetch });
   } catch (error) {
-    throw explain(error, server, "when it was asked how it gives tokens", true);
+    throw oauthErrorOf(error, server, "when it was asked how it gives tokens", true);
   }
 }
 
 /** Without PKCE a code that somebody else gets hold of is as good as a token. */
-function checkMetadata(metadata: Metadata, server: string): void {
+function checkMetadata(metadata: AuthorizationServerMetadata, server: string): void {
   const isForPeople = metadata.grant_types_supported?.includes("authorization_code") ?? true;
   const methods = metadata.code_challenge_methods_supported;
   if (isForPeople && methods?.includes("S256") !== true) throw refuseWithoutPkce(server);
 }
 
 function refuseWithoutPkce(server: string): HubError {
-  return refuse(server, "its authorization server does not protect codes (PKCE with S256)");
+  return unauthorizedError(
+    server,
+    "its authorization server does not protect codes (PKCE with S256)",
+  );
 }

@@ -4,14 +4,21 @@ import { type ErrorCode, HubError } from "../base/errors.ts";
 const MAX_QUOTE = 200;
 
 /** An authorization that did not come about. `why` is half a sentence. */
-export function refuse(server: string, why: string, code: ErrorCode = "unauthorized"): HubError {
+export function unauthorizedError(
+  server: string,
+  why: string,
+  code: ErrorCode = "unauthorized",
+): HubError {
   const text = `Server "${server}" could not be authorized: ${why}.`;
   return new HubError(code, text, { server, step: "authorize" });
 }
 
 /** One that a person can bring about. */
-export function refuseUntilLogin(server: string, why: string): HubError {
-  return refuse(server, `${why}. To log in, run: toolmux auth login ${quoteWord(server)}`);
+export function loginRequiredError(server: string, why: string): HubError {
+  return unauthorizedError(
+    server,
+    `${why}. To log in, run: toolmux auth login ${quoteArgument(server)}`,
+  );
 }
 
 /**
@@ -19,7 +26,7 @@ export function refuseUntilLogin(server: string, why: string): HubError {
  * @param doing half a sentence: `getting a token`
  * @param isRetryable nobody has been asked for anything yet, so all of it may be done again
  */
-export function explain(
+export function oauthErrorOf(
   thrown: unknown,
   server: string,
   doing: string,
@@ -30,17 +37,20 @@ export function explain(
     if (!UNANSWERED.includes(code) || thrown.step === "authorize") return thrown;
     // Whoever was asked to log in already is not to be asked again without having wanted it.
     const why = `${doing}: ${message.replace(/\.$/, "")}`;
-    return refuse(server, why, isRetryable ? code : "unauthorized");
+    return unauthorizedError(server, why, isRetryable ? code : "unauthorized");
   }
   const code = oauthCode(thrown);
   if (code !== undefined) {
-    return refuse(server, `${doing}, the authorization server answered "${code}"`);
+    return unauthorizedError(server, `${doing}, the authorization server answered "${code}"`);
   }
   if (has(thrown, "expected", "received")) {
-    return refuse(server, `${doing}, another authorization server answered than the one asked`);
+    return unauthorizedError(
+      server,
+      `${doing}, another authorization server answered than the one asked`,
+    );
   }
   if (has(thrown, "submittedMetadata")) {
-    return refuse(
+    return unauthorizedError(
       server,
       "its authorization server registers no clients: write oauth.clientId in the manifest",
     );
@@ -48,9 +58,12 @@ export function explain(
   const message = thrown instanceof Error ? thrown.message : "";
   // What the SDK says of metadata; what it says of tokens comes as an OAuth error.
   const quoted = /^Incompatible auth server|^HTTP \d+ trying/.test(message)
-    ? `: ${quote(message)}`
+    ? `: ${quoteText(message)}`
     : "";
-  return refuse(server, `${doing}, the authorization server did not answer as it should${quoted}`);
+  return unauthorizedError(
+    server,
+    `${doing}, the authorization server did not answer as it should${quoted}`,
+  );
 }
 
 /** What is thrown where a request brings no answer. */
@@ -66,16 +79,16 @@ const UNANSWERED: readonly ErrorCode[] = [
 export function oauthCode(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || thrown.name !== "OAuthError") return undefined;
   const { code } = thrown as { code?: unknown };
-  return typeof code === "string" ? quote(code) : undefined;
+  return typeof code === "string" ? quoteText(code) : undefined;
 }
 
 /** Text of others in one line, of a bearable length. */
-export function quote(text: string): string {
+export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }
 
 /** A name as it has to be typed. */
-export function quoteWord(name: string): string {
+export function quoteArgument(name: string): string {
   return /^[\w.:@/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
 }
 

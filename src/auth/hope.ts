@@ -1,6 +1,6 @@
-import type { Demand } from "./challenge.ts";
-import type { Kept } from "./stored-token.ts";
-import { quote, refuseUntilLogin } from "./errors.ts";
+import type { BearerChallenge } from "./challenge.ts";
+import type { StoredToken } from "./stored-token.ts";
+import { quoteText, loginRequiredError } from "./errors.ts";
 import { isStepUp } from "./scopes.ts";
 
 /** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
@@ -12,7 +12,7 @@ const MAX_RENEWALS = 10;
 const RENEWALS_WITHIN = 60 * 1000;
 
 /** Whether asking for an authorization once more can lead to anything else than the last time. */
-export class Hope {
+export class AttemptGuard {
   readonly #server: string;
   readonly #now: () => number;
   /** When there was one lately. */
@@ -40,14 +40,14 @@ export class Hope {
   }
 
   /** @param found what there is @throws {HubError} unauthorized if there is none */
-  check(demand: Demand, found: Kept | undefined): void {
+  check(demand: BearerChallenge, found: StoredToken | undefined): void {
     if (demand.status === 403 && !isStepUp(demand, found)) {
-      const scopes = demand.scopes.length > 0 ? ` (${quote(demand.scopes.join(" "))})` : "";
-      throw refuseUntilLogin(this.#server, `it wants more than it was asked to give${scopes}`);
+      const scopes = demand.scopes.length > 0 ? ` (${quoteText(demand.scopes.join(" "))})` : "";
+      throw loginRequiredError(this.#server, `it wants more than it was asked to give${scopes}`);
     }
     const since = this.#now() - LOGINS_WITHIN;
     this.#logins = this.#logins.filter((time) => time > since);
     if (this.#logins.length < MAX_LOGINS) return;
-    throw refuseUntilLogin(this.#server, "it does not take tokens that it has just been given");
+    throw loginRequiredError(this.#server, "it does not take tokens that it has just been given");
   }
 }

@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { Challenge } from "../transport/http/credentials.ts";
-import type { Dial } from "../transport/http-client/fetch.ts";
+import type { AuthChallenge } from "../transport/http/credentials.ts";
+import type { Fetch } from "../transport/http-client/fetch.ts";
 import { withLimit } from "../base/limit.ts";
 
 /** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
@@ -14,11 +14,11 @@ const QUESTIONS = [
   { method: "GET", headers: { accept: "text/event-stream" } },
 ] as const;
 
-export interface Door {
+export interface ChallengeProbe {
   readonly url: URL;
   /** What the manifest has requests bear. */
   readonly headers: Readonly<Record<string, string>>;
-  readonly dial: Dial;
+  readonly dial: Fetch;
   readonly signal: AbortSignal;
   readonly clock: Clock;
 }
@@ -31,16 +31,16 @@ const LIMIT = 10_000;
  * @returns undefined if it wants nothing, or does not say so
  * @throws {HubError} what `Dial` throws; unreachable if it takes too long
  */
-export function knock(door: Door): Promise<Challenge | undefined> {
+export function requestChallenge(door: ChallengeProbe): Promise<AuthChallenge | undefined> {
   const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
   const limit = { ...door, after: LIMIT, reason: () => new HubError("unreachable", text) };
   return withLimit(limit, (signal) => ask(door, signal));
 }
 
 async function ask(
-  { url, headers, dial }: Door,
+  { url, headers, dial }: ChallengeProbe,
   signal: AbortSignal,
-): Promise<Challenge | undefined> {
+): Promise<AuthChallenge | undefined> {
   for (const { headers: own, ...question } of QUESTIONS) {
     const response = await dial(url, { ...question, headers: { ...headers, ...own }, signal });
     const { status } = response;

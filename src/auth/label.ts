@@ -1,5 +1,5 @@
 /** The names under which things are kept: readable, and made of what every store takes. */
-export async function nameKept(
+export async function storeName(
   kind: "server" | "client",
   ...key: readonly string[]
 ): Promise<string> {
@@ -15,7 +15,7 @@ export async function nameKept(
 }
 
 /** @returns undefined if it is no object of JSON */
-export function parse(text: string | undefined): object | undefined {
+export function parseObject(text: string | undefined): object | undefined {
   if (text === undefined) return undefined;
   try {
     const value: unknown = JSON.parse(text);

@@ -1,35 +1,35 @@
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
 import type { OAuthSettings } from "../manifest/remote.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
-import { type Callback, listen } from "./callback-server.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
+import { type CallbackServer, openCallbackServer } from "./callback-server.ts";
 import { splitScopes } from "./challenge.ts";
-import type { Authority } from "./discovery.ts";
-import { endOf, type Kept } from "./stored-token.ts";
-import { proofOf } from "./proof.ts";
+import type { AuthorizationServer } from "./discovery.ts";
+import { expiryOf, type StoredToken } from "./stored-token.ts";
+import { clientAuthenticationOf } from "./proof.ts";
 import { checkUrl } from "./safe-fetch.ts";
-import { explain, oauthCode, quote, refuse } from "./errors.ts";
+import { oauthErrorOf, oauthCode, quoteText, unauthorizedError } from "./errors.ts";
 import {
-  type Applicant,
+  type RegistrationOptions,
   findRegistration,
   forgetRegistration,
-  informationOf,
-  register,
-  type Registration,
+  clientInformationOf,
+  registerClient,
+  type ClientRegistration,
 } from "./registration.ts";
-import { loadSdk, type Metadata, type Tokens } from "./sdk.ts";
+import { loadSdk, type AuthorizationServerMetadata, type OAuthTokens } from "./sdk.ts";
 
 /** One authorization, to be gone through by a person. */
-export interface Flow extends Applicant {
+export interface LoginOptions extends RegistrationOptions {
   readonly url: URL;
-  readonly authority: Authority;
+  readonly authority: AuthorizationServer;
   /** Those to ask for; empty: what the authorization server thinks right. */
   readonly scopes: readonly string[];
   /** What it asks nothing of that is not its own; see `reach`. */
   readonly home: readonly URL[];
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  readonly progressed: (progress: Authorization) => void;
+  readonly progressed: (progress: AuthorizationProgress) => void;
   /** Shows a person that page. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
 }
@@ -41,11 +41,11 @@ const LONG = 60_000;
  * Has a person log in, in a browser, and gets the tokens that this is worth.
  * @throws {HubError} unauthorized; unreachable as long as nobody was asked for anything; the signal's reason
  */
-export async function askPerson(flow: Flow): Promise<Kept> {
+export async function login(flow: LoginOptions): Promise<StoredToken> {
   const { server, authority, settings, signal, clock, store } = flow;
   const callback = await openCallback(flow);
   try {
-    const client = await register(authority, callback.redirect, flow.scopes, flow);
+    const client = await registerClient(authority, callback.redirect, flow.scopes, flow);
     signal.throwIfAborted();
     const { url, verifier, state } = await prepare(flow, client, callback);
     // Whoever is asked may answer at once.
@@ -64,27 +64,30 @@ export async function askPerson(flow: Flow): Promise<Kept> {
     });
     flow.progressed({ step: "exchangingToken" });
     const tokens = await exchange(flow, client, callback, verifier, answer);
-    return describe(tokens, client, flow, "authorizationCode", settings);
+    return storedTokenOf(tokens, client, flow, "authorizationCode", settings);
   } finally {
     callback.close();
   }
 }
 
 /** Where the client that there is was registered to be sent back to, if nobody else listens there. */
-async function openCallback(flow: Flow): Promise<Callback> {
+async function openCallback(flow: LoginOptions): Promise<CallbackServer> {
   const { server, settings, authority } = flow;
   const wanted = settings.callbackPort;
   if (wanted !== undefined) {
-    const callback = await listen(wanted);
+    const callback = await openCallbackServer(wanted);
     if (callback !== undefined) return callback;
-    throw refuse(server, `port ${wanted} (oauth.callbackPort) is taken by another program`);
+    throw unauthorizedError(
+      server,
+      `port ${wanted} (oauth.callbackPort) is taken by another program`,
+    );
   }
   const known =
     settings.clientId === undefined ? await findRegistration(authority, flow) : undefined;
   const port = known?.redirect === undefined ? 0 : Number(new URL(known.redirect).port);
-  const callback = (await listen(port)) ?? (await listen(0));
+  const callback = (await openCallbackServer(port)) ?? (await openCallbackServer(0));
   if (callback !== undefined) return callback;
-  throw refuse(server, "this machine has no free port for the browser to come back to");
+  throw unauthorizedError(server, "this machine has no free port for the browser to come back to");
 }
 
 interface Prepared {
@@ -95,16 +98,16 @@ interface Prepared {
 }
 
 async function prepare(
-  { server, authority, settings, scopes, home }: Flow,
-  client: Registration,
-  { redirect }: Callback,
+  { server, authority, settings, scopes, home }: LoginOptions,
+  client: ClientRegistration,
+  { redirect }: CallbackServer,
 ): Promise<Prepared> {
   const { startAuthorization } = await loadSdk();
   const state = Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString("base64url");
   try {
     const { authorizationUrl, codeVerifier } = await startAuthorization(authority.url, {
       ...(authority.metadata !== undefined && { metadata: authority.metadata }),
-      clientInformation: informationOf(client, settings),
+      clientInformation: clientInformationOf(client, settings),
       redirectUrl: redirect,
       state,
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
@@ -114,17 +117,17 @@ async function prepare(
     const url = checkUrl(authorizationUrl, server, home);
     return { url: url.href, verifier: codeVerifier, state };
   } catch (error) {
-    throw explain(error, server, "when a login was to begin", false);
+    throw oauthErrorOf(error, server, "when a login was to begin", false);
   }
 }
 
 async function exchange(
-  flow: Flow,
-  client: Registration,
-  { redirect }: Callback,
+  flow: LoginOptions,
+  client: ClientRegistration,
+  { redirect }: CallbackServer,
   codeVerifier: string,
   answer: URLSearchParams,
-): Promise<Tokens> {
+): Promise<OAuthTokens> {
   const { server, authority, settings, store } = flow;
   const { metadata } = authority;
   const methods = metadata?.token_endpoint_auth_methods_supported;
@@ -138,11 +141,11 @@ async function exchange(
       issParameterSupported: metadata?.authorization_response_iss_parameter_supported === true,
     });
     const refused = answer.get("error");
-    if (refused !== null) throw refuse(server, explainAnswer(refused));
+    if (refused !== null) throw unauthorizedError(server, explainAnswer(refused));
     return await sdk.exchangeAuthorization(authority.url, {
       ...(metadata !== undefined && { metadata }),
-      clientInformation: informationOf(client, settings),
-      addClientAuthentication: await proofOf(client, settings, methods, server),
+      clientInformation: clientInformationOf(client, settings),
+      addClientAuthentication: await clientAuthenticationOf(client, settings, methods, server),
       authorizationCode: answer.get("code") ?? "",
       ...(iss !== undefined && { iss }),
       codeVerifier,
@@ -152,23 +155,23 @@ async function exchange(
     });
   } catch (error) {
     if (oauthCode(error) === "invalid_client") await forgetRegistration(authority.issuer, store);
-    throw explain(error, server, "after the login", false);
+    throw oauthErrorOf(error, server, "after the login", false);
   }
 }
 
 function explainAnswer(code: string): string {
   if (code === "access_denied") return "the authorization was not given";
-  return `its authorization server answered "${quote(code)}" to the login`;
+  return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 
 /** Tokens as they are kept. */
-export function describe(
-  tokens: Tokens,
-  client: Registration,
-  { url, authority, scopes, now }: Pick<Flow, "url" | "authority" | "scopes" | "now">,
-  grant: Kept["grant"],
+export function storedTokenOf(
+  tokens: OAuthTokens,
+  client: ClientRegistration,
+  { url, authority, scopes, now }: Pick<LoginOptions, "url" | "authority" | "scopes" | "now">,
+  grant: StoredToken["grant"],
   settings: OAuthSettings,
-): Kept {
+): StoredToken {
   const { issuer, metadata, resource } = authority;
   const issued = now();
   return {
@@ -187,11 +190,11 @@ export function describe(
     access: tokens.access_token,
     refresh: tokens.refresh_token,
     issued,
-    expires: endOf(issued, tokens.expires_in),
+    expires: expiryOf(issued, tokens.expires_in),
   };
 }
 
-function revocationOf(metadata: Metadata | undefined): string | undefined {
+function revocationOf(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const endpoint = (metadata as { revocation_endpoint?: unknown } | undefined)?.revocation_endpoint;
   return typeof endpoint === "string" ? endpoint : undefined;
 }

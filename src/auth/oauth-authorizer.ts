@@ -3,22 +3,26 @@ import { HubError } from "../base/errors.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
 import type { ResolvedRemote } from "../manifest/resolve.ts";
 import type { SecretStore } from "../secrets/store.ts";
-import { type Challenge, type Credentials, NO_CREDENTIALS } from "../transport/http/credentials.ts";
+import {
+  type AuthChallenge,
+  type RequestCredentials,
+  NO_CREDENTIALS,
+} from "../transport/http/credentials.ts";
 import { Redactor } from "../transport/redact.ts";
-import type { Dial } from "../transport/http-client/fetch.ts";
-import type { Authorizer, Proceeding } from "./authorizer.ts";
-import { isExpired, isRenewable, type Kept } from "./stored-token.ts";
-import { nameKept } from "./label.ts";
-import { Pass, type Terms, type Wish } from "./credentials.ts";
-import type { Lock } from "./purse.ts";
-import { refuse, refuseUntilLogin } from "./errors.ts";
+import type { Fetch } from "../transport/http-client/fetch.ts";
+import type { Authorizer, AuthorizationOptions } from "./authorizer.ts";
+import { isExpired, isRefreshable, type StoredToken } from "./stored-token.ts";
+import { storeName } from "./label.ts";
+import { ServerCredentials, type OAuthTerms, type ScopeRequest } from "./credentials.ts";
+import type { LockFunction } from "./purse.ts";
+import { unauthorizedError, loginRequiredError } from "./errors.ts";
 
-export interface AuthorizerParts {
+export interface AuthorizerOptions {
   readonly store: SecretStore;
   /** Over all processes of this user. */
-  readonly lock: Lock;
+  readonly lock: LockFunction;
   /** Makes requests as the manifest says that a server is reached. */
-  dial(resolved: ResolvedRemote): Dial;
+  dial(resolved: ResolvedRemote): Fetch;
   /** Shows a person a page to log in at. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
   /** ms since the epoch */
@@ -29,7 +33,7 @@ export interface AuthorizerParts {
 }
 
 /** How it stands with a server's authorization. Times are in ms since the epoch, undefined where they are not said. */
-export type Standing =
+export type AuthorizationStatus =
   | { readonly kind: "none" }
   /** The manifest says what is borne. */
   | { readonly kind: "fixed"; readonly by: "header" | "keyFile" }
@@ -43,13 +47,13 @@ export type Standing =
     };
 
 /** An authorizer, for those who ask for more than a hub does. */
-export interface OpenAuthorizer extends Authorizer {
+export interface OAuthAuthorizer extends Authorizer {
   /** As `authorize`, but a person is asked whatever there is. */
   login(
     spec: RemoteServer,
     resolved: ResolvedRemote,
-    challenge: Challenge,
-    proceeding: Proceeding,
+    challenge: AuthChallenge,
+    proceeding: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
   /** @returns whether there was an authorization, and whether it is revoked where it came from */
@@ -58,36 +62,40 @@ export interface OpenAuthorizer extends Authorizer {
     resolved: ResolvedRemote,
     signal: AbortSignal,
   ): Promise<{ was: boolean; isRevoked: boolean }>;
-  stand(spec: RemoteServer, resolved: ResolvedRemote): Promise<Standing>;
+  stand(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
 /** How long a person may take to log in, in ms. */
 const LOGIN_LIMIT = 120_000;
-const UNSAID: Challenge = { status: 401, header: undefined };
+const UNSAID: AuthChallenge = { status: 401, header: undefined };
 
 /** Nothing is read, made or loaded before a server wants it. */
-export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
+export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
   const { store, lock, openUrl, clock = systemClock, now = Date.now, limit = LOGIN_LIMIT } = parts;
-  const passes = new Map<string, Promise<Pass>>();
+  const passes = new Map<string, Promise<ServerCredentials>>();
 
   /** One server's is one, whatever of it there is in the hub. */
-  const passFor = ({ name: server }: RemoteServer, { url }: ResolvedRemote): Promise<Pass> => {
+  const passFor = (
+    { name: server }: RemoteServer,
+    { url }: ResolvedRemote,
+  ): Promise<ServerCredentials> => {
     const key = JSON.stringify([server, url.href]);
     const known = passes.get(key);
     if (known !== undefined) return known;
-    const made = nameKept("server", server, url.href).then(
-      (name) => new Pass({ server, url, name, store, lock, clock, limit, now, openUrl }),
+    const made = storeName("server", server, url.href).then(
+      (name) =>
+        new ServerCredentials({ server, url, name, store, lock, clock, limit, now, openUrl }),
     );
     passes.set(key, made);
     return made;
   };
-  const termsOf = (resolved: ResolvedRemote): Terms => ({
+  const termsOf = (resolved: ResolvedRemote): OAuthTerms => ({
     settings: resolved.oauth,
     headers: resolved.headers,
     dial: parts.dial(resolved),
   });
 
-  const credentialsFor = (spec: RemoteServer, resolved: ResolvedRemote): Credentials => {
+  const credentialsFor = (spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials => {
     const { name, auth } = spec;
     const { bearerToken: key } = resolved;
     const fixed = key === undefined ? undefined : bearer(key);
@@ -95,7 +103,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
     if (auth === "none") return fixed ? { ...NO_CREDENTIALS, bear: () => fixed } : NO_CREDENTIALS;
     const terms = termsOf(resolved);
     const passing = passFor(spec, resolved);
-    let pass: Pass | undefined;
+    let pass: ServerCredentials | undefined;
     const discreet = discretionOf(resolved);
     const bear = async (signal: AbortSignal): Promise<Record<string, string>> => {
       pass = await passing;
@@ -109,12 +117,15 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
       if (!isOptional || error.code !== "storeBroken") throw error;
     };
     /** Where it is known that one is needed, the server need not say it first. */
-    const obtain = async (it: Pass, signal: AbortSignal): Promise<string | undefined> => {
+    const obtain = async (
+      it: ServerCredentials,
+      signal: AbortSignal,
+    ): Promise<string | undefined> => {
       if (auth !== "oauth") return undefined;
       if ((await it.look()) !== undefined) return it.token(terms, signal);
       if (resolved.oauth.grant !== "clientCredentials") {
         if (fixed !== undefined) return undefined;
-        throw refuseUntilLogin(name, "nobody has logged in yet");
+        throw loginRequiredError(name, "nobody has logged in yet");
       }
       await it.authorize(UNSAID, terms, { signal, onProgress: () => {} });
       return it.token(terms, signal);
@@ -132,9 +143,9 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
   const proceed = async (
     spec: RemoteServer,
     resolved: ResolvedRemote,
-    challenge: Challenge,
-    proceeding: Proceeding,
-    wish: Wish = {},
+    challenge: AuthChallenge,
+    proceeding: AuthorizationOptions,
+    wish: ScopeRequest = {},
   ): Promise<void> => {
     checkPlace(spec, resolved);
     const pass = await passFor(spec, resolved);
@@ -172,10 +183,10 @@ function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   };
 }
 
-function describeKept(kept: Kept, now: number): Standing {
+function describeKept(kept: StoredToken, now: number): AuthorizationStatus {
   const { issuer, expires, scopes } = kept;
   const kind = isExpired(kept, now) ? "expired" : "authorized";
-  return { kind, issuer, expires, isRefreshable: isRenewable(kept), scopes };
+  return { kind, issuer, expires, isRefreshable: isRefreshable(kept), scopes };
 }
 
 function bearer(token: string): Record<string, string> {
@@ -189,12 +200,15 @@ function bearsHeader({ headers }: ResolvedRemote): boolean {
 /** @throws {HubError} unauthorized if the manifest leaves no place for a token */
 function checkPlace({ name, auth }: RemoteServer, resolved: ResolvedRemote): void {
   if (bearsHeader(resolved)) {
-    throw refuse(name, "it does not take the Authorization header that the manifest says");
+    throw unauthorizedError(
+      name,
+      "it does not take the Authorization header that the manifest says",
+    );
   }
   if (auth === "none") {
-    throw refuse(name, `it wants an authorization, and the manifest says auth = "none"`);
+    throw unauthorizedError(name, `it wants an authorization, and the manifest says auth = "none"`);
   }
   if (auth === "auto" && resolved.bearerToken !== undefined) {
-    throw refuse(name, "it does not take the token of the manifest's keyFile");
+    throw unauthorizedError(name, "it does not take the token of the manifest's keyFile");
   }
 }

@@ -1,14 +1,14 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
-import { refuse } from "./errors.ts";
-import { informationOf, type Registration } from "./registration.ts";
+import { unauthorizedError } from "./errors.ts";
+import { clientInformationOf, type ClientRegistration } from "./registration.ts";
 import { type ClientProof, loadSdk } from "./sdk.ts";
 
 /**
  * How a client says who it is, and proves it: with the manifest's private key, or with its secret, or not at all.
  * @throws {HubError} unauthorized if the key cannot be used
  */
-export async function proofOf(
-  client: Registration,
+export async function clientAuthenticationOf(
+  client: ClientRegistration,
   settings: OAuthSettings,
   methods: readonly string[] | undefined,
   server: string,
@@ -18,7 +18,7 @@ export async function proofOf(
     return proveByKey(client.id, privateKey, settings.keyAlgorithm, server);
   }
   const { selectClientAuthMethod } = await loadSdk();
-  const information = informationOf(client, settings);
+  const information = clientInformationOf(client, settings);
   const { client_id: id, client_secret: secret } = information;
   const method = selectClientAuthMethod(information, [...(methods ?? [])]);
   return (headers, body) => {
@@ -48,18 +48,21 @@ async function proveByKey(
   try {
     key = createPrivateKey(text);
   } catch {
-    throw refuse(server, "oauth.privateKey in the manifest is no private key in PEM");
+    throw unauthorizedError(server, "oauth.privateKey in the manifest is no private key in PEM");
   }
   const { asymmetricKeyType: kind, asymmetricKeyDetails: details } = key;
   const fitting = (kind === "ec" ? CURVES[details?.namedCurve ?? ""] : KINDS[kind ?? ""]) ?? [];
   const [own] = fitting;
   if (own === undefined) {
-    throw refuse(server, "oauth.privateKey in the manifest is of a kind that cannot be used");
+    throw unauthorizedError(
+      server,
+      "oauth.privateKey in the manifest is of a kind that cannot be used",
+    );
   }
   const alg = algorithm ?? own;
   if (!fitting.includes(alg)) {
     const why = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${fitting.join(", ")}`;
-    throw refuse(server, why);
+    throw unauthorizedError(server, why);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
   // Whichever form it was written in.

@@ -1,52 +1,52 @@
 import type { SecretStore } from "../secrets/store.ts";
-import { type Kept, loadKept, saveKept } from "./stored-token.ts";
+import { type StoredToken, loadToken, saveToken } from "./stored-token.ts";
 
 /** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
-export type Lock = <T>(
+export type LockFunction = <T>(
   name: string,
   signal: AbortSignal,
   work: () => Promise<T>,
   limit: number,
 ) => Promise<T>;
 
-export interface PurseParts {
+export interface TokenCacheOptions {
   /** The name under which it is kept. */
   readonly name: string;
   /** What it is for. */
   readonly url: URL;
   readonly store: SecretStore;
-  readonly lock: Lock;
+  readonly lock: LockFunction;
 }
 
 /** How long other processes may take to exchange a token, in ms. */
 const LIMIT = 60_000;
 
 /** What is kept for one server, as this process knows it. */
-export class Purse {
-  readonly #parts: PurseParts;
-  #kept: Kept | undefined;
+export class TokenCache {
+  readonly #parts: TokenCacheOptions;
+  #kept: StoredToken | undefined;
   #isRead = false;
   /** What could not be kept, and the token in the store that it stands for. */
-  #unsaved: { readonly kept: Kept; readonly instead: string | undefined } | undefined;
+  #unsaved: { readonly kept: StoredToken; readonly instead: string | undefined } | undefined;
 
-  constructor(parts: PurseParts) {
+  constructor(parts: TokenCacheOptions) {
     this.#parts = parts;
   }
 
   /** As far as it was read. */
-  get kept(): Kept | undefined {
+  get kept(): StoredToken | undefined {
     return this.#kept;
   }
 
   /** Read now if it was not yet. @throws {HubError} what the store throws, as do all below */
-  async known(): Promise<Kept | undefined> {
+  async known(): Promise<StoredToken | undefined> {
     return this.#isRead ? this.#kept : this.read();
   }
 
   /** Read now: another process may have put something else there. */
-  async read(): Promise<Kept | undefined> {
+  async read(): Promise<StoredToken | undefined> {
     const { store, name, url } = this.#parts;
-    const stored = await loadKept(store, name, url);
+    const stored = await loadToken(store, name, url);
     // What somebody has put there since is newer.
     if (this.#unsaved?.instead !== stored?.access) this.#unsaved = undefined;
     this.#kept = this.#unsaved?.kept ?? stored;
@@ -58,10 +58,10 @@ export class Purse {
    * It is on disk before anybody uses it: what it replaces may be worth nothing any more. If that fails this process has it
    * all the same, until something else is there.
    */
-  async put(kept: Kept): Promise<void> {
+  async put(kept: StoredToken): Promise<void> {
     const instead = this.#unsaved === undefined ? this.#kept?.access : this.#unsaved.instead;
     try {
-      await saveKept(this.#parts.store, this.#parts.name, kept);
+      await saveToken(this.#parts.store, this.#parts.name, kept);
       this.#unsaved = undefined;
     } catch (error) {
       this.#unsaved = { kept, instead };

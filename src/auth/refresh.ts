@@ -1,26 +1,26 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
 import { splitScopes } from "./challenge.ts";
-import { endOf, type Kept } from "./stored-token.ts";
-import { proofOf } from "./proof.ts";
-import type { Fetch } from "./safe-fetch.ts";
-import { oauthCode, refuse } from "./errors.ts";
-import { informationOf } from "./registration.ts";
-import { loadSdk, type Metadata, type Tokens } from "./sdk.ts";
+import { expiryOf, type StoredToken } from "./stored-token.ts";
+import { clientAuthenticationOf } from "./proof.ts";
+import type { SdkFetch } from "./safe-fetch.ts";
+import { oauthCode, unauthorizedError } from "./errors.ts";
+import { clientInformationOf } from "./registration.ts";
+import { loadSdk, type AuthorizationServerMetadata, type OAuthTokens } from "./sdk.ts";
 
 /** Errors of OAuth that time may cure. All others mean that this refresh token is good for nothing any more. */
 const PASSING = ["server_error", "temporarily_unavailable", "too_many_requests", "slow_down"];
 
-export interface Renewal {
+export interface RefreshOptions {
   readonly server: string;
   readonly settings: OAuthSettings;
-  readonly fetch: Fetch;
+  readonly fetch: SdkFetch;
   /** ms since the epoch */
   readonly now: () => number;
 }
 
 /** What is instead of what was kept: another token; or nothing, as it is worth nothing, and perhaps nor is its client. */
-export type Renewed =
-  | { readonly kind: "renewed"; readonly kept: Kept }
+export type RefreshResult =
+  | { readonly kind: "renewed"; readonly kept: StoredToken }
   | { readonly kind: "gone"; readonly isClientGone: boolean };
 
 /**
@@ -28,19 +28,22 @@ export type Renewed =
  * comes back has to be kept before it is used.
  * @throws {HubError} unreachable, or serverRefused, if it is the manifest's client: what was kept may still be good
  */
-export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
+export async function refreshToken(
+  kept: StoredToken,
+  renewal: RefreshOptions,
+): Promise<RefreshResult> {
   const { server, settings, fetch, now } = renewal;
   const { client, refresh: token, resource } = kept;
   const isOther = client.kind === "configured" && client.id !== settings.clientId;
   if (token === undefined || isOther) return { kind: "gone", isClientGone: false };
   const { refreshAuthorization } = await loadSdk();
-  const proof = await proofOf(client, settings, kept.methods, server);
+  const proof = await clientAuthenticationOf(client, settings, kept.methods, server);
   const metadata = metadataOf(kept);
-  let tokens: Tokens;
+  let tokens: OAuthTokens;
   try {
     tokens = await refreshAuthorization(kept.place, {
       ...(metadata !== undefined && { metadata }),
-      clientInformation: informationOf(client, settings),
+      clientInformation: clientInformationOf(client, settings),
       refreshToken: token,
       ...(resource !== undefined && { resource }),
       addClientAuthentication: proof,
@@ -50,28 +53,32 @@ export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
     const code = oauthCode(error);
     if (code === "invalid_client" && client.kind === "configured") {
       const slip = `${kept.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
-      throw refuse(server, slip, "serverRefused");
+      throw unauthorizedError(server, slip, "serverRefused");
     }
     if (code !== undefined && !PASSING.includes(code)) {
       return { kind: "gone", isClientGone: code === "invalid_client" };
     }
     const why = `its token has to be renewed, and ${kept.issuer} does not do that now`;
-    throw refuse(server, why, "unreachable");
+    throw unauthorizedError(server, why, "unreachable");
   }
   const issued = now();
-  const renewed: Kept = {
+  const renewed: StoredToken = {
     ...kept,
     access: tokens.access_token,
     refresh: tokens.refresh_token,
     scopes: tokens.scope === undefined ? kept.scopes : splitScopes(tokens.scope),
     issued,
-    expires: endOf(issued, tokens.expires_in),
+    expires: expiryOf(issued, tokens.expires_in),
   };
   return { kind: "renewed", kept: renewed };
 }
 
 /** As much of what the authorization server says of itself as a request for a token needs; undefined: one of old. */
-function metadataOf({ issuer, tokenEndpoint, methods }: Kept): Metadata | undefined {
+function metadataOf({
+  issuer,
+  tokenEndpoint,
+  methods,
+}: StoredToken): AuthorizationServerMetadata | undefined {
   if (tokenEndpoint === undefined) return undefined;
   return {
     issuer,
@@ -83,10 +90,13 @@ function metadataOf({ issuer, tokenEndpoint, methods }: Kept): Metadata | undefi
 }
 
 /** Tells the authorization server that the tokens are not used any more (RFC 7009). @returns whether it knows */
-export async function revoke(kept: Kept, { settings, server, fetch }: Renewal): Promise<boolean> {
+export async function revokeToken(
+  kept: StoredToken,
+  { settings, server, fetch }: RefreshOptions,
+): Promise<boolean> {
   const { revocationEndpoint: endpoint } = kept;
   if (endpoint === undefined) return false;
-  const proof = await proofOf(kept.client, settings, kept.methods, server);
+  const proof = await clientAuthenticationOf(kept.client, settings, kept.methods, server);
   const done: boolean[] = [];
   for (const [hint, token] of [
     ["refresh_token", kept.refresh],

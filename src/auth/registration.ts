@@ -1,13 +1,13 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
 import type { SecretStore } from "../secrets/store.ts";
-import type { Authority } from "./discovery.ts";
-import { nameKept, parse } from "./label.ts";
-import type { Fetch } from "./safe-fetch.ts";
-import { explain, refuse } from "./errors.ts";
-import { type ClientInformation, loadSdk, type Metadata } from "./sdk.ts";
+import type { AuthorizationServer } from "./discovery.ts";
+import { storeName, parseObject } from "./label.ts";
+import type { SdkFetch } from "./safe-fetch.ts";
+import { oauthErrorOf, unauthorizedError } from "./errors.ts";
+import { type ClientInformation, loadSdk, type AuthorizationServerMetadata } from "./sdk.ts";
 
 /** As whom the hub comes to an authorization server. */
-export interface Registration {
+export interface ClientRegistration {
   /** `configured`: the manifest says it, its secret included; `document`: its id is where it is described. */
   readonly kind: "configured" | "document" | "registered";
   readonly id: string;
@@ -24,22 +24,22 @@ export interface Registration {
 /** How many ms of a secret's life are not enough to begin something with it. */
 const REST = 5 * 60 * 1000;
 
-export interface Applicant {
+export interface RegistrationOptions {
   readonly server: string;
   readonly settings: OAuthSettings;
   readonly store: SecretStore;
-  readonly fetch: Fetch;
+  readonly fetch: SdkFetch;
   /** ms since the epoch */
   readonly now: () => number;
 }
 
 /** The client that was registered with an issuer before, unless its secret has expired. */
 export async function findRegistration(
-  { issuer }: Authority,
-  { store, now }: Applicant,
-): Promise<Registration | undefined> {
-  const found = parse(await store.get(await nameKept("client", issuer)));
-  const known = found as (Registration & { readonly issuer?: string }) | undefined;
+  { issuer }: AuthorizationServer,
+  { store, now }: RegistrationOptions,
+): Promise<ClientRegistration | undefined> {
+  const found = parseObject(await store.get(await storeName("client", issuer)));
+  const known = found as (ClientRegistration & { readonly issuer?: string }) | undefined;
   if (known?.issuer !== issuer || typeof known.id !== "string") return undefined;
   const isOver = known.expires !== undefined && known.expires - now() < REST;
   return isOver ? undefined : known;
@@ -47,7 +47,7 @@ export async function findRegistration(
 
 /** What an authorization server does not know any more, or does not answer to, is not to be used again. */
 export async function forgetRegistration(issuer: string, store: SecretStore): Promise<void> {
-  await store.remove(await nameKept("client", issuer));
+  await store.remove(await storeName("client", issuer));
 }
 
 /**
@@ -55,12 +55,12 @@ export async function forgetRegistration(issuer: string, store: SecretStore): Pr
  * or else as whoever it registers. One that was registered with another issuer, or to be sent back elsewhere, is not used.
  * @throws {HubError} unauthorized, unreachable
  */
-export async function register(
-  authority: Authority,
+export async function registerClient(
+  authority: AuthorizationServer,
   redirect: string,
   scopes: readonly string[],
-  applicant: Applicant,
-): Promise<Registration> {
+  applicant: RegistrationOptions,
+): Promise<ClientRegistration> {
   const { settings, store } = applicant;
   const { issuer, metadata } = authority;
   if (settings.clientId !== undefined) return { kind: "configured", id: settings.clientId };
@@ -72,26 +72,29 @@ export async function register(
   const known = await findRegistration(authority, applicant);
   if (known?.redirect === redirect) return known;
   const registered = await requestRegistration(authority, redirect, scopes, applicant);
-  await store.set(await nameKept("client", issuer), JSON.stringify({ issuer, ...registered }));
+  await store.set(await storeName("client", issuer), JSON.stringify({ issuer, ...registered }));
   return registered;
 }
 
 function checkDocument(document: string, server: string): void {
   const url = URL.canParse(document) ? new URL(document) : undefined;
   if (url?.protocol === "https:" && url.pathname !== "/") return;
-  throw refuse(server, "oauth.clientMetadataUrl in the manifest is no URL of https with a path");
+  throw unauthorizedError(
+    server,
+    "oauth.clientMetadataUrl in the manifest is no URL of https with a path",
+  );
 }
 
 async function requestRegistration(
-  { url, metadata }: Authority,
+  { url, metadata }: AuthorizationServer,
   redirect: string,
   scopes: readonly string[],
-  { server, fetch }: Applicant,
-): Promise<Registration> {
+  { server, fetch }: RegistrationOptions,
+): Promise<ClientRegistration> {
   if (metadata !== undefined && metadata.registration_endpoint === undefined) {
     const why =
       "its authorization server registers no clients: write oauth.clientId in the manifest";
-    throw refuse(server, why);
+    throw unauthorizedError(server, why);
   }
   const sdk = await loadSdk();
   const method = chooseMethod(metadata);
@@ -122,18 +125,21 @@ async function requestRegistration(
       expires: end ? end * 1000 : undefined,
     };
   } catch (error) {
-    throw explain(error, server, "when the hub was to be registered as a client", true);
+    throw oauthErrorOf(error, server, "when the hub was to be registered as a client", true);
   }
 }
 
 /** A program on somebody's machine can keep no secret from them: none, if that is enough. undefined: what it thinks best */
-function chooseMethod(metadata: Metadata | undefined): string | undefined {
+function chooseMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const methods = metadata?.token_endpoint_auth_methods_supported;
   return ["none", "client_secret_basic", "client_secret_post"].find((it) => methods?.includes(it));
 }
 
 /** A client as its authorization server knows it. The secret of a configured one is the manifest's, whatever it was before. */
-export function informationOf(client: Registration, settings: OAuthSettings): ClientInformation {
+export function clientInformationOf(
+  client: ClientRegistration,
+  settings: OAuthSettings,
+): ClientInformation {
   const { kind, id, method } = client;
   const secret = kind === "configured" ? settings.clientSecret : client.secret;
   return {

@@ -1,27 +1,27 @@
 import { HubError } from "../base/errors.ts";
-import type { Dial, DialInit } from "../transport/http-client/fetch.ts";
-import { refuse } from "./errors.ts";
+import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
+import { unauthorizedError } from "./errors.ts";
 
 /** As `Dial`, for the SDK, which gives it nothing else. */
-export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
+export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
 /** The longest answer of an authorization server, in bytes. */
 const MAX_BODY = 1024 * 1024;
 /** As `Reach.limit`. */
 const LIMIT = 10_000;
 
-export interface Reach {
+export interface SafeFetchOptions {
   readonly server: string;
   /** What the manifest says itself: the server, and the authorization server that it names. All else is others' word. */
   readonly home: readonly URL[];
-  readonly dial: Dial;
+  readonly dial: Fetch;
   readonly signal: AbortSignal;
   /** How long one may take, in ms. */
   readonly limit?: number | undefined;
 }
 
 /** What the manifest names of a server and its authorization server. */
-export function homeOf(url: URL, issuer: string | undefined): readonly URL[] {
+export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly URL[] {
   return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
 }
 
@@ -29,13 +29,19 @@ export function homeOf(url: URL, issuer: string | undefined): readonly URL[] {
  * Requests to whatever a server names as its authorization server: encrypted, unless it is on this machine, to no address of
  * a private network that the server itself is not in, and bounded in time and size.
  */
-export function reach({ server, home, dial, signal, limit: ms = LIMIT }: Reach): Fetch {
+export function makeSafeFetch({
+  server,
+  home,
+  dial,
+  signal,
+  limit: ms = LIMIT,
+}: SafeFetchOptions): SdkFetch {
   return async (target, init = {}) => {
     const url = checkUrl(target, server, home);
     const limit = AbortSignal.timeout(ms);
     const both = AbortSignal.any([signal, limit, ...(init.signal ? [init.signal] : [])]);
     try {
-      const response = await dial(url, { ...(init as DialInit), signal: both });
+      const response = await dial(url, { ...(init as FetchInit), signal: both });
       return await bound(response, server);
     } catch (error) {
       signal.throwIfAborted();
@@ -51,12 +57,12 @@ export function checkUrl(target: string | URL, server: string, home: readonly UR
   const text = String(target);
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    throw refuse(server, "its authorization server names a URL that is none of HTTP");
+    throw unauthorizedError(server, "its authorization server names a URL that is none of HTTP");
   }
   if (home.some(({ host }) => host === url.host)) return checkProtection(url, server);
   const own = Math.max(...home.map(({ hostname }) => closeness(hostname)), PUBLIC);
   if (closeness(url.hostname) > own) {
-    throw refuse(
+    throw unauthorizedError(
       server,
       `it names ${url.origin} as a part of its authorization server, which is an address that only this network has`,
     );
@@ -66,7 +72,10 @@ export function checkUrl(target: string | URL, server: string, home: readonly UR
 
 function checkProtection(url: URL, server: string): URL {
   if (url.protocol === "https:" || closeness(url.hostname) === LOOPBACK) return url;
-  throw refuse(server, `${url.origin} of its authorization server is not encrypted (https)`);
+  throw unauthorizedError(
+    server,
+    `${url.origin} of its authorization server is not encrypted (https)`,
+  );
 }
 
 /* How near an address is: what is reached from nearer may be asked of it, not the other way round. */
@@ -119,7 +128,8 @@ async function bound(response: Response, server: string): Promise<Response> {
   let size = 0;
   for await (const chunk of response.body ?? []) {
     size += chunk.length;
-    if (size > MAX_BODY) throw refuse(server, "its authorization server answers without end");
+    if (size > MAX_BODY)
+      throw unauthorizedError(server, "its authorization server answers without end");
     chunks.push(chunk);
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;

@@ -1,24 +1,24 @@
-import type { Demand } from "./challenge.ts";
-import type { Authority } from "./discovery.ts";
-import type { Kept } from "./stored-token.ts";
+import type { BearerChallenge } from "./challenge.ts";
+import type { AuthorizationServer } from "./discovery.ts";
+import type { StoredToken } from "./stored-token.ts";
 
-export interface Choice {
+export interface ScopeChoice {
   /** Those that the manifest says, or a person; undefined: whatever the server wants. */
   readonly wanted: readonly string[] | undefined;
   /** What there is does not go far enough. */
   readonly isTooLittle: boolean;
-  readonly demand: Demand;
-  readonly authority: Authority;
+  readonly demand: BearerChallenge;
+  readonly authority: AuthorizationServer;
   /** What there was before. */
-  readonly before: Kept | undefined;
-  readonly grant: Kept["grant"];
+  readonly before: StoredToken | undefined;
+  readonly grant: StoredToken["grant"];
 }
 
 /**
  * The scopes to ask for: those that are wanted, and else what the server has just said that it wants, or else all that it has;
  * and what was asked for before, as a token that can do more must not be one that can do less. None: what the authorization server thinks right.
  */
-export function chooseScopes(choice: Choice): readonly string[] {
+export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { wanted, isTooLittle, demand, authority, before, grant } = choice;
   const said = demand.scopes.length > 0 ? demand.scopes : authority.scopes;
   const asked = before?.issuer === authority.issuer ? before.asked : [];
@@ -35,11 +35,11 @@ export function chooseScopes(choice: Choice): readonly string[] {
 const OFFLINE = "offline_access";
 
 /** Whether one may hope that asking for those scopes leads to more than there is. */
-export function isStepUp({ scopes }: Demand, before: Kept | undefined): boolean {
+export function isStepUp({ scopes }: BearerChallenge, before: StoredToken | undefined): boolean {
   return scopes.some((scope) => before?.asked.includes(scope) !== true);
 }
 
 /** Whether what there is goes as far as that. */
-export function covers({ scopes: given }: Kept, { scopes }: Demand): boolean {
+export function coversScopes({ scopes: given }: StoredToken, { scopes }: BearerChallenge): boolean {
   return scopes.every((scope) => given.includes(scope));
 }

@@ -5,10 +5,12 @@ export const loadSdk = () => import("@modelcontextprotocol/client");
 type Sdk = Awaited<ReturnType<typeof loadSdk>>;
 
 /** What an authorization server says of itself. */
-export type Metadata = NonNullable<Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>>;
+export type AuthorizationServerMetadata = NonNullable<
+  Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>
+>;
 
 /** What it gives. */
-export type Tokens = Awaited<ReturnType<Sdk["refreshAuthorization"]>>;
+export type OAuthTokens = Awaited<ReturnType<Sdk["refreshAuthorization"]>>;
 
 /** A client, as it knows it. */
 export type ClientInformation = Parameters<Sdk["refreshAuthorization"]>[1]["clientInformation"];

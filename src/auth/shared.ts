@@ -1,22 +1,25 @@
 import { untilAborted } from "../base/grace.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
-import type { Proceeding } from "./authorizer.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
+import type { AuthorizationOptions } from "./authorizer.ts";
 
 interface Running {
   readonly done: Promise<void>;
   readonly abort: AbortController;
-  readonly there: Set<Proceeding>;
-  progress: Authorization | undefined;
+  readonly there: Set<AuthorizationOptions>;
+  progress: AuthorizationProgress | undefined;
 }
 
-type Work = (signal: AbortSignal, progressed: (progress: Authorization) => void) => Promise<void>;
+type Work = (
+  signal: AbortSignal,
+  progressed: (progress: AuthorizationProgress) => void,
+) => Promise<void>;
 
 /** Something that is done once for all who want it at a time, and given up when nobody wants it any more. */
-export class Shared {
+export class SharedOperation {
   #running: Running | undefined;
 
   /** Joins what runs, or begins. @throws what the work throws; the reason of one's own signal */
-  async join(own: Proceeding, work: Work): Promise<void> {
+  async join(own: AuthorizationOptions, work: Work): Promise<void> {
     own.signal.throwIfAborted();
     const running = (this.#running ??= this.#begin(work));
     running.there.add(own);
@@ -31,7 +34,7 @@ export class Shared {
 
   #begin(work: Work): Running {
     const abort = new AbortController();
-    const there = new Set<Proceeding>();
+    const there = new Set<AuthorizationOptions>();
     // Who begins is there before anything is told.
     const done = Promise.resolve().then(() =>
       work(abort.signal, (progress) => {

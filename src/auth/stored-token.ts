@@ -1,9 +1,9 @@
 import type { SecretStore } from "../secrets/store.ts";
-import { parse } from "./label.ts";
-import type { Registration } from "./registration.ts";
+import { parseObject } from "./label.ts";
+import type { ClientRegistration } from "./registration.ts";
 
 /** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
-export interface Kept {
+export interface StoredToken {
   /** The server's, so that another server of the same name is not given it. */
   readonly url: string;
   readonly issuer: string;
@@ -18,7 +18,7 @@ export interface Kept {
   readonly asked: readonly string[];
   readonly scopes: readonly string[];
   readonly grant: "authorizationCode" | "clientCredentials";
-  readonly client: Registration;
+  readonly client: ClientRegistration;
   readonly access: string;
   readonly refresh: string | undefined;
   readonly issued: number;
@@ -30,18 +30,19 @@ export interface Kept {
 const FORM = 1;
 
 /** @returns undefined if there is nothing, or nothing that can be read. @throws {HubError} what the store throws */
-export async function loadKept(
+export async function loadToken(
   store: SecretStore,
   name: string,
   url: URL,
-): Promise<Kept | undefined> {
-  const kept = parse(await store.get(name)) as (Kept & { readonly form: number }) | undefined;
+): Promise<StoredToken | undefined> {
+  const kept = parseObject(await store.get(name)) as
+    (StoredToken & { readonly form: number }) | undefined;
   if (kept?.form !== FORM || typeof kept.access !== "string") return undefined;
   return kept.url === url.href ? kept : undefined;
 }
 
 /** @throws {HubError} what the store throws */
-export function saveKept(store: SecretStore, name: string, kept: Kept): Promise<void> {
+export function saveToken(store: SecretStore, name: string, kept: StoredToken): Promise<void> {
   return store.set(name, JSON.stringify({ form: FORM, ...kept }));
 }
 
@@ -53,22 +54,22 @@ const MARGIN = 60_000;
 const LONGEST = 100 * 365 * 24 * 3600;
 
 /** When a token ends that is to live for so many seconds; undefined: what is said is nothing that tells, as 0 of those that do not end. */
-export function endOf(issued: number, life: number | undefined): number | undefined {
+export function expiryOf(issued: number, life: number | undefined): number | undefined {
   return life !== undefined && life > 0 && life < LONGEST ? issued + life * 1000 : undefined;
 }
 
 /** Whether another token can be got without a person. */
-export function isRenewable({ refresh, grant }: Kept): boolean {
+export function isRefreshable({ refresh, grant }: StoredToken): boolean {
   return refresh !== undefined || grant === "clientCredentials";
 }
 
 /** Whether it is time for another token. Where there is no way to one, the server will say when it is over. */
-export function isDue(kept: Kept, now: number): boolean {
+export function isRefreshDue(kept: StoredToken, now: number): boolean {
   const { issued, expires } = kept;
-  if (expires === undefined || !isRenewable(kept)) return false;
+  if (expires === undefined || !isRefreshable(kept)) return false;
   return expires - now < Math.min(MARGIN, (expires - issued) * SHARE);
 }
 
-export function isExpired({ expires }: Kept, now: number): boolean {
+export function isExpired({ expires }: StoredToken, now: number): boolean {
   return expires !== undefined && expires <= now;
 }

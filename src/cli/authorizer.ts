@@ -1,6 +1,6 @@
 import { join } from "node:path";
-import type { Desktop } from "../auth/browser.ts";
-import type { OpenAuthorizer } from "../auth/oauth-authorizer.ts";
+import type { BrowserEnvironment } from "../auth/browser.ts";
+import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
 import type { World } from "./command.ts";
 
 /** Shows a person a page to log in at. Never rejects. */
@@ -10,15 +10,19 @@ export type ShowPage = (url: string, server: string) => Promise<void>;
 export async function openOwnAuthorizer(
   world: Pick<World, "env" | "platform">,
   openUrl: ShowPage,
-): Promise<OpenAuthorizer> {
+): Promise<OAuthAuthorizer> {
   const { env } = world;
-  const [{ openAuthorizer }, { openSecrets }, { withFileLock: withLock }, { dialer }] =
-    await Promise.all([
-      import("../auth/oauth-authorizer.ts"),
-      import("../secrets/secrets.ts"),
-      import("../process/file-lock.ts"),
-      import("../transport/http-client/fetch.ts"),
-    ]);
+  const [
+    { openOAuthAuthorizer: openAuthorizer },
+    { openSecrets },
+    { withFileLock: withLock },
+    { makeFetch: dialer },
+  ] = await Promise.all([
+    import("../auth/oauth-authorizer.ts"),
+    import("../secrets/secrets.ts"),
+    import("../process/file-lock.ts"),
+    import("../transport/http-client/fetch.ts"),
+  ]);
   const { file: store, folder } = openSecrets(world);
   return openAuthorizer({
     store,
@@ -31,7 +35,7 @@ export async function openOwnAuthorizer(
 
 /** Opens the browser, or says where to go if there is none. */
 export function showInBrowser(
-  desktop: Desktop,
+  desktop: BrowserEnvironment,
   tell: (level: "info" | "warn", text: string, server: string) => void,
 ): ShowPage {
   return async (url, server) => {

@@ -4,7 +4,7 @@ import type { RegistryFetch } from "../registry/request.ts";
 import type { RegistryFailure } from "../registry/search.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { openSecrets } from "../secrets/secrets.ts";
-import { dialer } from "../transport/http-client/fetch.ts";
+import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { Invocation, World } from "./command.ts";
 import { type Log, loadOptions } from "./load-manifest.ts";
 
@@ -26,7 +26,7 @@ export async function openDirectories(
   const choices = (named ?? (await readManifest(invocation, world)) ?? DEFAULT_REGISTRIES).map(
     parseRegistryChoice,
   );
-  const dial = dialer({ ca: undefined, env });
+  const dial = makeFetch({ ca: undefined, env });
   const send: RegistryFetch = (url, init) => dial(url, init);
   const wantsKey = choices.some(({ kind }) => kind === "smithery");
   const key = wantsKey ? await findKey(world) : undefined;

@@ -10,7 +10,7 @@ import {
 import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
 import { STOP_LIMIT, settlesWithin } from "../base/grace.ts";
-import type { Way, Wayfinder } from "../transport/http/target.ts";
+import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
@@ -49,9 +49,9 @@ export function openOutside(
   const known = new Known();
   const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
   const fill = openFilling(world, known, hubsAbove);
-  const ways = new Map<string, Way>();
+  const ways = new Map<string, HttpTransportKind>();
   /** What was found of a server holds as long as it is reached where it was. */
-  const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
+  const wayfinderFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
     return {
       get known() {
@@ -77,12 +77,12 @@ export function openOutside(
         return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
       }
       const resolved = await fill.remote(spec, schemes, "start");
-      const { httpLink } = await import("../transport/http/transport.ts");
+      const { openHttpTransport } = await import("../transport/http/transport.ts");
       const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const wayfinder = wayfinderFor(spec);
       const said = { server, transport, maxMessage };
-      const link = httpLink({ ...resolved, ...said, credentials, wayfinder, env });
+      const link = openHttpTransport({ ...resolved, ...said, credentials, wayfinder, env });
       known.watch(server, link);
       return link;
     },
@@ -208,8 +208,8 @@ export function openSchemes(
     const secret = async (name: string): Promise<string> =>
       (await (opened ??= open())).require(name, secretSources);
     const cmd = async (text: string): Promise<string> => {
-      const { readCommand } = await import("../secrets/command.ts");
-      return readCommand(text, {
+      const { runSecretCommand } = await import("../secrets/command.ts");
+      return runSecretCommand(text, {
         cwd: baseDir,
         env: { ...env, [HUBS_VARIABLE]: await findHubs() },
       });

@@ -1,4 +1,4 @@
-import type { Proceeding } from "../auth/authorizer.ts";
+import type { AuthorizationOptions } from "../auth/authorizer.ts";
 import type { Sha256, NameRules } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Alert, EventBus } from "../base/events.ts";
@@ -17,7 +17,7 @@ import type { RunningCall } from "../router/ledger.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
-import type { Challenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge } from "../transport/http/credentials.ts";
 import type { Transport } from "../transport/transport.ts";
 
 /** Gives a link that does the same as this one to a server. */
@@ -43,8 +43,8 @@ export interface HubOptions {
   readonly authorize?: (
     spec: RemoteServer,
     schemes: SchemeResolvers,
-    challenge: Challenge,
-    proceeding: Proceeding,
+    challenge: AuthChallenge,
+    proceeding: AuthorizationOptions,
   ) => Promise<void>;
   /** Takes out of a text what servers were given and must not be shown. */
   readonly redact?: (text: string) => string;

@@ -13,7 +13,7 @@ import { Redactor } from "../transport/redact.ts";
 import { streamEnd } from "../process/child-streams.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
 
-export interface CommandPlace {
+export interface CommandScope {
   /** The folder that it runs in, where a relative path begins. */
   readonly cwd: string;
   /** The hub's own environment, of which it gets the safe part. */
@@ -34,7 +34,7 @@ const TAIL = { lines: 3, length: 500 };
  * stdin; one that takes too long or prints too much is killed with all that it started.
  * @throws {HubError} valueMissing: why there is no value, with the end of its stderr and nothing of its stdout
  */
-export async function readCommand(text: string, place: CommandPlace): Promise<string> {
+export async function runSecretCommand(text: string, place: CommandScope): Promise<string> {
   const [command] = splitCommand(text) ?? [""];
   try {
     return await run(text, place);
@@ -46,7 +46,7 @@ export async function readCommand(text: string, place: CommandPlace): Promise<st
 }
 
 /** @throws {Error} what goes behind the command's name */
-async function run(text: string, { cwd, env, limit = LIMIT }: CommandPlace): Promise<string> {
+async function run(text: string, { cwd, env, limit = LIMIT }: CommandScope): Promise<string> {
   const child = await start(text, cwd, env);
   const stderr = collect(child, "stderr", MOST_OUTPUT);
   const stdout = collect(child, "stdout", MOST_OUTPUT + 1);

@@ -6,7 +6,7 @@ import { Buffer } from "node:buffer";
  */
 
 /** What values are sealed with: 256 random bits, and a random name for them. */
-export interface Key {
+export interface VaultKey {
   readonly id: string;
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
@@ -20,30 +20,30 @@ const HEADER = /^toolmux-secrets (\d{1,9}) ([0-9a-f]{16})\n/;
 /** Longer than any header. */
 const HEADER_ROOM = 64;
 
-export function makeKey(): Key {
+export function makeVaultKey(): VaultKey {
   const id = Buffer.from(crypto.getRandomValues(new Uint8Array(8))).toString("hex");
   return { id, bytes: crypto.getRandomValues(new Uint8Array(32)) };
 }
 
 /** A key as a text. */
-export function spellKey({ id, bytes }: Key): string {
+export function formatVaultKey({ id, bytes }: VaultKey): string {
   return `toolmux-key ${VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
 }
 
 /** @returns undefined for what is no key */
-export function parseKey(text: string): Key | undefined {
+export function parseVaultKey(text: string): VaultKey | undefined {
   const [, id, spelled] = /^toolmux-key 1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\s*$/.exec(text) ?? [];
   if (id === undefined || spelled === undefined) return undefined;
   return { id, bytes: new Uint8Array(Buffer.from(spelled, "base64")) };
 }
 
 /** Whose key it takes to open a sealed file; or why it is none that can be opened. */
-export type Header =
+export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }
   | { readonly kind: "alien" };
 
-export function readHeader(file: Bytes): Header {
+export function parseSealedHeader(file: Bytes): SealedHeader {
   const found = HEADER.exec(headOf(file));
   if (found === null) return { kind: "alien" };
   const [, version, keyId = ""] = found;
@@ -51,7 +51,7 @@ export function readHeader(file: Bytes): Header {
 }
 
 /** Each time with another nonce, also if the content is the same. */
-export async function seal(content: Bytes, key: Key): Promise<Bytes> {
+export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   const header = Buffer.from(`${MAGIC} ${VERSION} ${key.id}\n`, "latin1");
   const nonce = crypto.getRandomValues(new Uint8Array(NONCE));
   const algorithm = { name: "AES-GCM", iv: nonce, additionalData: new Uint8Array(header) };
@@ -60,7 +60,7 @@ export async function seal(content: Bytes, key: Key): Promise<Bytes> {
 }
 
 /** @returns undefined if the file is not as it was sealed, or with another key */
-export async function unseal(file: Bytes, key: Key): Promise<Bytes | undefined> {
+export async function unseal(file: Bytes, key: VaultKey): Promise<Bytes | undefined> {
   const length = HEADER.exec(headOf(file))?.[0].length ?? 0;
   const additionalData = file.slice(0, length);
   const iv = file.slice(length, length + NONCE);
@@ -77,6 +77,6 @@ function headOf(file: Bytes): string {
   return Buffer.from(file.subarray(0, HEADER_ROOM)).toString("latin1");
 }
 
-function use({ bytes }: Key): Promise<CryptoKey> {
+function use({ bytes }: VaultKey): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]);
 }

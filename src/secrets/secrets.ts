@@ -3,14 +3,14 @@ import { HubError } from "../base/errors.ts";
 import { configFolders, type SystemEnvironment } from "../base/paths.ts";
 import { SECRET_SOURCES, type SecretSource } from "../manifest/secrecy.ts";
 import { keychainStore } from "./chain.ts";
-import { readEnvironment, variableOf } from "./environment.ts";
+import { readSecretVariable, secretVariableOf } from "./environment.ts";
 import { fileStore } from "./file.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
-import { isOwn, type SecretStore } from "./store.ts";
-import { type Protection, Vault } from "./vault.ts";
+import { isReservedName, type SecretStore } from "./store.ts";
+import { type VaultProtection, Vault } from "./vault.ts";
 
 /** A secret, and where it was found. */
-export interface Found {
+export interface FoundSecret {
   readonly value: string;
   readonly source: SecretSource;
 }
@@ -21,11 +21,11 @@ export interface Secrets {
   readonly file: SecretStore;
   readonly keychain: SecretStore;
   /** Looks in one source after the other. @throws {HubError} storeBroken, storeBusy */
-  find(name: string, sources?: readonly SecretSource[]): Promise<Found | undefined>;
+  find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
   /** The same of what has to be there. @throws {HubError} valueMissing, which says what to run; storeBroken, storeBusy */
   require(name: string, sources?: readonly SecretSource[]): Promise<string>;
   /** Where the key of the file lies. @throws {HubError} storeBroken */
-  protection(): Promise<Protection>;
+  protection(): Promise<VaultProtection>;
   /** The folder of the file. */
   readonly folder: string;
   /** Why the keychain cannot be used, as far as is known by now. */
@@ -49,13 +49,13 @@ export function openSecrets(
   const file = fileStore(vault);
   const chain = keychainStore(keychain, vault);
   const look: Readonly<Record<SecretSource, (name: string) => Promise<string | undefined>>> = {
-    environment: (name) => Promise.resolve(readEnvironment(env, name)),
+    environment: (name) => Promise.resolve(readSecretVariable(env, name)),
     file: (name) => file.get(name),
     keychain: (name) => chain.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
     // Who may name any secret in a manifest is not to be given what lets the hub into other servers.
-    if (isOwn(name)) return undefined;
+    if (isReservedName(name)) return undefined;
     for (const source of sources) {
       const value = await look[source](name);
       if (value !== undefined) return { value, source };
@@ -80,7 +80,7 @@ export function openSecrets(
 }
 
 function miss(name: string, sources: readonly SecretSource[], { fault }: Keychain): HubError {
-  if (isOwn(name))
+  if (isReservedName(name))
     return new HubError("valueMissing", "it is toolmux's own: no server is given it");
   const places = sources.map((source) => NAMES[source]).join(", nor in ");
   const why = sources.includes("keychain") && fault ? ` (which cannot be used: ${fault})` : "";
@@ -92,5 +92,5 @@ function miss(name: string, sources: readonly SecretSource[], { fault }: Keychai
 function provide(name: string, sources: readonly SecretSource[]): string {
   if (sources.includes("file")) return `toolmux secret set ${name}`;
   if (sources.includes("keychain")) return `toolmux secret set ${name} --store keychain`;
-  return `export ${variableOf(name)}=…`;
+  return `export ${secretVariableOf(name)}=…`;
 }

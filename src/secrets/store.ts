@@ -13,7 +13,7 @@ export interface SecretStore {
 }
 
 /** Whether a name is one of those that the hub keeps its own things under, tokens for one. */
-export function isOwn(name: string): boolean {
+export function isReservedName(name: string): boolean {
   return name.startsWith("oauth/");
 }
 

@@ -5,10 +5,18 @@ import { removeStaleTempFiles, replacePrivate, writePrivate } from "../base/priv
 import { type FileBytes, decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import type { Keychain } from "./keychain.ts";
 import { writeErrorOf, withFileLock } from "../process/file-lock.ts";
-import { type Key, makeKey, parseKey, readHeader, seal, spellKey, unseal } from "./seal.ts";
+import {
+  type VaultKey,
+  makeVaultKey,
+  parseVaultKey,
+  parseSealedHeader,
+  seal,
+  formatVaultKey,
+  unseal,
+} from "./seal.ts";
 
 /** All that is kept in one sealed file. */
-export interface Content {
+export interface VaultContent {
   /** Values by name. */
   readonly values: Map<string, string>;
   /** The names of those that are in the keychain, which does not tell them. */
@@ -16,7 +24,7 @@ export interface Content {
 }
 
 /** Where the key lies: `beside` the file it keeps nothing from whoever can read the folder. `none`: there is no file yet. */
-export type Protection = "keychain" | "beside" | "none";
+export type VaultProtection = "keychain" | "beside" | "none";
 
 /** In bytes. */
 const MAX_FILE = 16 * 1024 * 1024;
@@ -32,7 +40,7 @@ export class Vault {
   readonly #keychain: Keychain;
   readonly #keyPath: string;
   /** Those that were found, by their names: the keychain need not be asked twice. */
-  readonly #keys = new Map<string, Key>();
+  readonly #keys = new Map<string, VaultKey>();
 
   /** @param folder absolute; it is made, and private, when something is written */
   constructor(folder: string, keychain: Keychain) {
@@ -43,7 +51,7 @@ export class Vault {
   }
 
   /** @throws {HubError} storeBroken if there is a file that cannot be read: it is left as it is */
-  async read(): Promise<Content> {
+  async read(): Promise<VaultContent> {
     return (await this.#open())?.content ?? { values: new Map(), elsewhere: new Set() };
   }
 
@@ -52,7 +60,7 @@ export class Vault {
    * @param change says whether it has changed something
    * @throws {HubError} as `read`, or storeBusy
    */
-  async change(change: (content: Content) => boolean): Promise<boolean> {
+  async change(change: (content: VaultContent) => boolean): Promise<boolean> {
     const work = async (): Promise<boolean> => {
       const opened = await this.#open();
       const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
@@ -71,19 +79,19 @@ export class Vault {
   }
 
   /** @throws {HubError} storeBroken if there is a file that cannot be read */
-  async protection(): Promise<Protection> {
+  async protection(): Promise<VaultProtection> {
     const opened = await this.#open();
     if (opened === undefined) return "none";
     const beside = await this.#readKeyFile();
     return beside?.id === opened.key.id ? "beside" : "keychain";
   }
 
-  async #open(): Promise<{ readonly content: Content; readonly key: Key } | undefined> {
+  async #open(): Promise<{ readonly content: VaultContent; readonly key: VaultKey } | undefined> {
     const read = await readFileLimited(this.path, MAX_FILE);
     if (read.kind === "absent") return undefined;
     if (read.kind === "refused") throw this.#broken(`it ${read.reason}`);
     await makePrivate(this.path);
-    const header = readHeader(read.bytes);
+    const header = parseSealedHeader(read.bytes);
     if (header.kind === "alien") throw this.#broken(`it is damaged. ${this.#restore}`);
     if (header.kind === "newer") {
       throw this.#broken("a newer toolmux has written it: use that one");
@@ -95,11 +103,12 @@ export class Vault {
     return { content, key };
   }
 
-  async #findKey(id: string): Promise<Key> {
+  async #findKey(id: string): Promise<VaultKey> {
     const known = this.#keys.get(id);
     if (known !== undefined) return known;
     const beside = await this.#readKeyFile();
-    const key = beside?.id === id ? beside : parseKey((await this.#keychain.get(nameOf(id))) ?? "");
+    const key =
+      beside?.id === id ? beside : parseVaultKey((await this.#keychain.get(nameOf(id))) ?? "");
     if (key?.id !== id) {
       const { fault = "it may be locked, or another user's" } = this.#keychain;
       const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#anew}`;
@@ -110,25 +119,26 @@ export class Vault {
   }
 
   /** Of a file that is there, nothing else will do. */
-  async #readKeyFile(): Promise<Key | undefined> {
+  async #readKeyFile(): Promise<VaultKey | undefined> {
     const read = await readFileLimited(this.#keyPath, MAX_KEY);
     if (read.kind === "absent") return undefined;
     if (read.kind === "refused") throw this.#broken(`its key, ${this.#keyPath}, ${read.reason}`);
     await makePrivate(this.#keyPath);
-    const key = parseKey(decodeUtf8(read.bytes) ?? "");
+    const key = parseVaultKey(decodeUtf8(read.bytes) ?? "");
     if (key !== undefined) return key;
     throw this.#broken(`its key, ${this.#keyPath}, is damaged. ${this.#restore}`);
   }
 
   /** A key for a file that is not there yet: in the keychain if it can be had back from there. */
-  async #newKey(): Promise<Key> {
+  async #newKey(): Promise<VaultKey> {
     const left = await this.#readKeyFile();
     if (left !== undefined) return left;
-    const key = makeKey();
+    const key = makeVaultKey();
     const name = nameOf(key.id);
-    await this.#keychain.set(name, spellKey(key)).catch(() => {});
+    await this.#keychain.set(name, formatVaultKey(key)).catch(() => {});
     const kept = this.#keychain.fault === undefined && (await this.#keychain.get(name));
-    if (kept !== spellKey(key)) await writePrivate(this.#keyPath, encode(`${spellKey(key)}\n`));
+    if (kept !== formatVaultKey(key))
+      await writePrivate(this.#keyPath, encode(`${formatVaultKey(key)}\n`));
     this.#keys.set(key.id, key);
     return key;
   }
@@ -162,12 +172,12 @@ function encode(text: string): FileBytes {
 }
 
 /** Lists of pairs: names are whatever they are, `__proto__` for one. */
-function write({ values, elsewhere }: Content): FileBytes {
+function write({ values, elsewhere }: VaultContent): FileBytes {
   return encode(JSON.stringify({ values: [...values], keychain: [...elsewhere] }));
 }
 
 /** @returns undefined for what this program has not written */
-function parse(bytes: FileBytes): Content | undefined {
+function parse(bytes: FileBytes): VaultContent | undefined {
   try {
     const { values, keychain } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;
     if (!Array.isArray(values) || !Array.isArray(keychain)) return undefined;

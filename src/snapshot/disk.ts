@@ -7,18 +7,18 @@ import {
   removeStaleTempFiles,
   replacePrivate,
 } from "../base/private-files.ts";
-import { obtainSeal, readSeal, type Seal } from "./hmac.ts";
-import { FORMAT, packRecord, readRecord } from "./record.ts";
+import { obtainHmac, readHmac, type Hmac } from "./hmac.ts";
+import { SNAPSHOT_FORMAT, encodeSnapshot, decodeSnapshot } from "./record.ts";
 import {
   isUsable,
-  Keeper,
-  type Kept,
-  MAX_COUNT,
-  MAX_LENGTH,
+  SnapshotKeeper,
+  type StoredSnapshot,
+  MAX_SNAPSHOTS,
+  MAX_SNAPSHOT_BYTES,
   type Snapshots,
-  spellSubject,
-  type Store,
-  type Subject,
+  formatSnapshotKey,
+  type SnapshotStore,
+  type SnapshotKey,
 } from "./snapshots.ts";
 
 /** The most that all snapshots may take up, in bytes. */
@@ -38,43 +38,43 @@ export function diskSnapshots(parts: {
   readonly warn: (text: string) => void;
 }): Snapshots {
   const { folder, now, warn } = parts;
-  return new Keeper({ store: new Shelf(folder), now, warn });
+  return new SnapshotKeeper({ store: new Shelf(folder), now, warn });
 }
 
 /** The time of change of each file is when its snapshot was saved. */
-class Shelf implements Store {
+class Shelf implements SnapshotStore {
   readonly place: string;
   readonly #folder: string;
-  #seal: Promise<Seal | undefined> | undefined;
+  #seal: Promise<Hmac | undefined> | undefined;
 
   constructor(folder: string) {
     this.#folder = folder;
     this.place = join(folder, "snapshots");
   }
 
-  async read(subject: Subject): Promise<Kept | undefined> {
+  async read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
     const seal = await this.#findSeal();
     if (seal === undefined) return undefined;
-    const name = await nameOf(subject, seal);
-    const file = await readPrivate(join(this.place, name), MAX_LENGTH);
-    return file && (await readRecord(file, name, seal));
+    const name = await snapshotFileName(subject, seal);
+    const file = await readPrivate(join(this.place, name), MAX_SNAPSHOT_BYTES);
+    return file && (await decodeSnapshot(file, name, seal));
   }
 
-  async write(subject: Subject, kept: Kept): Promise<boolean> {
-    const seal = await obtainSeal(this.#folder);
+  async write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean> {
+    const seal = await obtainHmac(this.#folder);
     this.#seal = Promise.resolve(seal);
-    const name = await nameOf(subject, seal);
-    const file = await packRecord(name, kept, seal);
-    if (file.length > MAX_LENGTH) return false;
+    const name = await snapshotFileName(subject, seal);
+    const file = await encodeSnapshot(name, kept, seal);
+    if (file.length > MAX_SNAPSHOT_BYTES) return false;
     await ensurePrivateFolder(this.place);
     await replacePrivate(join(this.place, name), file, kept.savedAt);
     return true;
   }
 
-  async remove(subject: Subject): Promise<void> {
+  async remove(subject: SnapshotKey): Promise<void> {
     const seal = await this.#findSeal();
     if (seal !== undefined)
-      await rm(join(this.place, await nameOf(subject, seal)), { force: true });
+      await rm(join(this.place, await snapshotFileName(subject, seal)), { force: true });
   }
 
   async tidy(now: number): Promise<void> {
@@ -92,20 +92,20 @@ class Shelf implements Store {
     for (const { path, size, savedAt } of files.toSorted((a, b) => b.savedAt - a.savedAt)) {
       total += size;
       count++;
-      const isTooMuch = total > MAX_TOTAL || count > MAX_COUNT;
+      const isTooMuch = total > MAX_TOTAL || count > MAX_SNAPSHOTS;
       if (isTooMuch || !isUsable(savedAt, now)) await rm(path, { force: true });
     }
   }
 
   /** Looked for again as long as there is none. */
-  async #findSeal(): Promise<Seal | undefined> {
-    const seal = await (this.#seal ??= readSeal(this.#folder));
+  async #findSeal(): Promise<Hmac | undefined> {
+    const seal = await (this.#seal ??= readHmac(this.#folder));
     if (seal === undefined) this.#seal = undefined;
     return seal;
   }
 }
 
 /** The name of the file for a subject. */
-export function nameOf(subject: Subject, seal: Seal): Promise<string> {
-  return seal(Buffer.from(`snapshot ${FORMAT} ${spellSubject(subject)}`));
+export function snapshotFileName(subject: SnapshotKey, seal: Hmac): Promise<string> {
+  return seal(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(subject)}`));
 }

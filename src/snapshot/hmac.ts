@@ -11,7 +11,7 @@ import { sleep } from "../base/grace.ts";
 import { installationKeyPath } from "../base/place.ts";
 
 /** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
-export type Seal = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
+export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
 const FORM = /^[0-9a-f]{64}\n$/;
 const LENGTH = 65;
@@ -20,7 +20,7 @@ const MAX_TRIES = 50;
 const PAUSE = 10;
 
 /** Seals with the key that there is; undefined if there is none, or a damaged one. `folder` is the state folder. Never rejects. */
-export async function readSeal(folder: string): Promise<Seal | undefined> {
+export async function readHmac(folder: string): Promise<Hmac | undefined> {
   const key = await readKey(installationKeyPath(folder));
   return key && openSeal(key);
 }
@@ -30,7 +30,7 @@ export async function readSeal(folder: string): Promise<Seal | undefined> {
  * the same: whoever has the draft, of which there can be only one, may write the key.
  * @throws {Error} if the state folder cannot be written.
  */
-export async function obtainSeal(folder: string): Promise<Seal> {
+export async function obtainHmac(folder: string): Promise<Hmac> {
   const path = installationKeyPath(folder);
   const draft = `${path}.draft`;
   for (let tries = 1; ; tries++) {
@@ -64,7 +64,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
   return Buffer.from(text.trimEnd(), "hex");
 }
 
-async function openSeal(key: Uint8Array<ArrayBuffer>): Promise<Seal> {
+async function openSeal(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
   // Web crypto: loading node:crypto takes as long as the rest of a start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);

@@ -2,9 +2,9 @@ import { Buffer, isUtf8 } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
 import { mapKinds, type ListedItem, type ItemState, type Kind, KINDS } from "../catalog/listing.ts";
 import type { ServerCapabilities, CacheHints, ListMetas, ServerListing } from "../catalog/offer.ts";
-import type { Seal } from "./hmac.ts";
-import type { Mark } from "./tool-marks.ts";
-import type { Kept, Verdict } from "./snapshots.ts";
+import type { Hmac } from "./hmac.ts";
+import type { ToolMark } from "./tool-marks.ts";
+import type { StoredSnapshot, EraVerdict } from "./snapshots.ts";
 
 /*
  * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
@@ -24,7 +24,7 @@ import type { Kept, Verdict } from "./snapshots.ts";
  */
 
 /** Part of what a file's name is made of: with another form there are other files. */
-export const FORMAT = 4;
+export const SNAPSHOT_FORMAT = 4;
 
 const LF = 0x0a;
 const SEAL_LENGTH = 64;
@@ -41,10 +41,10 @@ interface Entry {
 }
 
 /** The file of that name for a snapshot. */
-export async function packRecord(
+export async function encodeSnapshot(
   name: string,
-  { offer, verdict, savedAt, readMarks }: Kept,
-  seal: Seal,
+  { offer, verdict, savedAt, readMarks }: StoredSnapshot,
+  seal: Hmac,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => offer[kind]);
   const entries = mapKinds((kind) => offer[kind].map(toEntry));
@@ -67,11 +67,11 @@ export async function packRecord(
 }
 
 /** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name, or not UTF-8. */
-export async function readRecord(
+export async function decodeSnapshot(
   file: Buffer<ArrayBuffer>,
   name: string,
-  seal: Seal,
-): Promise<Kept | undefined> {
+  seal: Hmac,
+): Promise<StoredSnapshot | undefined> {
   // Older versions kept what servers sent without a check, and one such byte ends a strict client's session.
   if (!isUtf8(file)) return undefined;
   const sealed = file.subarray(SEAL_LENGTH + 1);
@@ -92,7 +92,7 @@ export async function readRecord(
     declared,
   } = JSON.parse(readLine()) as {
     text?: string;
-    verdict?: Verdict;
+    verdict?: EraVerdict;
     hints?: CacheHints;
     metas?: ListMetas;
     declared?: ServerCapabilities;
@@ -114,7 +114,7 @@ export async function readRecord(
     ...(declared && { declared }),
   };
   const readMarks = () =>
-    new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
+    new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, ToolMark][]);
   return { offer, verdict, savedAt, readMarks };
 }
 

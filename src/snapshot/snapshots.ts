@@ -1,10 +1,10 @@
 import type { ToolDiff } from "../catalog/tool-diff.ts";
 import { isShowable, KINDS } from "../catalog/listing.ts";
 import { type ServerListing, sameListings } from "../catalog/offer.ts";
-import { type Marks, review } from "./tool-marks.ts";
+import { type ToolMarks, compareWithHistory } from "./tool-marks.ts";
 
 /** What a listing belongs to: another value of any of these is another snapshot. Values are as resolved, secrets included. */
-export interface Subject {
+export interface SnapshotKey {
   readonly command: string;
   readonly args: readonly string[];
   readonly cwd: string | undefined;
@@ -12,12 +12,12 @@ export interface Subject {
   readonly url: string | undefined;
   readonly principal: string | undefined;
   /** What the clients speak whom it was listed for, and what they can be asked for. */
-  readonly era: Verdict["era"];
+  readonly era: EraVerdict["era"];
   readonly capabilities: string;
 }
 
 /** What a server was found to speak, and when it was asked, in ms since the epoch. */
-export interface Verdict {
+export interface EraVerdict {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
   /** It said nothing when it was asked: it may have been slow. */
@@ -28,7 +28,7 @@ export interface Verdict {
 export interface Snapshot {
   readonly offer: ServerListing;
   /** undefined if it was not asked, or too long ago. */
-  readonly verdict?: Verdict | undefined;
+  readonly verdict?: EraVerdict | undefined;
   /** ms since the epoch. An offer that comes again as it was is saved again only after a day. */
   readonly savedAt: number;
 }
@@ -36,30 +36,34 @@ export interface Snapshot {
 /** The last listing of each server, so that the first list that a client gets is complete at once. */
 export interface Snapshots {
   /** The listing kept under the subject; undefined if there is none that can be used. Never rejects. */
-  load(subject: Subject): Promise<Snapshot | undefined>;
+  load(subject: SnapshotKey): Promise<Snapshot | undefined>;
   /**
    * Keeps a listing, and what the server was found to speak. Never rejects: what cannot be kept is told as a warning, once.
    * @returns the tools that are described otherwise than when they were kept last.
    */
-  save(subject: Subject, offer: ServerListing, verdict?: Verdict): Promise<readonly ToolDiff[]>;
+  save(
+    subject: SnapshotKey,
+    offer: ServerListing,
+    verdict?: EraVerdict,
+  ): Promise<readonly ToolDiff[]>;
   /** Settles when every save has ended. */
   flush(): Promise<void>;
 }
 
 /** A snapshot, and what is known of its tools and of those that were there before them. */
-export interface Kept extends Snapshot {
-  readonly readMarks: () => Marks;
+export interface StoredSnapshot extends Snapshot {
+  readonly readMarks: () => ToolMarks;
 }
 
 /** Where snapshots are kept. All but `read` may reject. */
-export interface Store {
+export interface SnapshotStore {
   /** For people. */
   readonly place: string;
   /** undefined if there is nothing, or nothing whole. */
-  read(subject: Subject): Promise<Kept | undefined>;
+  read(subject: SnapshotKey): Promise<StoredSnapshot | undefined>;
   /** Replaces what is there. @returns false if it is too long to be kept. */
-  write(subject: Subject, kept: Kept): Promise<boolean>;
-  remove(subject: Subject): Promise<void>;
+  write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean>;
+  remove(subject: SnapshotKey): Promise<void>;
   /** Removes what is not usable any more, and the oldest of what is too much. */
   tidy(now: number): Promise<void>;
 }
@@ -70,9 +74,9 @@ const MAX_AGE = 30 * DAY;
 const MAX_VERDICT_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
 /** The longest snapshot, in bytes. */
-export const MAX_LENGTH = 8 * 1024 * 1024;
+export const MAX_SNAPSHOT_BYTES = 8 * 1024 * 1024;
 /** How many snapshots are kept. */
-export const MAX_COUNT = 500;
+export const MAX_SNAPSHOTS = 500;
 
 const CONSEQUENCE =
   "the first list after a start is complete only when every server has connected.";
@@ -83,15 +87,15 @@ export function isUsable(savedAt: number, now: number): boolean {
 }
 
 /** All members of a subject in one text, which no other subject has. */
-export function spellSubject(subject: Subject): string {
+export function formatSnapshotKey(subject: SnapshotKey): string {
   const { command, args, cwd, env, url, principal, era, capabilities } = subject;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
   const optional = [cwd ?? null, url ?? null, principal ?? null];
   return JSON.stringify([command, args, variables, optional, era, capabilities]);
 }
 
-export interface KeeperParts {
-  readonly store: Store;
+export interface SnapshotKeeperOptions {
+  readonly store: SnapshotStore;
   /** ms since the epoch. */
   readonly now: () => number;
   /** Gets every text only once. */
@@ -99,19 +103,19 @@ export interface KeeperParts {
 }
 
 /** Decides what is loaded and when something is written, whatever the store. */
-export class Keeper implements Snapshots {
-  readonly #parts: KeeperParts;
+export class SnapshotKeeper implements Snapshots {
+  readonly #parts: SnapshotKeeperOptions;
   readonly #told = new Set<string>();
   /** Saves run one after the other, so that each is compared with the one before. */
   #last: Promise<unknown> = Promise.resolve();
   #waiting = 0;
   #isTidy = true;
 
-  constructor(parts: KeeperParts) {
+  constructor(parts: SnapshotKeeperOptions) {
     this.#parts = parts;
   }
 
-  async load(subject: Subject): Promise<Snapshot | undefined> {
+  async load(subject: SnapshotKey): Promise<Snapshot | undefined> {
     const kept = await this.#read(subject);
     if (kept === undefined) return undefined;
     const { offer, savedAt, verdict } = kept;
@@ -120,7 +124,11 @@ export class Keeper implements Snapshots {
     return { offer, savedAt, verdict: age > most ? undefined : verdict };
   }
 
-  save(subject: Subject, offer: ServerListing, verdict?: Verdict): Promise<readonly ToolDiff[]> {
+  save(
+    subject: SnapshotKey,
+    offer: ServerListing,
+    verdict?: EraVerdict,
+  ): Promise<readonly ToolDiff[]> {
     this.#waiting++;
     const save = this.#last.then(async () => {
       const differences = await this.#keep(subject, offer, verdict);
@@ -140,7 +148,7 @@ export class Keeper implements Snapshots {
     }
   }
 
-  async #read(subject: Subject): Promise<Kept | undefined> {
+  async #read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
     const { store, now } = this.#parts;
     try {
       const kept = await store.read(subject);
@@ -153,14 +161,14 @@ export class Keeper implements Snapshots {
   }
 
   async #keep(
-    subject: Subject,
+    subject: SnapshotKey,
     offer: ServerListing,
-    verdict: Verdict | undefined,
+    verdict: EraVerdict | undefined,
   ): Promise<readonly ToolDiff[]> {
     const { store } = this.#parts;
     const savedAt = this.#parts.now();
     // Nothing that long is read, compared or hashed: that would hold up everything else.
-    if (lengthOf(offer) > MAX_LENGTH) return this.#refuse();
+    if (lengthOf(offer) > MAX_SNAPSHOT_BYTES) return this.#refuse();
     let differences: readonly ToolDiff[] = [];
     try {
       const kept = await this.#read(subject);
@@ -169,7 +177,7 @@ export class Keeper implements Snapshots {
       if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
       const seen = kept?.offer.tools.filter(isShowable) ?? [];
       const past = { items: seen, marks: kept?.readMarks() ?? new Map() };
-      const found = await review(past, offer.tools.filter(isShowable), savedAt);
+      const found = await compareWithHistory(past, offer.tools.filter(isShowable), savedAt);
       differences = found.differences;
       const next = { offer, verdict, savedAt, readMarks: () => found.marks };
       if (await store.write(subject, next)) this.#isTidy = false;
@@ -183,7 +191,7 @@ export class Keeper implements Snapshots {
 
   #refuse(): readonly ToolDiff[] {
     this.#warn(
-      `What a server lists is not kept if it is longer than ${MAX_LENGTH} bytes; ${CONSEQUENCE}`,
+      `What a server lists is not kept if it is longer than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE}`,
     );
     return [];
   }
@@ -208,37 +216,37 @@ export class Keeper implements Snapshots {
 
 /** Keeps snapshots as long as the process lives. */
 export function memorySnapshots({ now = Date.now }: { now?: () => number } = {}): Snapshots {
-  return new Keeper({ store: new Memory(), now, warn: () => {} });
+  return new SnapshotKeeper({ store: new Memory(), now, warn: () => {} });
 }
 
-class Memory implements Store {
+class Memory implements SnapshotStore {
   readonly place = "memory";
   /** By the subject's spelling; the oldest first. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new Map<string, StoredSnapshot>();
 
-  async read(subject: Subject): Promise<Kept | undefined> {
-    return this.#kept.get(spellSubject(subject));
+  async read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
+    return this.#kept.get(formatSnapshotKey(subject));
   }
 
-  async write(subject: Subject, kept: Kept): Promise<boolean> {
+  async write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean> {
     await this.remove(subject);
-    this.#kept.set(spellSubject(subject), kept);
+    this.#kept.set(formatSnapshotKey(subject), kept);
     return true;
   }
 
-  async remove(subject: Subject): Promise<void> {
-    this.#kept.delete(spellSubject(subject));
+  async remove(subject: SnapshotKey): Promise<void> {
+    this.#kept.delete(formatSnapshotKey(subject));
   }
 
   async tidy(now: number): Promise<void> {
     for (const [key, { savedAt }] of this.#kept) {
-      if (this.#kept.size > MAX_COUNT || !isUsable(savedAt, now)) this.#kept.delete(key);
+      if (this.#kept.size > MAX_SNAPSHOTS || !isUsable(savedAt, now)) this.#kept.delete(key);
     }
   }
 }
 
 /** Whether nothing is lost if the one is kept instead of the other. */
-function isNear(a: Verdict | undefined, b: Verdict | undefined): boolean {
+function isNear(a: EraVerdict | undefined, b: EraVerdict | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }

@@ -10,7 +10,7 @@ import {
 import type { ListedItem } from "../catalog/listing.ts";
 
 /** How a tool was described when it was last listed. */
-export interface Mark {
+export interface ToolMark {
   /** When it was first seen described like this, in ms since the epoch. */
   readonly since: number;
   /** SHA-256 of what each of its parts says, base64url; no entry for a part that it does not have. */
@@ -18,12 +18,12 @@ export interface Mark {
 }
 
 /** By the server's own names of its tools: those of the last listing, then those that are gone, the last to go first. */
-export type Marks = ReadonlyMap<string, Mark>;
+export type ToolMarks = ReadonlyMap<string, ToolMark>;
 
 /** What is known of earlier listings. */
-export interface Past {
+export interface ListingHistory {
   readonly items: readonly ListedItem[];
-  readonly marks: Marks;
+  readonly marks: ToolMarks;
 }
 
 /** More names than this are not remembered. */
@@ -35,13 +35,13 @@ const MAX_MARKS = 5000;
  * @param now ms since the epoch.
  * @returns the differences, and what is known from now on.
  */
-export async function review(
-  past: Past,
+export async function compareWithHistory(
+  past: ListingHistory,
   items: readonly ListedItem[],
   now: number,
-): Promise<{ differences: readonly ToolDiff[]; marks: Marks }> {
+): Promise<{ differences: readonly ToolDiff[]; marks: ToolMarks }> {
   const before = firstOfEach(past.items);
-  const marks = new Map<string, Mark>();
+  const marks = new Map<string, ToolMark>();
   const differences: ToolDiff[] = [];
   for (const [name, item] of firstOfEach(items)) {
     const earlier = before.get(name);
@@ -59,7 +59,7 @@ export async function review(
   return { differences, marks };
 }
 
-function compareReturn(before: Mark, after: Mark, item: ListedItem): ToolDiff | undefined {
+function compareReturn(before: ToolMark, after: ToolMark, item: ListedItem): ToolDiff | undefined {
   const parts = TOOL_PARTS.filter((part) => before.prints[part] !== after.prints[part]);
   return parts.length === 0 ? undefined : diffFromMarks(item, parts);
 }
@@ -71,7 +71,7 @@ function firstOfEach(items: readonly ListedItem[]): ReadonlyMap<string, ListedIt
   return first;
 }
 
-async function print(item: ListedItem): Promise<Mark["prints"]> {
+async function print(item: ListedItem): Promise<ToolMark["prints"]> {
   const prints: Partial<Record<ToolPart, string>> = {};
   for (const [part, text] of toolPartTexts(item)) {
     const hash = await crypto.subtle.digest("SHA-256", Buffer.from(text));

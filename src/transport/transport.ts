@@ -1,6 +1,6 @@
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { Challenge } from "./http/credentials.ts";
+import type { AuthChallenge } from "./http/credentials.ts";
 import type { Message, EncodedMessage } from "../jsonrpc/message.ts";
 import type { ProcessEntry } from "../process/process-table.ts";
 
@@ -80,7 +80,7 @@ export interface TransportEvents {
    * The peer requires other credentials than the transport has or can obtain itself. Requests sent meanwhile are
    * `unanswered`.
    */
-  challenged?(challenge: Challenge): void;
+  challenged?(challenge: AuthChallenge): void;
   /** The transport is closed: called exactly once after a successful open, whichever side closed it. */
   closed(cause: HubError): void;
 }

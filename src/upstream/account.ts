@@ -2,7 +2,7 @@ import type { Alerts } from "../base/alerts.ts";
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
 import type { AlertKind, StateEvent } from "../base/events.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
 import type { Session } from "./session.ts";
 import type { StoppedState, State } from "./state.ts";
 
@@ -69,7 +69,7 @@ export function updateAlerts(move: StateMove, alerts: Alerts): void {
   if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
 
-function describeAuthorizationNeed(server: string, progress: Authorization): string {
+function describeAuthorizationNeed(server: string, progress: AuthorizationProgress): string {
   const text = `Server "${server}" wants an authorization`;
   return progress.step === "openingBrowser" ? `${text}: open ${progress.url}` : `${text}.`;
 }

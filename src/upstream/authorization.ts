@@ -1,26 +1,26 @@
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { Authorization, Challenge } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress, AuthChallenge } from "../transport/http/credentials.ts";
 
 /** Options of one authorization run. */
 export interface AuthorizationRun {
   /** Aborts the run. */
   readonly signal: AbortSignal;
-  onProgress(progress: Authorization): void;
+  onProgress(progress: AuthorizationProgress): void;
 }
 
 /**
  * Obtains authorization for a server, interactively if needed.
  * @throws {HubError} unauthorized, or the signal's reason
  */
-export type AuthorizeFunction = (challenge: Challenge, run: AuthorizationRun) => Promise<void>;
+export type AuthorizeFunction = (challenge: AuthChallenge, run: AuthorizationRun) => Promise<void>;
 
 export interface AuthorizationQueueOptions {
   readonly clock: Clock;
   readonly server: string;
   /** undefined: authorization cannot be obtained. */
   readonly authorize: AuthorizeFunction | undefined;
-  onProgress(progress: Authorization): void;
+  onProgress(progress: AuthorizationProgress): void;
   onAuthorized(): void;
   /** Authorization failed. @param isFor401 the server had answered 401, so that no request works without it */
   onDenied(cause: HubError, isFor401: boolean): void;
@@ -53,7 +53,7 @@ export class AuthorizationQueue {
   }
 
   /** Begins a run; its result is reported later through the options' callbacks. */
-  begin(challenge: Challenge): void {
+  begin(challenge: AuthChallenge): void {
     const isFor401 = challenge.status === 401;
     const error = this.#refusalError(isFor401);
     if (error === undefined) void this.#run(challenge, isFor401);
@@ -82,7 +82,7 @@ export class AuthorizationQueue {
     this.#unprovenGrants = [];
   }
 
-  async #run(challenge: Challenge, isFor401: boolean): Promise<void> {
+  async #run(challenge: AuthChallenge, isFor401: boolean): Promise<void> {
     const { clock, authorize } = this.#options;
     const controller = new AbortController();
     this.#current = controller;

@@ -5,7 +5,7 @@ import type { LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../base/grace.ts";
-import type { Challenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge } from "../transport/http/credentials.ts";
 import type { MalformedOutput, Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { ConnectionClients } from "./audience.ts";
@@ -29,7 +29,7 @@ export interface ConnectEnvironment {
    */
   readonly authorize?: (
     spec: RunnableServer,
-    challenge: Challenge,
+    challenge: AuthChallenge,
     run: AuthorizationRun,
   ) => Promise<void>;
 }
@@ -49,7 +49,7 @@ export interface ConnectEvents {
   late(since: number, reason: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
   /** The server has answered 401 or 403, to one request or to any. */
-  challenged(challenge: Challenge): void;
+  challenged(challenge: AuthChallenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   malformedOutput(output: MalformedOutput): void;
 }
@@ -261,7 +261,7 @@ export class ConnectAttempt {
     this.#events.opened(this.#session, listing, [...this.#changedKinds], duration);
   }
 
-  #onChallenged(challenge: Challenge): void {
+  #onChallenged(challenge: AuthChallenge): void {
     if (this.#status !== "over") this.#events.challenged(challenge);
   }
 

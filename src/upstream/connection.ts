@@ -2,7 +2,7 @@ import type { Kind } from "../catalog/listing.ts";
 import type { ServerListing } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { causeOfState, hasFailed, lateSince, stateAfterStop, sessionOf } from "./account.ts";
@@ -329,7 +329,7 @@ export class Connection {
     this.#isStartedToList = false;
   }
 
-  #onAuthorizationProgress(progress: Authorization | undefined): void {
+  #onAuthorizationProgress(progress: AuthorizationProgress | undefined): void {
     if (progress === undefined) this.#loginElicitation.end();
     else if (progress.step === "openingBrowser") this.#loginElicitation.send(progress.url);
   }

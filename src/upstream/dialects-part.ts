@@ -1,7 +1,7 @@
 import type { HubError } from "../base/errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Verdict } from "../snapshot/snapshots.ts";
+import type { EraVerdict } from "../snapshot/snapshots.ts";
 import type { Session } from "./session.ts";
 
 /**
@@ -9,12 +9,12 @@ import type { Session } from "./session.ts";
  * time.
  */
 export class EraMemory {
-  #verdict: Verdict | undefined;
+  #verdict: EraVerdict | undefined;
   /** A process of it exited when it was sent `server/discover`. */
   #hasExited = false;
 
   /** What was found; undefined if it is not to be relied on. */
-  get verdict(): Verdict | undefined {
+  get verdict(): EraVerdict | undefined {
     return this.#verdict;
   }
 
@@ -29,7 +29,7 @@ export class EraMemory {
   }
 
   /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
-  loadSaved(verdict: Verdict | undefined): void {
+  loadSaved(verdict: EraVerdict | undefined): void {
     this.#verdict ??= verdict;
   }
 

@@ -3,7 +3,7 @@ import type { Kind } from "../catalog/listing.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Authorization, Challenge } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress, AuthChallenge } from "../transport/http/credentials.ts";
 import type { MalformedOutput } from "../transport/transport.ts";
 import { eventOfMove, sessionOf, updateAlerts } from "./account.ts";
 import { AuthorizationQueue } from "./authorization.ts";
@@ -50,7 +50,7 @@ export interface LifecycleEvents {
   /** The server was not used for `idleStop` ms and is about to be stopped. */
   idle(): void;
   /** The progress of an authorization; undefined: it is over. */
-  authorizationProgress(progress: Authorization | undefined): void;
+  authorizationProgress(progress: AuthorizationProgress | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   /** Handling a signal has thrown; the state is the one after the signal. */
   signalFailed(error: HubError): void;
@@ -72,7 +72,7 @@ export class ConnectionLifecycle {
   #isPaused = false;
   readonly #authorizations: AuthorizationQueue;
   /** The server's last 401 or 403. */
-  #challenge: Challenge = { status: 401, header: undefined };
+  #challenge: AuthChallenge = { status: 401, header: undefined };
   /** The last session was lost while it was connected: a remote server may be back soon. */
   #wasConnected = false;
   /** Resolvers of those who wait until the server has stopped. */

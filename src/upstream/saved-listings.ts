@@ -2,12 +2,12 @@ import type { Alerts } from "../base/alerts.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { ListingMemory, SavedListing } from "./parts.ts";
 import type { ClientProfile } from "./profile.ts";
-import type { Snapshots, Subject } from "../snapshot/snapshots.ts";
+import type { Snapshots, SnapshotKey } from "../snapshot/snapshots.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
 export type ResolveIdentity = (
   spec: RunnableServer,
-) => Promise<Omit<Subject, "era" | "capabilities"> | undefined>;
+) => Promise<Omit<SnapshotKey, "era" | "capabilities"> | undefined>;
 
 /** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
 export class SavedListings implements ListingMemory {
@@ -67,7 +67,7 @@ export class SavedListings implements ListingMemory {
     });
   }
 
-  async #subject(spec: RunnableServer, profile: ClientProfile): Promise<Subject | undefined> {
+  async #subject(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
     const identity = await this.#identify(spec);
     const { era, capabilities } = profile;
     return identity && { ...identity, era, capabilities };

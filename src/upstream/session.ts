@@ -4,8 +4,8 @@ import type { Era } from "../protocol/era.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
-import type { Challenge } from "../transport/http/credentials.ts";
-import type { Way } from "../transport/http/target.ts";
+import type { AuthChallenge } from "../transport/http/credentials.ts";
+import type { HttpTransportKind } from "../transport/http/target.ts";
 import { type Message, withRequestId, type Request, type Response } from "../jsonrpc/message.ts";
 import type {
   SentRequest,
@@ -51,7 +51,7 @@ export interface SessionEvents {
   log(level: LogLevel, source: LogSource, text: string): void;
   flaw?(flaw: MalformedOutput): void;
   /** The server wants another authorization than there is. */
-  challenged(challenge: Challenge): void;
+  challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
 }
 
@@ -165,7 +165,7 @@ export class Session implements TransportEvents {
     return this.#dialect?.era ?? "legacy";
   }
 
-  get way(): Way | undefined {
+  get way(): HttpTransportKind | undefined {
     if (this.#link.adopt === undefined) return undefined;
     return this.#link.hasStreams === true ? "http" : "sse";
   }
@@ -297,7 +297,7 @@ export class Session implements TransportEvents {
     this.#reception.lose(head, tail, size);
   }
 
-  challenged(challenge: Challenge): void {
+  challenged(challenge: AuthChallenge): void {
     this.#parts.events.challenged(challenge);
   }
 

@@ -1,5 +1,5 @@
 import type { HubError } from "../base/errors.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
 
 /** What moves the state of a connection. */
 export type Signal<S> =
@@ -20,7 +20,7 @@ export type Signal<S> =
   | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
   /** The server wants authorization. */
   | { readonly kind: "challenged" }
-  | { readonly kind: "progressed"; readonly progress: Authorization }
+  | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
   | { readonly kind: "authorized" }
   /** There is none; what the server did without it goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }

@@ -1,6 +1,6 @@
 import type { HubError } from "../base/errors.ts";
 import type { Reconnect } from "../manifest/schema.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
 import type { Effect, Signal } from "./signal.ts";
 import { delayAfter, isExhausted } from "./policy.ts";
 import type { Goal } from "./status.ts";
@@ -39,7 +39,7 @@ export interface Reconnecting {
 export interface Authenticating<S> {
   readonly at: "authenticating";
   readonly attempt: number;
-  readonly progress: Authorization;
+  readonly progress: AuthorizationProgress;
   readonly session: S | undefined;
 }
 
@@ -248,7 +248,7 @@ function connect<S>(session: S, attempt: number, { now }: StepEnvironment): Step
 }
 
 function authenticate<S>(attempt: number, session: S | undefined): StepResult<S> {
-  const progress: Authorization = { step: "starting" };
+  const progress: AuthorizationProgress = { step: "starting" };
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
 

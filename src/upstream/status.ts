@@ -3,8 +3,8 @@ import type { StateName } from "../base/events.ts";
 import { invalidError } from "../manifest/problems.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Authorization } from "../transport/http/credentials.ts";
-import type { Way } from "../transport/http/target.ts";
+import type { AuthorizationProgress } from "../transport/http/credentials.ts";
+import type { HttpTransportKind } from "../transport/http/target.ts";
 import type { StrayOutput } from "./stray-output.ts";
 
 /**
@@ -34,9 +34,9 @@ export interface ConnectionStatus {
   /** Whether it answers; undefined unless connected. */
   readonly responsive: boolean | undefined;
   /** How it is reached over HTTP: Streamable HTTP, or HTTP with SSE; undefined if it is not, or is not connected. */
-  readonly way: Way | undefined;
+  readonly way: HttpTransportKind | undefined;
   /** How far an authorization has come that is just being got. */
-  readonly progress: Authorization | undefined;
+  readonly progress: AuthorizationProgress | undefined;
   /** Why it is not connected, if that is a failure. */
   readonly cause: HubError | undefined;
   /** The last failure there was, also if it is over. */

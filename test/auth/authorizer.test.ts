@@ -4,9 +4,9 @@ import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import { createServer } from "node:net";
 import { describe, it } from "node:test";
-import type { OpenAuthorizer } from "../../src/auth/oauth-authorizer.ts";
+import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { Challenge } from "../../src/transport/http/credentials.ts";
+import type { AuthChallenge } from "../../src/transport/http/credentials.ts";
 import { Authority, type Switches } from "../fixtures/authority.ts";
 import { browse } from "../fixtures/person.ts";
 import { type Demands, Guarded, remote, resolved } from "../fixtures/guarded.ts";
@@ -386,7 +386,7 @@ describe("where an authorization server is looked for", LIMIT, () => {
 describe("scopes", LIMIT, () => {
   const asked = ({ authority }: Scene): (string | null)[] =>
     authority.at("/authorize").map(({ parameters }) => parameters.get("scope"));
-  const wanting = (scope: string, status: 401 | 403 = 401): Challenge => ({
+  const wanting = (scope: string, status: 401 | 403 = 401): AuthChallenge => ({
     status,
     header: `Bearer error="insufficient_scope", scope="${scope}"`,
   });
@@ -449,7 +449,7 @@ describe("scopes", LIMIT, () => {
 });
 
 describe("a token", LIMIT, () => {
-  const renew = (scene: Scene, authorizer: OpenAuthorizer): Promise<boolean> =>
+  const renew = (scene: Scene, authorizer: OAuthAuthorizer): Promise<boolean> =>
     authorizer
       .credentialsFor(remote(scene.server), resolved(scene.server))
       .renew(CHALLENGE, SIGNAL);
@@ -736,7 +736,7 @@ describe("what the manifest says of a server's credentials", LIMIT, () => {
 
   it("is asked for if the server takes no tokens at all", async () => {
     const scene = await setScene();
-    const challenge: Challenge = { status: 401, header: `Basic realm="x"` };
+    const challenge: AuthChallenge = { status: 401, header: `Basic realm="x"` };
     const run = authorize(scene, scene.open(), {}, challenge);
     await assert.rejects(run, refusing(/headers\.Authorization/));
   });

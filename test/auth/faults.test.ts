@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
-import type { OpenAuthorizer } from "../../src/auth/oauth-authorizer.ts";
+import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { Challenge } from "../../src/transport/http/credentials.ts";
+import type { AuthChallenge } from "../../src/transport/http/credentials.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { Guarded, remote, resolved } from "../fixtures/guarded.ts";
 import { poll } from "../harness/clock.ts";
@@ -21,7 +21,7 @@ import {
 
 type Said = Parameters<typeof resolved>[1];
 
-function renew(scene: Scene, authorizer: OpenAuthorizer, more: Said = {}): Promise<boolean> {
+function renew(scene: Scene, authorizer: OAuthAuthorizer, more: Said = {}): Promise<boolean> {
   return authorizer
     .credentialsFor(remote(scene.server, more), resolved(scene.server, more))
     .renew(CHALLENGE, SIGNAL);
@@ -31,7 +31,7 @@ function refreshes({ authority }: Scene): number {
   return authority.at("/token").filter(({ parameters }) => parameters.has("refresh_token")).length;
 }
 
-function wanting(scope: string, status: 401 | 403): Challenge {
+function wanting(scope: string, status: 401 | 403): AuthChallenge {
   return { status, header: `Bearer error="insufficient_scope", scope="${scope}"` };
 }
 
@@ -185,7 +185,7 @@ describe("a token that was renewed", LIMIT, () => {
 });
 
 describe("a login by hand", LIMIT, () => {
-  const login = (scene: Scene, by: OpenAuthorizer): Promise<void> =>
+  const login = (scene: Scene, by: OAuthAuthorizer): Promise<void> =>
     by.login(
       remote(scene.server),
       resolved(scene.server),
@@ -285,7 +285,7 @@ describe("a token that another hub has just got", LIMIT, () => {
 describe("servers that share something", LIMIT, () => {
   const quiet = { signal: SIGNAL, onProgress: (): void => {} };
   const bear = async (
-    by: OpenAuthorizer,
+    by: OAuthAuthorizer,
     place: { readonly url: URL },
     name = "guarded",
   ): Promise<string | undefined> => {

@@ -5,15 +5,15 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { array, assert as check, property, string } from "fast-check";
 import { openBrowser } from "../../src/auth/browser.ts";
-import { readChallenge } from "../../src/auth/challenge.ts";
-import { checkUrl, reach } from "../../src/auth/safe-fetch.ts";
+import { parseChallenge } from "../../src/auth/challenge.ts";
+import { checkUrl, makeSafeFetch } from "../../src/auth/safe-fetch.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { dialer } from "../../src/transport/http-client/fetch.ts";
+import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { poll } from "../harness/clock.ts";
 
 describe("what a server says that it wants", () => {
-  const read = (header: string | undefined): object => readChallenge({ status: 401, header });
+  const read = (header: string | undefined): object => parseChallenge({ status: 401, header });
   const nothing = {
     status: 401,
     takesBearer: true,
@@ -104,8 +104,8 @@ describe("where requests for an authorization may go", () => {
     const authority = await Authority.open({ movedTo: `${other.url}/x` });
     after(() => Promise.all([authority.close(), other.close()]));
     const { signal } = new AbortController();
-    const dial = dialer({ ca: undefined, env: {} });
-    const fetch = reach({ server: "s", home: [new URL(authority.url)], dial, signal });
+    const dial = makeFetch({ ca: undefined, env: {} });
+    const fetch = makeSafeFetch({ server: "s", home: [new URL(authority.url)], dial, signal });
     const place = `${authority.url}/.well-known/oauth-authorization-server`;
     assert.equal((await fetch(place)).status, 302);
     assert.deepEqual(other.noted, []);

@@ -8,8 +8,8 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { TOKEN_NAME } from "../../src/cli/http-address.ts";
-import { type Kept, saveKept } from "../../src/auth/stored-token.ts";
-import { nameKept } from "../../src/auth/label.ts";
+import { type StoredToken, saveToken } from "../../src/auth/stored-token.ts";
+import { storeName } from "../../src/auth/label.ts";
 import schemaRepair from "../../plugins/schema-repair/index.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
@@ -27,7 +27,7 @@ import { lintTool } from "../../src/cli/doctor/tool-schema.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { openSecrets } from "../../src/secrets/secrets.ts";
-import { readSeal } from "../../src/snapshot/hmac.ts";
+import { readHmac } from "../../src/snapshot/hmac.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { processTable } from "../../src/process/processes.ts";
 import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
@@ -123,7 +123,7 @@ while read -r line; do
 done`;
 const REMOTE = 'url = "https://r.example.com/mcp"';
 
-const kept = (expires: number, refresh?: string): Kept => ({
+const kept = (expires: number, refresh?: string): StoredToken => ({
   url: "https://r.example.com/mcp",
   issuer: "https://a.example.com",
   place: "https://a.example.com",
@@ -143,8 +143,8 @@ const kept = (expires: number, refresh?: string): Kept => ({
 
 async function keepToken(patient: Patient, expires: number, refresh?: string): Promise<void> {
   await patient.write(`[servers.r]\n${REMOTE}\n`);
-  const name = await nameKept("server", "r", "https://r.example.com/mcp");
-  await saveKept(patient.store, name, kept(expires, refresh));
+  const name = await storeName("server", "r", "https://r.example.com/mcp");
+  await saveToken(patient.store, name, kept(expires, refresh));
 }
 
 describe("what is wrong with a manifest", () => {
@@ -183,7 +183,7 @@ describe("a snapshot in the form of another toolmux", () => {
     withPatient(async (patient) => {
       await LISTED(TOOL)(patient);
       const name = "0e".repeat(32);
-      const seal = await readSeal(patient.state);
+      const seal = await readHmac(patient.state);
       assert.ok(seal);
       const body = new TextEncoder().encode(`${name}\n${Date.now()}\n{}\n{"things":[]}\n[]\n`);
       const path = `home/.local/state/toolmux/snapshots/${name}`;

@@ -4,7 +4,7 @@ import { textOf, utf8 } from "../../src/base/bytes.ts";
 import type { ToolDiff } from "../../src/catalog/tool-diff.ts";
 import { type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
 import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
-import type { Snapshots, Subject } from "../../src/snapshot/snapshots.ts";
+import type { Snapshots, SnapshotKey } from "../../src/snapshot/snapshots.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
 /** When the clocks of the tests begin: a time of day, as files have to bear it. */
@@ -17,7 +17,7 @@ export interface Bench {
   time: number;
 }
 
-export const SUBJECT: Subject = {
+export const SUBJECT: SnapshotKey = {
   command: "server",
   args: ["--token", "in-an-argument"],
   cwd: "/work",
@@ -29,7 +29,7 @@ export const SUBJECT: Subject = {
 };
 
 /** What each member may be instead; a list where values could be taken for each other. */
-const OTHERS: { readonly [Key in keyof Subject]: readonly Subject[Key][] } = {
+const OTHERS: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][] } = {
   command: ["server2", "/work"],
   args: [
     [],

@@ -9,7 +9,7 @@ import type { Registry, RegistryEntry } from "../../src/registry/registry.ts";
 import { serverKeyOf, makeManifestEntry } from "../../src/registry/manifest-entry.ts";
 import { findServer, searchRegistries } from "../../src/registry/search.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { dialer } from "../../src/transport/http-client/fetch.ts";
+import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import { type Answer, official, sendJson, smithery, withDirectory } from "../fixtures/directory.ts";
 import {
   findProblems,
@@ -21,7 +21,7 @@ import {
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 
 const NEVER = new AbortController().signal;
-const dial = dialer({ ca: undefined, env: {} });
+const dial = makeFetch({ ca: undefined, env: {} });
 
 function open(text: string, key?: string): Registry {
   return openRegistry(parseRegistryChoice(text), (url, init) => dial(url, init), key);

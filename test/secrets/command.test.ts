@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { type CommandPlace, readCommand } from "../../src/secrets/command.ts";
+import { type CommandScope, runSecretCommand } from "../../src/secrets/command.ts";
 import { poll } from "../harness/clock.ts";
 import { isAlive } from "../harness/processes.ts";
 
@@ -20,8 +20,8 @@ async function withFolder(run: (folder: string) => Promise<void>): Promise<void>
   }
 }
 
-function read(text: string, place: Partial<CommandPlace> = {}): Promise<string> {
-  return readCommand(text, { cwd: "/", env: ENV, ...place });
+function read(text: string, place: Partial<CommandScope> = {}): Promise<string> {
+  return runSecretCommand(text, { cwd: "/", env: ENV, ...place });
 }
 
 describe("a command that gives a value", () => {

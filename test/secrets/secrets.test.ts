@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import type { Clock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { keychainStore } from "../../src/secrets/chain.ts";
-import { variableOf } from "../../src/secrets/environment.ts";
+import { secretVariableOf } from "../../src/secrets/environment.ts";
 import { fileStore } from "../../src/secrets/file.ts";
 import { type Keychain, openKeychain } from "../../src/secrets/keychain.ts";
 import { wrapPackage } from "../../src/secrets/keyring.ts";
@@ -336,8 +336,8 @@ describe("a secret", () => {
     });
 
   it("has the variable that one would guess", () => {
-    assert.equal(variableOf("linear/token"), "TOOLMUX_SECRET_LINEAR_TOKEN");
-    assert.equal(variableOf("a.b-c_d"), "TOOLMUX_SECRET_A_B_C_D");
+    assert.equal(secretVariableOf("linear/token"), "TOOLMUX_SECRET_LINEAR_TOKEN");
+    assert.equal(secretVariableOf("a.b-c_d"), "TOOLMUX_SECRET_A_B_C_D");
   });
 
   it("is looked for in one source after the other, in the order that is given", () =>

@@ -25,9 +25,9 @@ import { assert as check, asyncProperty, nat } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import { readPage } from "../../src/catalog/listing.ts";
 import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { type Past, review } from "../../src/snapshot/tool-marks.ts";
+import { type ListingHistory, compareWithHistory } from "../../src/snapshot/tool-marks.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
-import { memorySnapshots, type Snapshots, type Subject } from "../../src/snapshot/snapshots.ts";
+import { memorySnapshots, type Snapshots, type SnapshotKey } from "../../src/snapshot/snapshots.ts";
 import {
   type Bench,
   DAY,
@@ -88,7 +88,7 @@ class Shelf implements Bench {
   }
 
   /** Saves with one hub of its own and gives the path of the file. */
-  async saveFile(subject: Subject = SUBJECT, items = ITEMS): Promise<string> {
+  async saveFile(subject: SnapshotKey = SUBJECT, items = ITEMS): Promise<string> {
     const before = new Set(await readdir(this.place).catch(() => []));
     await this.open().save(subject, items);
     const [name = "", ...more] = (await readdir(this.place)).filter((found) => !before.has(found));
@@ -97,7 +97,7 @@ class Shelf implements Bench {
   }
 
   /** What a hub that starts now finds. */
-  async load(subject: Subject = SUBJECT): Promise<unknown> {
+  async load(subject: SnapshotKey = SUBJECT): Promise<unknown> {
     return look((await this.open().load(subject))?.offer);
   }
 
@@ -110,7 +110,7 @@ class Shelf implements Bench {
 
 const ITEMS = listing(...ODD, tool("read", "Reads a file"));
 const SAVED = look(ITEMS);
-const OTHER: Subject = { ...SUBJECT, command: "other" };
+const OTHER: SnapshotKey = { ...SUBJECT, command: "other" };
 const skip = skipWithout({
   isMet: process.getuid?.() !== 0,
   tests: "a folder that may not be written",
@@ -176,7 +176,7 @@ describe("snapshots on disk", () => {
     withShelf(async (shelf) => {
       const secrets = ["secret-arg", "secret-env", "secret-url", "secret-cwd", "secret-principal"];
       const [arg = "", variable = "", url = "", cwd = "", principal = ""] = secrets;
-      const subject: Subject = {
+      const subject: SnapshotKey = {
         ...SUBJECT,
         args: [arg],
         env: { TOKEN: variable },
@@ -243,16 +243,20 @@ describe("snapshots on disk", () => {
 describe("what is known of tools", () => {
   it("is bounded, however many a server lists", async () => {
     const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
-    const { marks } = await review({ items: [], marks: new Map() }, listing(...tools).tools, START);
+    const { marks } = await compareWithHistory(
+      { items: [], marks: new Map() },
+      listing(...tools).tools,
+      START,
+    );
     assert.equal(marks.size, 5000);
   });
 
   it("says since when a tool is described as it is", async () => {
     const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)).tools);
-    let past: Past = { items: [], marks: new Map() };
+    let past: ListingHistory = { items: [], marks: new Map() };
     const since: (number | undefined)[] = [];
     for (const [day, items] of saves.entries()) {
-      past = { items, marks: (await review(past, items, day)).marks };
+      past = { items, marks: (await compareWithHistory(past, items, day)).marks };
       since.push(past.marks.get("a")?.since);
     }
     assert.deepEqual(since, [0, 0, 2]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { memorySnapshots, type Snapshots, type Verdict } from "../../src/snapshot/snapshots.ts";
+import { memorySnapshots, type Snapshots, type EraVerdict } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   callTool,
@@ -315,8 +315,8 @@ describe("what is remembered of what a server speaks", () => {
       ["modern", "legacy", false],
       ["modern", "modern", true],
     ] as const) {
-      const verdict: Verdict = { era, askedAt: Date.now() - 6 * DAY };
-      const kept: (Verdict | undefined)[] = [];
+      const verdict: EraVerdict = { era, askedAt: Date.now() - 6 * DAY };
+      const kept: (EraVerdict | undefined)[] = [];
       const snapshots: Snapshots = {
         load: () => Promise.resolve({ offer: EMPTY_LISTING, verdict, savedAt: Date.now() }),
         save: (_, __, found) => {

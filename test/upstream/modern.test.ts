@@ -4,8 +4,8 @@ import { MetaKey } from "../../src/protocol/modern.ts";
 import {
   memorySnapshots,
   type Snapshots,
-  type Subject,
-  type Verdict,
+  type SnapshotKey,
+  type EraVerdict,
 } from "../../src/snapshot/snapshots.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
@@ -273,7 +273,7 @@ describe("a server that is met for a modern client", () => {
       ['"error":{"code":-32601,"message":"no"}', [true, "legacy"]],
       [`"result":${JSON.stringify(DISCOVERY)}`, [undefined, "modern"]],
     ] as const) {
-      const verdicts: (Verdict | undefined)[] = [];
+      const verdicts: (EraVerdict | undefined)[] = [];
       const snapshots = memorySnapshots();
       const save: Snapshots["save"] = (subject, offer, verdict) => {
         verdicts.push(verdict);
@@ -281,7 +281,7 @@ describe("a server that is met for a modern client", () => {
       };
       const s = new Script("x");
       s.on = { "server/discover": () => undefined };
-      const kept = { ...snapshots, load: (of: Subject) => snapshots.load(of), save };
+      const kept = { ...snapshots, load: (of: SnapshotKey) => snapshots.load(of), save };
       const stage = setStage({ s }, { servers: AUTO, snapshots: kept });
       stage.client.send(modern("met", "tools/list"));
       await stage.clock.run(3000);

@@ -10,7 +10,7 @@ import {
   type StepResult,
   step,
 } from "../../src/upstream/state.ts";
-import type { Authorization } from "../../src/transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../../src/transport/http/credentials.ts";
 import type { Goal } from "../../src/upstream/status.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 
@@ -55,7 +55,7 @@ const signals = {
   idleTimeout: { kind: "idleTimeout" },
 } as const satisfies Record<string, Signal<string>>;
 
-const starting: Authorization = { step: "starting" };
+const starting: AuthorizationProgress = { step: "starting" };
 const waiting = {
   at: "reconnecting",
   attempt: 2,

@@ -1,7 +1,7 @@
 import { systemClock } from "../../base/clock.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 import type { ResolvedRemote } from "../../manifest/resolve.ts";
-import type { Challenge } from "../../transport/http/credentials.ts";
+import type { AuthChallenge } from "../../transport/http/credentials.ts";
 import { openOwnAuthorizer, type ShowPage } from "../authorizer.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
@@ -87,12 +87,12 @@ async function findChallenge(
   { auth }: RemoteServer,
   { url, headers, ca }: ResolvedRemote,
   { env, signal }: World,
-): Promise<Challenge | undefined> {
-  const { dialer } = await import("../../transport/http-client/fetch.ts");
-  const { knock } = await import("../../auth/knock.ts");
+): Promise<AuthChallenge | undefined> {
+  const { makeFetch } = await import("../../transport/http-client/fetch.ts");
+  const { requestChallenge } = await import("../../auth/knock.ts");
   const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
-  const dial = dialer({ ca, env });
-  return (await knock({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
+  const dial = makeFetch({ ca, env });
+  return (await requestChallenge({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
 }
 
 /** On stderr, as stdout is for what comes of it. */

@@ -2,9 +2,9 @@ import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
 import type { ExternalServer } from "../../manifest/schema.ts";
 import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
-import { readEnvironment, variableOf } from "../../secrets/environment.ts";
+import { readSecretVariable, secretVariableOf } from "../../secrets/environment.ts";
 import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
-import { isOwn } from "../../secrets/store.ts";
+import { isReservedName } from "../../secrets/store.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { type Invocation, SECRET_VERBS as VERBS, type World } from "../command.ts";
 import { ownConsole } from "../../terminal/console.ts";
@@ -57,7 +57,8 @@ async function setSecret(
   { env, signal }: World,
 ): Promise<number> {
   const name = readName(words, "set");
-  if (isOwn(name)) throw usage(`${name} is a name that toolmux keeps for tokens: choose another.`);
+  if (isReservedName(name))
+    throw usage(`${name} is a name that toolmux keeps for tokens: choose another.`);
   const value = canAsk()
     ? await askHidden(`Value of ${name} (it is not shown): `, signal)
     : await untilAborted(readValue(), signal);
@@ -66,8 +67,8 @@ async function setSecret(
   await secrets[store].set(name, value);
   ownConsole.log(`${name} is kept in ${secrets[store].place}`);
   await tellProtection(secrets);
-  if (readEnvironment(env, name) !== undefined) {
-    const variables = `${name}, or ${variableOf(name)}`;
+  if (readSecretVariable(env, name) !== undefined) {
+    const variables = `${name}, or ${secretVariableOf(name)}`;
     printLine(`the environment has it as well (${variables}), where it is looked for first`);
   }
   return 0;
@@ -117,8 +118,8 @@ async function removeSecret(
     ownConsole.log(`${name} is removed from ${secrets[place].place}`);
     found += 1;
   }
-  if (readEnvironment(env, name) !== undefined) {
-    printLine(`the environment still has it (${name}, or ${variableOf(name)})`);
+  if (readSecretVariable(env, name) !== undefined) {
+    printLine(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
   }
   if (found > 0) return 0;
   printLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
@@ -155,7 +156,7 @@ async function printSecrets(
     const table = rows.map(({ name, places, servers }) => [
       name,
       places.join(", ") || "nowhere",
-      isOwn(name) ? "toolmux auth" : servers.join(", "),
+      isReservedName(name) ? "toolmux auth" : servers.join(", "),
     ]);
     ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(world.env)));
   }
@@ -173,7 +174,7 @@ async function listRows(
   return names.map((name) => ({
     name,
     places: [
-      ...(readEnvironment(env, name) === undefined ? [] : ["environment"]),
+      ...(readSecretVariable(env, name) === undefined ? [] : ["environment"]),
       ...(kept.file.includes(name) ? ["file"] : []),
       ...(kept.keychain.includes(name) ? ["keychain"] : []),
     ],

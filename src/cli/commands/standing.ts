@@ -1,11 +1,11 @@
-import type { Standing } from "../../auth/oauth-authorizer.ts";
-import { quoteWord } from "../../auth/errors.ts";
+import type { AuthorizationStatus } from "../../auth/oauth-authorizer.ts";
+import { quoteArgument } from "../../auth/errors.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 
 /** How it stands with a server's authorization, in half a sentence. `now` in ms since the epoch. */
 export function describeStanding(
   { name, auth }: Pick<RemoteServer, "name" | "auth">,
-  standing: Standing,
+  standing: AuthorizationStatus,
   now: number,
 ): string {
   switch (standing.kind) {
@@ -14,7 +14,7 @@ export function describeStanding(
     case "none":
       if (auth === "none") return "none";
       if (auth === "auto") return "none yet; got when the server asks for it";
-      return `login needed: toolmux auth login ${quoteWord(name)}`;
+      return `login needed: toolmux auth login ${quoteArgument(name)}`;
     case "authorized": {
       const { expires, isRefreshable } = standing;
       if (isRefreshable) return "authorized, renewed by itself";
@@ -22,12 +22,15 @@ export function describeStanding(
     }
     case "expired":
       if (standing.isRefreshable) return "expired, renewed when it is needed";
-      return `expired; login needed: toolmux auth login ${quoteWord(name)}`;
+      return `expired; login needed: toolmux auth login ${quoteArgument(name)}`;
   }
 }
 
 /** The same for programs: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
-export function standingToJson({ name }: Pick<RemoteServer, "name">, standing: Standing): object {
+export function standingToJson(
+  { name }: Pick<RemoteServer, "name">,
+  standing: AuthorizationStatus,
+): object {
   const { kind: state } = standing;
   if (standing.kind === "none") return { server: name, state };
   if (standing.kind === "fixed") return { server: name, state, by: standing.by };

@@ -1,4 +1,4 @@
-import type { OpenAuthorizer, Standing } from "../../auth/oauth-authorizer.ts";
+import type { OAuthAuthorizer, AuthorizationStatus } from "../../auth/oauth-authorizer.ts";
 import { HubError } from "../../base/errors.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 import { openOwnAuthorizer } from "../authorizer.ts";
@@ -12,7 +12,7 @@ import { fillIn, pickRemotes } from "./subject.ts";
 interface Row {
   readonly spec: RemoteServer;
   /** Or why that cannot be said. */
-  readonly standing: Standing | HubError;
+  readonly standing: AuthorizationStatus | HubError;
 }
 
 /** Says how it stands with the authorization of each server over HTTP, or of those that are named. Asks nobody, shows no value. */
@@ -38,7 +38,7 @@ export async function tellStandings(
   return 0;
 }
 
-async function look(spec: RemoteServer, authorizer: OpenAuthorizer, world: World): Promise<Row> {
+async function look(spec: RemoteServer, authorizer: OAuthAuthorizer, world: World): Promise<Row> {
   try {
     return { spec, standing: await authorizer.stand(spec, await fillIn(spec, world)) };
   } catch (error) {

@@ -12,8 +12,8 @@ import {
   isRunnable,
 } from "../../manifest/schema.ts";
 import { readCapabilities, withoutTasks, capabilityClassOf } from "../../protocol/capabilities.ts";
-import type { Subject } from "../../snapshot/snapshots.ts";
-import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
+import type { SnapshotKey } from "../../snapshot/snapshots.ts";
+import { type SnapshotSurvey, surveySnapshots } from "../../snapshot/survey.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { untilAborted } from "../../base/grace.ts";
 import type { World } from "../command.ts";
@@ -64,7 +64,7 @@ export async function recallListing(
   return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), digest), findings };
 }
 
-function examineFiles({ files }: Survey): readonly Finding[] {
+function examineFiles({ files }: SnapshotSurvey): readonly Finding[] {
   const group = (state: "old" | "broken"): readonly Fix[] =>
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
@@ -98,7 +98,7 @@ function examineFiles({ files }: Survey): readonly Finding[] {
 
 async function recall(
   spec: ExternalServer,
-  survey: Survey,
+  survey: SnapshotSurvey,
   world: World,
 ): Promise<CatalogSource | undefined> {
   const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
@@ -138,7 +138,7 @@ const TASKS = [
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
 /** Whatever kind of client it may have been started for. */
-function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterable<Subject> {
+function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Iterable<SnapshotKey> {
   for (const tasks of TASKS) {
     for (const roots of ROOTS) {
       for (const sampling of SAMPLING) {

@@ -13,7 +13,7 @@ const VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
  * @returns undefined if nothing is added to the runtime's own
  * @throws {HubError} tlsFailed if a file cannot be read
  */
-export async function readAuthorities(
+export async function loadTrustedCertificates(
   ca: string | undefined,
   env: Env,
 ): Promise<readonly string[] | undefined> {

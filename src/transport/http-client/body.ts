@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
-import type { Head } from "./head.ts";
+import type { ResponseHead } from "./head.ts";
 
 /** What has come of a body: `beyond` is all of it, with something behind it that nobody asked for; `malformed` is none. */
 type Progress = "more" | "end" | "beyond" | "malformed";
 
 /** Takes an answer's body out of the bytes of a connection. */
-export interface Body {
+export interface BodyDecoder {
   /** Hands on what of the body is in the chunk. */
   push(chunk: Buffer, take: (bytes: Buffer) => void): Progress;
   /** Whether it ends with the connection. */
@@ -13,7 +13,10 @@ export interface Body {
 }
 
 /** How the body of the answer with that head is told from what follows it (RFC 9112, 6.3). */
-export function bodyOf({ status, fields }: Head, method: string): Body | "none" | "malformed" {
+export function bodyDecoderOf(
+  { status, fields }: ResponseHead,
+  method: string,
+): BodyDecoder | "none" | "malformed" {
   if (method === "HEAD" || status === 204 || status === 304) return "none";
   const coding = fields.get("transfer-encoding");
   if (coding !== undefined) {
@@ -26,7 +29,7 @@ export function bodyOf({ status, fields }: Head, method: string): Body | "none" 
   return Number(first) === 0 ? "none" : new SizedBody(Number(first));
 }
 
-const OPEN_BODY: Body = {
+const OPEN_BODY: BodyDecoder = {
   isOpen: true,
   push(chunk, take) {
     take(chunk);
@@ -39,11 +42,11 @@ const OPEN_BODY: Body = {
  * @param isStrict whether lines end with both CR and LF alone, as they have to: servers are forgiven what might hide another
  * request if a client did it
  */
-export function chunkedBody({ isStrict }: { readonly isStrict: boolean }): Body {
+export function chunkedDecoder({ isStrict }: { readonly isStrict: boolean }): BodyDecoder {
   return new ChunkedBody(isStrict);
 }
 
-class SizedBody implements Body {
+class SizedBody implements BodyDecoder {
   #left: number;
 
   constructor(size: number) {
@@ -70,7 +73,7 @@ const ENDS_ELSEWHERE = /[\x00\r]/;
 const LONGEST = { line: 4096, trailers: 16 * 1024 };
 
 /** The body in chunks, each behind its size (RFC 9112, 7.1). */
-class ChunkedBody implements Body {
+class ChunkedBody implements BodyDecoder {
   readonly #isStrict: boolean;
   #at: "size" | "data" | "break" | "trailer" = "size";
   #left = 0;

@@ -2,7 +2,7 @@ import { HubError } from "../../base/errors.ts";
 import { runtimeName } from "../../base/runtime.ts";
 
 /** Why a server could not be connected to (Deno says of all certificates that it does not trust the same), as a person has to know it. `code` is what the system, OpenSSL or BoringSSL call it. */
-export function explainLoss(error: Error, url: URL): HubError {
+export function connectErrorOf(error: Error, url: URL): HubError {
   const { code } = error as { code?: unknown };
   const { host } = url;
   const text = `${typeof code === "string" ? code : ""} ${error.message}`;

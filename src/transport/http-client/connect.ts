@@ -2,14 +2,14 @@ import { connect, isIP, type Socket } from "node:net";
 import { Buffer } from "node:buffer";
 import { connect as secure, type TLSSocket } from "node:tls";
 import { HubError } from "../../base/errors.ts";
-import { readAuthorities } from "./authorities.ts";
-import { bareHost, findDetour, portOf } from "./proxy.ts";
-import { readHead } from "./head.ts";
-import type { Opened } from "./pool.ts";
-import { explainLoss } from "./connect-errors.ts";
+import { loadTrustedCertificates } from "./authorities.ts";
+import { hostWithoutBrackets, proxyFor, portOf } from "./proxy.ts";
+import { parseResponseHead } from "./head.ts";
+import type { OpenedSocket } from "./pool.ts";
+import { connectErrorOf } from "./connect-errors.ts";
 
 /** What it takes to get to servers. */
-export interface RoadParts {
+export interface ConnectOptions {
   /** Certificates to trust beside the system's, in PEM. */
   readonly ca: string | undefined;
   /** Says which proxies there are, and which certificates. */
@@ -25,8 +25,12 @@ const SILENCE = 30_000;
  * Opens a connection to the server of a URL: over a proxy where the environment names one, and with TLS for `https:`.
  * @throws {HubError} unreachable or tlsFailed, and nothing has been sent; or the signal's reason
  */
-export async function openRoad(url: URL, parts: RoadParts, signal: AbortSignal): Promise<Opened> {
-  const detour = findDetour(url, parts.env);
+export async function openSocket(
+  url: URL,
+  parts: ConnectOptions,
+  signal: AbortSignal,
+): Promise<OpenedSocket> {
+  const detour = proxyFor(url, parts.env);
   if (typeof detour === "string") {
     throw fail(
       "unreachable",
@@ -57,7 +61,7 @@ export async function openRoad(url: URL, parts: RoadParts, signal: AbortSignal):
   }
 }
 
-function direct(socket: Socket): Opened {
+function direct(socket: Socket): OpenedSocket {
   return { socket, isRelayed: false, fields: "" };
 }
 
@@ -65,17 +69,17 @@ function direct(socket: Socket): Opened {
 async function reach(
   url: URL,
   through: Socket | undefined,
-  { ca, env }: RoadParts,
+  { ca, env }: ConnectOptions,
   signal: AbortSignal,
 ): Promise<Socket> {
-  const host = bareHost(url);
+  const host = hostWithoutBrackets(url);
   const port = portOf(url);
   if (url.protocol === "http:") {
     const socket = connect({ host, port, noDelay: true });
     socket.setKeepAlive(true, SILENCE);
     return settle(socket, "connect", url, signal);
   }
-  const authorities = await readAuthorities(ca, env);
+  const authorities = await loadTrustedCertificates(ca, env);
   signal.throwIfAborted();
   const options = {
     ...(through === undefined ? { host, port } : { socket: through }),
@@ -124,8 +128,8 @@ function settle(
       socket.on("error", () => {});
       resolve(socket);
     };
-    const failed = (error: Error): void => lose(explainLoss(error, url));
-    const closed = (): void => lose(explainLoss(new Error("the connection was closed"), url));
+    const failed = (error: Error): void => lose(connectErrorOf(error, url));
+    const closed = (): void => lose(connectErrorOf(new Error("the connection was closed"), url));
     const give = (): void => lose(signal.reason);
     socket.on(event, arrived);
     socket.on("error", failed);
@@ -161,7 +165,7 @@ function passThrough(
     };
     const read = (chunk: Buffer): void => {
       start = Buffer.concat([start, chunk]);
-      const found = readHead(start);
+      const found = parseResponseHead(start);
       if (found === undefined) return;
       const status = found === "malformed" ? undefined : found.head.status;
       if (status !== undefined && status >= 200 && status < 300) {
@@ -172,7 +176,7 @@ function passThrough(
         lose(fail("unreachable", explainRefusal(url, detour, status)));
       }
     };
-    const failed = (error: Error): void => lose(explainLoss(error, detour));
+    const failed = (error: Error): void => lose(connectErrorOf(error, detour));
     const closed = (): void => lose(fail("unreachable", explainRefusal(url, detour, undefined)));
     const give = (): void => lose(signal.reason);
     socket.on("data", read);

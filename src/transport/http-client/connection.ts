@@ -1,14 +1,14 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
 import { joinPieces, toBytes, type Piece, sizeOf } from "../../base/bytes.ts";
-import { type Body, bodyOf } from "./body.ts";
-import { type Head, readHead } from "./head.ts";
+import { type BodyDecoder, bodyDecoderOf } from "./body.ts";
+import { type ResponseHead, parseResponseHead } from "./head.ts";
 
 /** Who waits for an answer. Either `end` or `fail` is the last that it is told; nothing is told after it was given up. */
-export interface Receiver {
+export interface ResponseReceiver {
   /** The server has taken all of the request. */
   sent?(): void;
-  head(head: Head): void;
+  head(head: ResponseHead): void;
   /** What comes of the body; the memory is the receiver's. */
   body(bytes: Buffer): void;
   end(): void;
@@ -17,36 +17,36 @@ export interface Receiver {
 }
 
 /** A request as it goes over a lane. */
-export interface Parcel {
+export interface HttpRequestBytes {
   readonly method: string;
   /** The request line and the headers, with the empty line that ends them. */
   readonly head: string;
   readonly body: readonly Piece[];
-  readonly receiver: Receiver;
+  readonly receiver: ResponseReceiver;
 }
 
 /** What a lane tells its owner. */
-export interface LaneOwner {
+export interface HttpConnectionEvents {
   /** It can carry another request. */
-  freed(lane: Lane): void;
+  freed(lane: HttpConnection): void;
   /** It is of no use any more: told once. */
-  gone(lane: Lane): void;
+  gone(lane: HttpConnection): void;
 }
 
 /** A request of so many bytes goes out in one write. */
 const SMALL = 64 * 1024;
 
 /** One connection to a server: carries one request after the other. */
-export class Lane {
+export class HttpConnection {
   readonly #socket: Socket;
-  readonly #owner: LaneOwner;
-  #parcel: Parcel | undefined;
+  readonly #owner: HttpConnectionEvents;
+  #parcel: HttpRequestBytes | undefined;
   /** The first bytes of a head. */
   #start: Buffer | undefined;
-  #head: Head | undefined;
+  #head: ResponseHead | undefined;
   /** The last head that was read, and its bytes: those of a server's answers are often alike, and comparing is cheaper than reading. */
-  #known: { readonly bytes: Buffer; readonly head: Head } | undefined;
-  #body: Body | undefined;
+  #known: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
+  #body: BodyDecoder | undefined;
   #isGone = false;
   /** Not all of the request was taken yet. */
   #isFull = false;
@@ -56,7 +56,7 @@ export class Lane {
   /** Since when it rests, in ms. */
   restsSince = 0;
 
-  constructor(socket: Socket, owner: LaneOwner) {
+  constructor(socket: Socket, owner: HttpConnectionEvents) {
     this.#socket = socket;
     this.#owner = owner;
     socket.on("data", (chunk: Buffer) => this.#read(chunk));
@@ -66,7 +66,7 @@ export class Lane {
     socket.on("close", () => this.#lose(new Error("the connection was closed")));
   }
 
-  send(parcel: Parcel): void {
+  send(parcel: HttpRequestBytes): void {
     this.#parcel = parcel;
     const { head, body, receiver } = parcel;
     let size = head.length;
@@ -84,7 +84,7 @@ export class Lane {
     else this.#isFull = true;
   }
 
-  carries(parcel: Parcel): boolean {
+  carries(parcel: HttpRequestBytes): boolean {
     return this.#parcel === parcel;
   }
 
@@ -127,13 +127,13 @@ export class Lane {
     else this.#begin(found.head, bytes.subarray(found.end));
   }
 
-  #readHead(bytes: Buffer): ReturnType<typeof readHead> {
+  #readHead(bytes: Buffer): ReturnType<typeof parseResponseHead> {
     const known = this.#known;
     const end = known?.bytes.length ?? Infinity;
     if (known !== undefined && end <= bytes.length) {
       if (known.bytes.compare(bytes, 0, end) === 0) return { head: known.head, end };
     }
-    const found = readHead(bytes);
+    const found = parseResponseHead(bytes);
     if (found !== undefined && found !== "malformed") {
       // Copied, so that the answer it came with is not kept.
       this.#known = { bytes: Buffer.from(bytes.subarray(0, found.end)), head: found.head };
@@ -141,7 +141,7 @@ export class Lane {
     return found;
   }
 
-  #begin(head: Head, rest: Buffer): void {
+  #begin(head: ResponseHead, rest: Buffer): void {
     this.#start = undefined;
     const parcel = this.#parcel;
     if (parcel === undefined) return;
@@ -150,7 +150,7 @@ export class Lane {
       else if (rest.length > 0) this.#read(rest);
       return;
     }
-    const body = bodyOf(head, parcel.method);
+    const body = bodyDecoderOf(head, parcel.method);
     if (body === "malformed") {
       this.#lose(new Error("its answer does not say how long it is"));
       return;
@@ -173,7 +173,7 @@ export class Lane {
     if (rest.length > 0) this.#readBody(body, rest);
   }
 
-  #readBody(body: Body, chunk: Buffer): void {
+  #readBody(body: BodyDecoder, chunk: Buffer): void {
     const found = body.push(chunk, this.#take);
     if (this.#isGone) return;
     if (found === "end" || found === "beyond") this.#finish(found === "end");

@@ -1,12 +1,12 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
-import type { Head } from "./head.ts";
-import { Lanes, placeOf } from "./pool.ts";
-import { openRoad, type RoadParts } from "./connect.ts";
+import type { ResponseHead } from "./head.ts";
+import { HttpConnectionPool, requestTargetOf } from "./pool.ts";
+import { openSocket, type ConnectOptions } from "./connect.ts";
 
 /** A request as `fetch` takes it, with what this one understands of it. */
-export interface DialInit {
+export interface FetchInit {
   readonly method?: string;
   readonly headers?: HeadersInit;
   readonly body?: string | URLSearchParams | null;
@@ -14,7 +14,7 @@ export interface DialInit {
 }
 
 /** Like `fetch`. @throws {HubError} unreachable or tlsFailed (it was not delivered), answerLost, or the signal's reason */
-export type Dial = (url: string | URL, init?: DialInit) => Promise<Response>;
+export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
 /** A longer body is cut off with an error, in bytes. */
 const LONGEST_BODY = 16 * 1024 * 1024;
@@ -23,19 +23,19 @@ const LONGEST_BODY = 16 * 1024 * 1024;
  * Makes what sends single requests, over the same proxies and with the same certificates as links do. Redirects are not
  * followed, a body may have up to 16 MiB, and no connection outlives its request.
  */
-export function dialer(parts: RoadParts): Dial {
+export function makeFetch(parts: ConnectOptions): Fetch {
   return (target, init = {}) => {
     const url = new URL(target);
     if (!/^https?:$/.test(url.protocol)) {
       const text = `${url.protocol}// is no kind of URL that can be requested.`;
       return Promise.reject(new HubError("unreachable", text, { step: "dial" }));
     }
-    const lanes = new Lanes((signal) => openRoad(url, parts, signal));
+    const lanes = new HttpConnectionPool((signal) => openSocket(url, parts, signal));
     return request(lanes, url, init);
   };
 }
 
-function request(lanes: Lanes, url: URL, init: DialInit): Promise<Response> {
+function request(lanes: HttpConnectionPool, url: URL, init: FetchInit): Promise<Response> {
   const { method = "GET", body = null, signal } = init;
   const headers = new Headers(init.headers);
   if (body instanceof URLSearchParams && !headers.has("content-type")) {
@@ -64,9 +64,14 @@ function request(lanes: Lanes, url: URL, init: DialInit): Promise<Response> {
       return;
     }
     signal?.addEventListener("abort", give);
-    const order = { method: method.toUpperCase(), place: placeOf(url), fields, body: content };
+    const order = {
+      method: method.toUpperCase(),
+      place: requestTargetOf(url),
+      fields,
+      body: content,
+    };
     lanes.send(order, {
-      head({ status, fields: found }: Head) {
+      head({ status, fields: found }: ResponseHead) {
         const isBare = [204, 205, 304].includes(status);
         const stream = new ReadableStream<Uint8Array>({
           start: (given) => void (controller = given),

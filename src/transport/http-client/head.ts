@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 
 /** The head of an answer over HTTP. */
-export interface Head {
+export interface ResponseHead {
   readonly status: number;
   /** By their names in lower case; several of one name are joined with commas. */
   readonly fields: ReadonlyMap<string, string>;
@@ -10,7 +10,7 @@ export interface Head {
 }
 
 /** A longer head is refused, in bytes. */
-export const LONGEST_HEAD = 64 * 1024;
+export const MAX_RESPONSE_HEAD = 64 * 1024;
 
 const END = "\r\n\r\n";
 const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
@@ -19,9 +19,9 @@ const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
  * Reads the head of an answer from its first bytes.
  * @returns it, and where what follows it begins; undefined if more has to come; `malformed` if it is none.
  */
-export function readHead(
+export function parseResponseHead(
   bytes: Buffer,
-): { readonly head: Head; readonly end: number } | "malformed" | undefined {
+): { readonly head: ResponseHead; readonly end: number } | "malformed" | undefined {
   const at = bytes.indexOf(END);
   if (at < 0) return mayGoOn(bytes) ? undefined : "malformed";
   const text = bytes.toString("latin1", 0, at);
@@ -57,7 +57,7 @@ const BEGINNING = "HTTP/1.";
 
 /** Whether they may be a part of one: with lines that end otherwise it would never end. */
 function mayGoOn(bytes: Buffer): boolean {
-  if (bytes.length > LONGEST_HEAD || bytes.includes("\n\n")) return false;
+  if (bytes.length > MAX_RESPONSE_HEAD || bytes.includes("\n\n")) return false;
   const first = bytes.toString("latin1", 0, Math.min(bytes.length, BEGINNING.length));
   return BEGINNING.startsWith(first);
 }

@@ -1,29 +1,34 @@
 import type { Socket } from "node:net";
 import { type Piece, sizeOf } from "../../base/bytes.ts";
-import { Lane, type LaneOwner, type Parcel, type Receiver } from "./connection.ts";
+import {
+  HttpConnection,
+  type HttpConnectionEvents,
+  type HttpRequestBytes,
+  type ResponseReceiver,
+} from "./connection.ts";
 
 /** Where requests go, as their first lines say it. */
-export interface Place {
+export interface RequestTarget {
   readonly url: URL;
   readonly path: string;
   readonly host: string;
 }
 
-export function placeOf(url: URL): Place {
+export function requestTargetOf(url: URL): RequestTarget {
   return { url, path: `${url.pathname}${url.search}`, host: url.host };
 }
 
 /** A request for a server. */
-export interface Order {
+export interface PooledRequest {
   readonly method: string;
-  readonly place: Place;
+  readonly place: RequestTarget;
   /** Headers, each with its line end; those that say where it goes and how long it is are added. */
   readonly fields: string;
   readonly body: readonly Piece[] | undefined;
 }
 
 /** A connection that was opened, and what has to be said of requests on it. */
-export interface Opened {
+export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether each names its whole URL, since somebody on the way has to know it. */
   readonly isRelayed: boolean;
@@ -32,7 +37,7 @@ export interface Opened {
 }
 
 /** A request that is on its way, or its answer. */
-export interface Transit {
+export interface RequestHandle {
   /** Gives it up: nothing is told any more. */
   drop(): void;
   pause(): void;
@@ -48,21 +53,21 @@ const REST = { usual: 4000, margin: 1000, longest: 120_000 };
  * The connections to one server. A request takes one that rests, or is carried by whichever is the next to be free, one that
  * is opened for it included.
  */
-export class Lanes implements LaneOwner {
-  readonly #open: (signal: AbortSignal) => Promise<Opened>;
+export class HttpConnectionPool implements HttpConnectionEvents {
+  readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
-  readonly #lanes = new Map<Lane, Opened>();
+  readonly #lanes = new Map<HttpConnection, OpenedSocket>();
   /** The one that rested last is the first to be used. */
-  readonly #resting: Lane[] = [];
+  readonly #resting: HttpConnection[] = [];
   readonly #waiting = new Set<Waiting>();
   #opening = 0;
   #sweep: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(open: (signal: AbortSignal) => Promise<Opened>) {
+  constructor(open: (signal: AbortSignal) => Promise<OpenedSocket>) {
     this.#open = open;
   }
 
-  send(order: Order, receiver: Receiver): Transit {
+  send(order: PooledRequest, receiver: ResponseReceiver): RequestHandle {
     const waiting = new Waiting(order, receiver, () => this.#waiting.delete(waiting));
     const lane = this.#resting.length > 0 ? this.#take() : undefined;
     if (lane === undefined) {
@@ -83,7 +88,7 @@ export class Lanes implements LaneOwner {
     for (const lane of this.#lanes.keys()) lane.drop();
   }
 
-  freed(lane: Lane): void {
+  freed(lane: HttpConnection): void {
     for (const next of this.#waiting) {
       this.#waiting.delete(next);
       this.#carry(lane, next);
@@ -94,13 +99,13 @@ export class Lanes implements LaneOwner {
     this.#sweep ??= setTimeout(this.#tidy, REST.usual);
   }
 
-  gone(lane: Lane): void {
+  gone(lane: HttpConnection): void {
     this.#lanes.delete(lane);
     const at = this.#resting.indexOf(lane);
     if (at >= 0) this.#resting.splice(at, 1);
   }
 
-  #take(): Lane | undefined {
+  #take(): HttpConnection | undefined {
     const now = performance.now();
     for (let lane = this.#resting.pop(); lane !== undefined; lane = this.#resting.pop()) {
       if (!isStale(lane, now)) return lane;
@@ -109,7 +114,7 @@ export class Lanes implements LaneOwner {
     return undefined;
   }
 
-  #carry(lane: Lane, waiting: Waiting): void {
+  #carry(lane: HttpConnection, waiting: Waiting): void {
     const opened = this.#lanes.get(lane);
     if (opened === undefined) return;
     waiting.board(lane, pack(waiting, opened));
@@ -126,13 +131,13 @@ export class Lanes implements LaneOwner {
     }
   }
 
-  #arrived(opened: Opened): void {
+  #arrived(opened: OpenedSocket): void {
     this.#opening--;
     if (this.#abort.signal.aborted) {
       opened.socket.destroy();
       return;
     }
-    const lane = new Lane(opened.socket, this);
+    const lane = new HttpConnection(opened.socket, this);
     this.#lanes.set(lane, opened);
     this.freed(lane);
     this.#reach();
@@ -157,21 +162,21 @@ export class Lanes implements LaneOwner {
   };
 }
 
-class Waiting implements Transit {
-  readonly order: Order;
-  readonly receiver: Receiver;
+class Waiting implements RequestHandle {
+  readonly order: PooledRequest;
+  readonly receiver: ResponseReceiver;
   readonly #leave: () => void;
-  #lane: Lane | undefined;
-  #parcel: Parcel | undefined;
+  #lane: HttpConnection | undefined;
+  #parcel: HttpRequestBytes | undefined;
   #isPaused = false;
 
-  constructor(order: Order, receiver: Receiver, leave: () => void) {
+  constructor(order: PooledRequest, receiver: ResponseReceiver, leave: () => void) {
     this.order = order;
     this.receiver = receiver;
     this.#leave = leave;
   }
 
-  board(lane: Lane, parcel: Parcel): void {
+  board(lane: HttpConnection, parcel: HttpRequestBytes): void {
     this.#lane = lane;
     this.#parcel = parcel;
     lane.send(parcel);
@@ -194,14 +199,14 @@ class Waiting implements Transit {
   }
 
   /** The lane, as long as it is this one's. */
-  #present(): Lane | undefined {
+  #present(): HttpConnection | undefined {
     if (this.#lane === undefined || this.#parcel === undefined) return undefined;
     return this.#lane.carries(this.#parcel) ? this.#lane : undefined;
   }
 }
 
 /** A server may close a connection at the very moment in which it is used: before that it is not used any more. */
-function isStale(lane: Lane, now: number): boolean {
+function isStale(lane: HttpConnection, now: number): boolean {
   const { patience } = lane;
   const limit =
     patience === undefined
@@ -210,7 +215,7 @@ function isStale(lane: Lane, now: number): boolean {
   return now - lane.restsSince >= limit;
 }
 
-function pack({ order, receiver }: Waiting, { isRelayed, fields }: Opened): Parcel {
+function pack({ order, receiver }: Waiting, { isRelayed, fields }: OpenedSocket): HttpRequestBytes {
   const { method, place, body } = order;
   const target = isRelayed ? `${place.url.origin}${place.path}` : place.path;
   let length = "";

@@ -6,8 +6,8 @@ type Env = Readonly<Record<string, string | undefined>>;
  * lower case as well, which wins): undefined if there is none. This machine itself is reached by none.
  * @returns the URL as text where it is none that can be used
  */
-export function findDetour(url: URL, env: Env): URL | string | undefined {
-  const host = bareHost(url);
+export function proxyFor(url: URL, env: Env): URL | string | undefined {
+  const host = hostWithoutBrackets(url);
   if (isLoopback(host) || isExempt(host, portOf(url), read(env, "NO_PROXY"))) return undefined;
   const name = url.protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY";
   const text = read(env, name) ?? read(env, "ALL_PROXY");
@@ -19,7 +19,7 @@ export function findDetour(url: URL, env: Env): URL | string | undefined {
 }
 
 /** Without the brackets of IPv6. */
-export function bareHost({ hostname }: URL): string {
+export function hostWithoutBrackets({ hostname }: URL): string {
   return hostname.startsWith("[") ? hostname.slice(1, -1) : hostname;
 }
 

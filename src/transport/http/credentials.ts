@@ -1,5 +1,5 @@
 /** What a server has said of the authorization that it wants (authorization, error handling). */
-export interface Challenge {
+export interface AuthChallenge {
   /** 401: there is none, or it is good no longer; 403: it does not go far enough. */
   readonly status: 401 | 403;
   /** The `WWW-Authenticate` header. */
@@ -7,7 +7,7 @@ export interface Challenge {
 }
 
 /** What the requests to one server bear, so that it lets them in. */
-export interface Credentials {
+export interface RequestCredentials {
   /** The headers of the next request; may wait, as for a token that is just being renewed. @throws {HubError} unauthorized */
   bear(
     signal: AbortSignal,
@@ -16,17 +16,17 @@ export interface Credentials {
    * The server has not let in what bore the last headers: gets others without anybody's help, as by refreshing a token.
    * @returns whether there are others now
    */
-  renew(challenge: Challenge, signal: AbortSignal): Promise<boolean>;
+  renew(challenge: AuthChallenge, signal: AbortSignal): Promise<boolean>;
 }
 
 /** Those of a server that is given what the manifest says, and nothing else. */
-export const NO_CREDENTIALS: Credentials = {
+export const NO_CREDENTIALS: RequestCredentials = {
   bear: () => ({}),
   renew: () => Promise.resolve(false),
 };
 
 /** How far an authorization has come. */
-export type Authorization =
+export type AuthorizationProgress =
   | { readonly step: "starting" }
   | { readonly step: "openingBrowser"; readonly url: string }
   | { readonly step: "waitingForCallback" }

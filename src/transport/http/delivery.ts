@@ -2,52 +2,57 @@ import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import type { Redactor } from "../redact.ts";
-import type { Challenge } from "./credentials.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Receiver } from "../http-client/connection.ts";
-import { type Place, placeOf, type Transit } from "../http-client/pool.ts";
-import { patienceFor } from "./patience.ts";
+import type { AuthChallenge } from "./credentials.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { ResponseReceiver } from "../http-client/connection.ts";
+import { type RequestTarget, requestTargetOf, type RequestHandle } from "../http-client/pool.ts";
+import { retryDelayOf } from "./patience.ts";
 
 /** A request without what every request to that server bears. */
-export interface Letter {
+export interface RequestTemplate {
   readonly method: "GET" | "POST" | "DELETE";
   /** Headers, each with its line end. */
   readonly fields: string;
   readonly body: readonly Piece[] | undefined;
   /** Where it goes; undefined: to the server's URL. */
-  readonly place?: Place | undefined;
+  readonly place?: RequestTarget | undefined;
 }
 
 /** The way that requests go, as each of them finds it and leaves it to the next ones. */
-export interface Pathway {
+export interface HttpRequestContext {
   readonly server: string;
   readonly redactor: Redactor;
   /** Where the server is, redirects included. */
-  place: Place;
+  place: RequestTarget;
   /** The URL of the manifest. */
-  readonly home: Place;
+  readonly home: RequestTarget;
   /** Whether it was met there. */
   readonly hasEntered: boolean;
   /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
   bear(): string | Promise<string>;
   /** The server does not let in what bears these: gets others. @returns whether there are some */
-  renew(challenge: Challenge, worn: string): Promise<boolean>;
+  renew(challenge: AuthChallenge, worn: string): Promise<boolean>;
   /** Sends a request once. */
-  carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit;
+  carry(
+    letter: RequestTemplate,
+    place: RequestTarget,
+    worn: string,
+    receiver: ResponseReceiver,
+  ): RequestHandle;
   /** Whether a request with these credentials has to stay at the origin of `home`: it has them, or headers of the manifest. */
   isBound(worn: string): boolean;
   /** Whether a request bears anything that is for this server alone: what the manifest says, credentials, a session. */
-  isConfided(letter: Letter, worn: string): boolean;
+  isConfided(letter: RequestTemplate, worn: string): boolean;
   /** Tells the owner what the server wants: once, until requests bear something else. */
-  challenged(challenge: Challenge, worn: string): void;
+  challenged(challenge: AuthChallenge, worn: string): void;
   error(code: HubError["code"], text: string): HubError;
 }
 
 /** Who sends a request, and is told what comes of it. Nothing is told after it was dropped. */
-export interface Customer {
+export interface RequestEvents {
   /** The server has taken all of it. */
   sent?(): void;
-  head(head: Head): void;
+  head(head: ResponseHead): void;
   body(bytes: Buffer): void;
   end(): void;
   /** No whole answer: unreachable or tlsFailed (no byte has left this process), unauthorized, serverRefused or answerLost. */
@@ -61,13 +66,13 @@ const MOST = { redirects: 5, waits: 3, renewals: 2 };
 const BOUND = "what it bears is for this server alone; write that URL if it is right";
 
 /** One request on its way to a server, until it is let in: sent elsewhere, sent again later, sent again with other credentials. */
-export class Delivery implements Transit, Receiver {
-  readonly #way: Pathway;
-  readonly #letter: Letter;
-  readonly #customer: Customer;
+export class HttpRequest implements RequestHandle, ResponseReceiver {
+  readonly #way: HttpRequestContext;
+  readonly #letter: RequestTemplate;
+  readonly #customer: RequestEvents;
   readonly #leave: () => void;
-  #place: Place;
-  #transit: Transit | undefined;
+  #place: RequestTarget;
+  #transit: RequestHandle | undefined;
   #worn = "";
   #isOver = false;
   #isPaused = false;
@@ -76,7 +81,12 @@ export class Delivery implements Transit, Receiver {
   #waits = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(way: Pathway, letter: Letter, customer: Customer, leave: () => void) {
+  constructor(
+    way: HttpRequestContext,
+    letter: RequestTemplate,
+    customer: RequestEvents,
+    leave: () => void,
+  ) {
     this.#way = way;
     this.#letter = letter;
     this.#customer = customer;
@@ -117,7 +127,7 @@ export class Delivery implements Transit, Receiver {
     this.#customer.sent?.();
   }
 
-  head(head: Head): void {
+  head(head: ResponseHead): void {
     const { status } = head;
     if (status >= 300 && status < 400 && status !== 304 && head.fields.has("location")) {
       this.#redirect(head);
@@ -126,7 +136,7 @@ export class Delivery implements Transit, Receiver {
       const header = this.#isAway ? undefined : head.fields.get("www-authenticate");
       this.#again(this.#renew({ status, header }));
     } else {
-      const wait = this.#waits < MOST.waits ? patienceFor(head, this.#waits) : undefined;
+      const wait = this.#waits < MOST.waits ? retryDelayOf(head, this.#waits) : undefined;
       if (wait === undefined) {
         this.#customer.head(head);
         return;
@@ -210,7 +220,7 @@ export class Delivery implements Transit, Receiver {
   }
 
   /** @returns why it is not let in, if there are no other credentials */
-  async #renew(challenge: Challenge): Promise<HubError | undefined> {
+  async #renew(challenge: AuthChallenge): Promise<HubError | undefined> {
     const way = this.#way;
     const worn = this.#worn;
     if (this.#renewals++ < MOST.renewals && (await way.renew(challenge, worn))) return undefined;
@@ -222,7 +232,7 @@ export class Delivery implements Transit, Receiver {
     return way.error("unauthorized", `${why} (HTTP ${challenge.status}).`);
   }
 
-  #redirect(head: Head): void {
+  #redirect(head: ResponseHead): void {
     const { url } = this.#place;
     const location = head.fields.get("location") ?? "";
     const target = URL.canParse(location, url.href) ? new URL(location, url.href) : undefined;
@@ -234,7 +244,7 @@ export class Delivery implements Transit, Receiver {
       return;
     }
     target.hash = "";
-    this.#place = placeOf(target);
+    this.#place = requestTargetOf(target);
     // Where a server that was met shows its page to whoever looks at it (GET) it need not take messages.
     const isAside = this.#letter.method === "GET" && this.#way.hasEntered;
     if (this.#letter.place === undefined && !isAside) this.#way.place = this.#place;
@@ -260,6 +270,6 @@ export class Delivery implements Transit, Receiver {
 }
 
 /** Of the answers that forbid something only these can be changed by another authorization. */
-function wantsMore({ fields }: Head): boolean {
+function wantsMore({ fields }: ResponseHead): boolean {
   return /\binsufficient_scope\b/.test(fields.get("www-authenticate") ?? "");
 }

@@ -1,16 +1,21 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
-import { excerptOf, kindOf } from "./excerpt.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Passage } from "./request.ts";
+import { excerptOfBody, mediaTypeOf } from "./excerpt.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { HttpRequester } from "./request.ts";
 
 /** What an answer means that is none of JSON-RPC. `isMet`: the server has answered as one of MCP before. */
-export function judge(head: Head, body: Buffer, passage: Passage, isMet: boolean): HubError {
+export function errorOfResponse(
+  head: ResponseHead,
+  body: Buffer,
+  passage: HttpRequester,
+  isMet: boolean,
+): HubError {
   const { status, fields } = head;
-  const excerpt = excerptOf(head, body, passage.redactor);
+  const excerpt = excerptOfBody(head, body, passage.redactor);
   const said = excerpt === "" ? "" : `: ${excerpt}`;
   if (status < 300) {
-    const what = kindOf(head) === "" ? "something unnamed" : kindOf(head);
+    const what = mediaTypeOf(head) === "" ? "something unnamed" : mediaTypeOf(head);
     const text = `it answered with ${what} instead of JSON or events${said}`;
     return passage.error(isMet ? "answerLost" : "serverRefused", text);
   }
@@ -19,7 +24,7 @@ export function judge(head: Head, body: Buffer, passage: Passage, isMet: boolean
   return passage.error(codeOf(head, isMet), `it answered HTTP ${status}${later}${said}`);
 }
 
-function codeOf({ status, fields }: Head, isMet: boolean): HubError["code"] {
+function codeOf({ status, fields }: ResponseHead, isMet: boolean): HubError["code"] {
   // It has said when it will, and was asked as often as it may be.
   if (status === 429 || (status === 503 && fields.has("retry-after"))) return "serverFailed";
   if (status === 503) return isMet ? "notDelivered" : "serverFailed";

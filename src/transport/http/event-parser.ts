@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
 /** What a stream of events has. */
-export interface EventSink {
+export interface EventParserEvents {
   /** An event that has data; `type` is `message` where none is named. */
   event(type: string, data: Buffer): void;
   /** One over the limit was dropped. */
@@ -28,12 +28,12 @@ const FIELDS: ReadonlyMap<string, Field> = new Map(
  * Reads server-sent events, as bytes (HTML standard, 9.2.6): lines end with CR, LF or both, chunks are cut anywhere. An event
  * that was not ended is none.
  */
-export class EventReader {
+export class EventParser {
   /** The id of the last event that named one. */
   lastId: string | undefined;
   /** How long the server wants to be left alone before its stream is asked for again, in ms. */
   retry: number | undefined;
-  readonly #sink: EventSink;
+  readonly #sink: EventParserEvents;
   readonly #data: BoundedBuffer;
   #type = "";
   #id: string | undefined;
@@ -48,7 +48,7 @@ export class EventReader {
   #isFirst = true;
 
   /** @param limit the most data that an event may have, in bytes */
-  constructor(limit: number, sink: EventSink) {
+  constructor(limit: number, sink: EventParserEvents) {
     this.#sink = sink;
     this.#data = new BoundedBuffer(limit);
   }

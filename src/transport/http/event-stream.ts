@@ -1,13 +1,13 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
-import type { Customer, Delivery } from "./delivery.ts";
-import { EventReader, type EventSink } from "./event-parser.ts";
+import type { RequestEvents, HttpRequest } from "./delivery.ts";
+import { EventParser, type EventParserEvents } from "./event-parser.ts";
 import { isEventStream } from "./excerpt.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Passage } from "./request.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { HttpRequester } from "./request.ts";
 
 /** How a feed has ended. */
-export type FeedEnd =
+export type EventStreamEnd =
   /** It was there. */
   | { readonly kind: "dropped"; readonly retry: number | undefined }
   /** The server has none. */
@@ -15,22 +15,27 @@ export type FeedEnd =
   | { readonly kind: "failed"; readonly cause: HubError };
 
 /** Who reads a feed. */
-export interface FeedSink extends EventSink {
+export interface EventStreamSink extends EventParserEvents {
   opened?(): void;
-  ended(end: FeedEnd): void;
+  ended(end: EventStreamEnd): void;
 }
 
 /** One GET whose answer is a stream of events. */
-export class Feed implements Customer {
-  readonly #sink: FeedSink;
-  readonly #delivery: Delivery;
-  readonly #reader: EventReader;
+export class EventStreamRequest implements RequestEvents {
+  readonly #sink: EventStreamSink;
+  readonly #delivery: HttpRequest;
+  readonly #reader: EventParser;
   #at: "asking" | "open" | "over" = "asking";
 
   /** @param lastId the id of the last event that was seen, to go on from there */
-  constructor(passage: Passage, fields: string, lastId: string | undefined, sink: FeedSink) {
+  constructor(
+    passage: HttpRequester,
+    fields: string,
+    lastId: string | undefined,
+    sink: EventStreamSink,
+  ) {
     this.#sink = sink;
-    this.#reader = new EventReader(passage.target.maxMessage, sink);
+    this.#reader = new EventParser(passage.target.maxMessage, sink);
     this.#reader.lastId = lastId;
     const last = lastId === undefined ? "" : `Last-Event-ID: ${lastId}\r\n`;
     const letter = {
@@ -51,7 +56,7 @@ export class Feed implements Customer {
     this.#delivery.drop();
   }
 
-  head(head: Head): void {
+  head(head: ResponseHead): void {
     if (head.status === 200 && isEventStream(head)) {
       this.#at = "open";
       this.#sink.opened?.();
@@ -74,7 +79,7 @@ export class Feed implements Customer {
     else this.#end({ kind: "failed", cause });
   }
 
-  #end(end: FeedEnd): void {
+  #end(end: EventStreamEnd): void {
     if (this.#at === "over") return;
     this.#at = "over";
     this.#sink.ended(end);

@@ -1,36 +1,37 @@
 import type { Buffer } from "node:buffer";
 import { textOf } from "../../base/bytes.ts";
 import type { Redactor } from "../redact.ts";
-import type { Head } from "../http-client/head.ts";
+import type { ResponseHead } from "../http-client/head.ts";
 
 /** So much of what a server says in an unexpected answer is repeated, in characters. */
 const LONGEST = 300;
 /** So much of it is looked at, in bytes. */
-export const READ = 16 * 1024;
+export const EXCERPT_LIMIT = 16 * 1024;
 
-export function isEventStream(head: Head): boolean {
-  return head.fields.get("content-type") === EVENTS || kindOf(head) === EVENTS;
+export function isEventStream(head: ResponseHead): boolean {
+  return head.fields.get("content-type") === EVENTS || mediaTypeOf(head) === EVENTS;
 }
 
-export function isJson(head: Head): boolean {
+export function isJson(head: ResponseHead): boolean {
   const kind = head.fields.get("content-type");
-  return kind === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(kindOf(head));
+  return kind === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(mediaTypeOf(head));
 }
 
 const EVENTS = "text/event-stream";
 const JSON_TYPE = "application/json";
 
 /** The media type, without its parameters. */
-export function kindOf({ fields }: Head): string {
+export function mediaTypeOf({ fields }: ResponseHead): string {
   const [kind = ""] = (fields.get("content-type") ?? "").split(";", 1);
   return kind.trim().toLowerCase();
 }
 
 /** What an unexpected answer says to people: one line, without markup, and without secrets. @returns "" if that is nothing */
-export function excerptOf(head: Head, bytes: Buffer, redactor: Redactor): string {
-  const text = textOf(bytes.subarray(0, READ));
+export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
+  const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
   const said = (isJson(head) ? messageOf(text) : undefined) ?? text;
-  const plain = kindOf(head) === "text/html" || /^\s*</.test(said) ? withoutMarkup(said) : said;
+  const plain =
+    mediaTypeOf(head) === "text/html" || /^\s*</.test(said) ? withoutMarkup(said) : said;
   // oxlint-disable-next-line no-control-regex
   const line = plain.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
   const safe = redactor.applyTruncated(line, LONGEST);

@@ -6,7 +6,7 @@ const LIMIT = 10_000;
  * answer goes out when the server has what went out so before, and the first of that, which says that the server was met, holds
  * up requests as well.
  */
-export class Sequence<Item> {
+export class MessageOrder<Item> {
   readonly #start: (item: Item) => void;
   /** What wants no answer. */
   readonly #waiting = new Set<Item>();

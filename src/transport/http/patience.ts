@@ -1,4 +1,4 @@
-import type { Head } from "../http-client/head.ts";
+import type { ResponseHead } from "../http-client/head.ts";
 
 /** The longest that is waited for a server that asks for it, in ms, and how long where it does not say, at first. */
 const WAIT = { longest: 30_000, first: 1000 };
@@ -8,7 +8,7 @@ const WAIT = { longest: 30_000, first: 1000 };
  * and says when it will (503).
  * @returns ms; undefined: it is not to be sent again
  */
-export function patienceFor({ status, fields }: Head, waits: number): number | undefined {
+export function retryDelayOf({ status, fields }: ResponseHead, waits: number): number | undefined {
   if (status !== 429 && status !== 503) return undefined;
   const asked = readRetryAfter(fields.get("retry-after"), Date.now());
   if (asked === undefined) return status === 429 ? WAIT.first * 2 ** waits : undefined;

@@ -11,18 +11,18 @@ import {
   piecesOfMessage,
 } from "../../jsonrpc/message.ts";
 import type { SentRequest, SendOptions } from "../transport.ts";
-import type { Customer, Delivery } from "./delivery.ts";
-import { isEventStream, isJson, READ } from "./excerpt.ts";
-import { CONTENT } from "./headers.ts";
+import type { RequestEvents, HttpRequest } from "./delivery.ts";
+import { isEventStream, isJson, EXCERPT_LIMIT } from "./excerpt.ts";
+import { CONTENT_HEADERS } from "./headers.ts";
 import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Passage } from "./request.ts";
-import { Thread } from "./thread.ts";
-import { judge } from "./errors.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { HttpRequester } from "./request.ts";
+import { ResumedResponseStream } from "./thread.ts";
+import { errorOfResponse } from "./errors.ts";
 
 /** What a POST tells whose it is, and asks of it. */
-export interface PostOwner {
-  readonly passage: Passage;
+export interface PostEvents {
+  readonly passage: HttpRequester;
   /** The server has answered as one of MCP before. */
   readonly isMet: boolean;
   /** The headers that say what a message is; of a request that goes on from an event, without one. */
@@ -33,7 +33,7 @@ export interface PostOwner {
   /** The server has taken all of it. */
   sent(post: Post): void;
   /** The server has begun to answer, or will not. */
-  heard(post: Post, head: Head | undefined): void;
+  heard(post: Post, head: ResponseHead | undefined): void;
   /** An answer with an HTTP error. @returns whether that is dealt with, and the post with it */
   turnedAway(post: Post, status: number, otherwise: () => void): boolean;
   /** It may not know the session any more. @returns whether that is found out, and the post dealt with then */
@@ -47,15 +47,15 @@ export interface PostOwner {
 const DISCOVER = "server/discover";
 
 /** One message to a server over Streamable HTTP, and what comes back on it. */
-export class Post implements SentRequest, Customer {
+export class Post implements SentRequest, RequestEvents {
   readonly info: SendOptions | undefined;
   readonly message: readonly Piece[];
   /** Bytes. */
   readonly size: number;
-  readonly #owner: PostOwner;
-  #delivery: Delivery | undefined;
-  #head: Head | undefined;
-  #thread: Thread | undefined;
+  readonly #owner: PostEvents;
+  #delivery: HttpRequest | undefined;
+  #head: ResponseHead | undefined;
+  #thread: ResumedResponseStream | undefined;
   #text: BoundedBuffer | undefined;
   /** Where its owner has it, once it is to be sent. */
   place = -1;
@@ -63,7 +63,7 @@ export class Post implements SentRequest, Customer {
   #isSent = false;
   #isOver = false;
 
-  constructor(owner: PostOwner, message: EncodedMessage, info: SendOptions | undefined) {
+  constructor(owner: PostEvents, message: EncodedMessage, info: SendOptions | undefined) {
     this.#owner = owner;
     this.message = piecesOfMessage(message);
     this.info = info;
@@ -87,7 +87,7 @@ export class Post implements SentRequest, Customer {
 
   start(): void {
     if (this.#isOver) return;
-    const fields = `${CONTENT}${this.#owner.fieldsFor(this.info)}`;
+    const fields = `${CONTENT_HEADERS}${this.#owner.fieldsFor(this.info)}`;
     const { passage } = this.#owner;
     this.#delivery = passage.send({ method: "POST", fields, body: this.message }, this);
   }
@@ -108,7 +108,7 @@ export class Post implements SentRequest, Customer {
     this.#owner.sent(this);
   }
 
-  head(head: Head): void {
+  head(head: ResponseHead): void {
     if (this.#isOver) return;
     this.#head = head;
     const isGood = head.status >= 200 && head.status < 300;
@@ -116,7 +116,7 @@ export class Post implements SentRequest, Customer {
     this.#owner.heard(this, head);
     const { maxMessage } = this.#owner.passage.target;
     if (isGood && isEventStream(head)) {
-      this.#thread = new Thread(this.#owner.passage, {
+      this.#thread = new ResumedResponseStream(this.#owner.passage, {
         fields: () => this.#owner.fieldsFor(undefined),
         isDone: () => this.#isAnswered,
         event: (type, data) => this.#event(type, data),
@@ -125,7 +125,7 @@ export class Post implements SentRequest, Customer {
         unreachable: (cause) => this.#owner.unreachable(cause),
       });
     } else {
-      this.#text = new BoundedBuffer(isJson(head) ? maxMessage : READ);
+      this.#text = new BoundedBuffer(isJson(head) ? maxMessage : EXCERPT_LIMIT);
     }
   }
 
@@ -180,7 +180,7 @@ export class Post implements SentRequest, Customer {
   }
 
   /** A whole answer that is no stream. */
-  #read(head: Head, content: Buffer | Truncated): void {
+  #read(head: ResponseHead, content: Buffer | Truncated): void {
     const { passage } = this.#owner;
     if (isTruncated(content)) {
       if (isJson(head)) this.#exceeded(content);
@@ -212,19 +212,19 @@ export class Post implements SentRequest, Customer {
             this.#owner.isMet ? "answerLost" : "serverRefused",
             `it answered HTTP ${head.status} with nothing.`,
           )
-        : judge(head, content, passage, this.#owner.isMet),
+        : errorOfResponse(head, content, passage, this.#owner.isMet),
     );
   }
 
   /** An answer with an HTTP error. */
-  #judge(head: Head, content: Buffer | Truncated): void {
+  #judge(head: ResponseHead, content: Buffer | Truncated): void {
     const { passage, isMet } = this.#owner;
     const body = isTruncated(content) ? content.head : content;
     const answer = isTruncated(content) ? undefined : this.#answerIn(content);
     const otherwise = (): void => {
       if (answer !== undefined && head.status < 500 && head.status !== 429)
         this.#deliver(answer.frame);
-      this.lose(judge(head, body, passage, isMet));
+      this.lose(errorOfResponse(head, body, passage, isMet));
     };
     if (answer?.isOwn !== true) {
       if (!this.#owner.turnedAway(this, head.status, otherwise)) otherwise();

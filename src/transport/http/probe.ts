@@ -2,10 +2,10 @@ import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { errorCodeOf } from "../../jsonrpc/message.ts";
-import { READ } from "./excerpt.ts";
+import { EXCERPT_LIMIT } from "./excerpt.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Passage } from "./request.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { HttpRequester } from "./request.ts";
 
 /** No id of the hub's own requests. */
 const ID = 0;
@@ -16,15 +16,15 @@ const METHOD_NOT_FOUND = -32601;
  * request, or as they answer one. Nothing is wrong with a ping but that: one that knows the session answers it, or does not know
  * pings.
  */
-export function probe(passage: Passage, fields: string): Promise<boolean> {
-  const text = new BoundedBuffer(READ);
+export function isSessionKnown(passage: HttpRequester, fields: string): Promise<boolean> {
+  const text = new BoundedBuffer(EXCERPT_LIMIT);
   const body = [utf8(`{"jsonrpc":"2.0","id":${ID},"method":"ping"}`)];
   return new Promise((resolve) => {
     let status = 0;
     passage.send(
       { method: "POST", fields, body },
       {
-        head(head: Head) {
+        head(head: ResponseHead) {
           ({ status } = head);
           if (status !== 400 && status !== 404) resolve(true);
         },

@@ -2,11 +2,22 @@ import { IdTable } from "../../base/id-table.ts";
 import { HubError } from "../../base/errors.ts";
 import { VERSION } from "../../base/version.ts";
 import { Redactor } from "../redact.ts";
-import type { Challenge } from "./credentials.ts";
-import { type Customer, Delivery, type Letter, type Pathway } from "./delivery.ts";
-import { Lanes, type Order, type Place, placeOf, type Transit } from "../http-client/pool.ts";
-import type { Receiver } from "../http-client/connection.ts";
-import { openRoad } from "../http-client/connect.ts";
+import type { AuthChallenge } from "./credentials.ts";
+import {
+  type RequestEvents,
+  HttpRequest,
+  type RequestTemplate,
+  type HttpRequestContext,
+} from "./delivery.ts";
+import {
+  HttpConnectionPool,
+  type PooledRequest,
+  type RequestTarget,
+  requestTargetOf,
+  type RequestHandle,
+} from "../http-client/pool.ts";
+import type { ResponseReceiver } from "../http-client/connection.ts";
+import { openSocket } from "../http-client/connect.ts";
 import type { HttpTarget } from "./target.ts";
 
 /** Of these the link alone decides, whatever the manifest says. */
@@ -23,21 +34,21 @@ const NOTHING = "none";
 const MOST_BORNE = 8;
 
 /** The way of one link's requests to its server: where they go by now, what all of them bear, and what the server wants of them. */
-export class Passage implements Pathway {
+export class HttpRequester implements HttpRequestContext {
   readonly target: HttpTarget;
   /** Takes out what the manifest keeps secret, and the credentials that were borne last. */
   redactor: Redactor;
   /** Where the server is: it may have said that it is elsewhere. */
-  place: Place;
-  readonly home: Place;
+  place: RequestTarget;
+  readonly home: RequestTarget;
   /** What was sent that has been let in. */
   hasEntered = false;
   readonly #abort = new AbortController();
-  readonly #challenged: (challenge: Challenge) => void;
+  readonly #challenged: (challenge: AuthChallenge) => void;
   readonly #fields: string;
   readonly #isExplicit: boolean;
-  readonly #lanes = new Map<string, Lanes>();
-  readonly #deliveries = new IdTable<Delivery>();
+  readonly #lanes = new Map<string, HttpConnectionPool>();
+  readonly #deliveries = new IdTable<HttpRequest>();
   #isPaused = false;
   #borne: readonly string[] = [];
   /** What they bore last. */
@@ -46,10 +57,10 @@ export class Passage implements Pathway {
   /** What the requests bore that the owner was told of. */
   #refused: string | undefined;
 
-  constructor(target: HttpTarget, challenged: (challenge: Challenge) => void) {
+  constructor(target: HttpTarget, challenged: (challenge: AuthChallenge) => void) {
     this.target = target;
     this.redactor = new Redactor(target.secrets);
-    this.home = placeOf(target.url);
+    this.home = requestTargetOf(target.url);
     this.place = this.home;
     this.#challenged = challenged;
     const headers = Object.entries(target.headers).filter(([name]) => !OWN.test(name));
@@ -67,12 +78,12 @@ export class Passage implements Pathway {
     return worn !== "" || Object.keys(this.target.headers).length > 0;
   }
 
-  isConfided({ fields }: Letter, worn: string): boolean {
+  isConfided({ fields }: RequestTemplate, worn: string): boolean {
     return this.isBound(worn) || /^mcp-session-id:/im.test(fields);
   }
 
-  send(letter: Letter, customer: Customer): Delivery {
-    const delivery = new Delivery(
+  send(letter: RequestTemplate, customer: RequestEvents): HttpRequest {
+    const delivery = new HttpRequest(
       this,
       letter,
       customer,
@@ -98,19 +109,24 @@ export class Passage implements Pathway {
     );
   }
 
-  carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit {
+  carry(
+    letter: RequestTemplate,
+    place: RequestTarget,
+    worn: string,
+    receiver: ResponseReceiver,
+  ): RequestHandle {
     const { origin } = place.url;
     let lanes = this.#lanes.get(origin);
     if (lanes === undefined) {
-      lanes = new Lanes((signal) => openRoad(place.url, this.target, signal));
+      lanes = new HttpConnectionPool((signal) => openSocket(place.url, this.target, signal));
       this.#lanes.set(origin, lanes);
     }
     const fields = `${this.#fields}${worn}${letter.fields}`;
-    const order: Order = { method: letter.method, place, fields, body: letter.body };
+    const order: PooledRequest = { method: letter.method, place, fields, body: letter.body };
     return lanes.send(order, receiver);
   }
 
-  async renew(challenge: Challenge, worn: string): Promise<boolean> {
+  async renew(challenge: AuthChallenge, worn: string): Promise<boolean> {
     // Another request may have had them renewed meanwhile, or be about to.
     if ((await this.bear()) !== worn) return true;
     const { credentials } = this.target;
@@ -120,7 +136,7 @@ export class Passage implements Pathway {
     return this.#renewal;
   }
 
-  challenged(challenge: Challenge, worn: string): void {
+  challenged(challenge: AuthChallenge, worn: string): void {
     if (this.#refused === worn) return;
     this.#refused = worn;
     this.#challenged(challenge);

@@ -6,51 +6,51 @@ import { settlesWithin } from "../../base/grace.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
 import { NO_HANDLE } from "../memory.ts";
-import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
-import type { Customer, Delivery } from "./delivery.ts";
-import { READ } from "./excerpt.ts";
-import { Feed, type FeedEnd } from "./event-stream.ts";
-import { CONTENT } from "./headers.ts";
+import { type HttpVariant, type HttpVariantEvents, CLOSE_TIMEOUT } from "./variant.ts";
+import type { RequestEvents, HttpRequest } from "./delivery.ts";
+import { EXCERPT_LIMIT } from "./excerpt.ts";
+import { EventStreamRequest, type EventStreamEnd } from "./event-stream.ts";
+import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { Head } from "../http-client/head.ts";
-import { type Place, placeOf } from "../http-client/pool.ts";
-import type { Passage } from "./request.ts";
-import { Sequence } from "./message-order.ts";
-import { judge } from "./errors.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import { type RequestTarget, requestTargetOf } from "../http-client/pool.ts";
+import type { HttpRequester } from "./request.ts";
+import { MessageOrder } from "./message-order.ts";
+import { errorOfResponse } from "./errors.ts";
 
 /** A message on its way. */
-export interface Held {
+export interface QueuedMessage {
   readonly message: readonly Piece[];
   readonly info: SendOptions | undefined;
 }
 
-interface Sending extends Held {
+interface Sending extends QueuedMessage {
   readonly size: number;
-  delivery: Delivery | undefined;
+  delivery: HttpRequest | undefined;
 }
 
 /** The longest name of an endpoint, in bytes. */
 const LONGEST_ENDPOINT = 4096;
 
 /** HTTP with SSE as it was before Streamable HTTP (2024-11-05): all that the server says is on one stream, whose end is the end. */
-export class Sse implements Course {
+export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
-  readonly #passage: Passage;
-  readonly #events: CourseEvents;
-  readonly #refused: (cause: HubError, held: readonly Held[]) => boolean;
-  readonly #sequence = new Sequence<Sending>((sending) => this.#start(sending));
+  readonly #passage: HttpRequester;
+  readonly #events: HttpVariantEvents;
+  readonly #refused: (cause: HubError, held: readonly QueuedMessage[]) => boolean;
+  readonly #sequence = new MessageOrder<Sending>((sending) => this.#start(sending));
   readonly #sendings = new Set<Sending>();
-  #feed: Feed | undefined;
-  #endpoint: Place | undefined;
+  #feed: EventStreamRequest | undefined;
+  #endpoint: RequestTarget | undefined;
   #met: () => void = () => {};
   #version = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
   /** @param refused called if the server has no such stream, with what was to be sent. @returns whether that is dealt with */
   constructor(
-    passage: Passage,
-    events: CourseEvents,
-    refused: (cause: HubError, held: readonly Held[]) => boolean,
+    passage: HttpRequester,
+    events: HttpVariantEvents,
+    refused: (cause: HubError, held: readonly QueuedMessage[]) => boolean,
   ) {
     this.#passage = passage;
     this.#events = events;
@@ -78,7 +78,7 @@ export class Sse implements Course {
     this.#state = "closing";
     if (this.#endpoint !== undefined) this.#feed?.drop();
     this.#passage.resume();
-    await settlesWithin(FAREWELL, this.#said());
+    await settlesWithin(CLOSE_TIMEOUT, this.#said());
     this.#end();
   }
 
@@ -92,7 +92,7 @@ export class Sse implements Course {
 
   #open(): void {
     this.#state = "open";
-    this.#feed = new Feed(this.#passage, "", undefined, {
+    this.#feed = new EventStreamRequest(this.#passage, "", undefined, {
       event: (type, data) => this.#event(type, data),
       oversized: (excess) => this.#events.oversized(excess),
       ended: (end) => this.#ended(end),
@@ -118,7 +118,7 @@ export class Sse implements Course {
       return;
     }
     passage.hasEntered = true;
-    this.#endpoint = placeOf(endpoint);
+    this.#endpoint = requestTargetOf(endpoint);
     this.#events.found("sse");
     for (const sending of this.#sendings) this.#sequence.add(sending, sending.info === undefined);
     this.#met();
@@ -130,7 +130,7 @@ export class Sse implements Course {
       done: (cause) => this.#done(sending, cause),
     });
     const { message: body } = sending;
-    const fields = `${CONTENT}${this.#version}`;
+    const fields = `${CONTENT_HEADERS}${this.#version}`;
     sending.delivery = this.#passage.send(
       { method: "POST", fields, body, place: this.#endpoint },
       customer,
@@ -149,7 +149,7 @@ export class Sse implements Course {
     else sending.info.unanswered?.(cause);
   }
 
-  #ended(end: FeedEnd): void {
+  #ended(end: EventStreamEnd): void {
     if (this.#state !== "open") return;
     const passage = this.#passage;
     if (this.#endpoint !== undefined) {
@@ -189,13 +189,16 @@ export class Sse implements Course {
 }
 
 /** One POST of the old way: what is answered to it says no more than whether it was taken. */
-class Drop implements Customer {
-  readonly #passage: Passage;
+class Drop implements RequestEvents {
+  readonly #passage: HttpRequester;
   readonly #events: { sent(): void; done(cause: HubError | undefined): void };
-  readonly #text = new BoundedBuffer(READ);
-  #head: Head | undefined;
+  readonly #text = new BoundedBuffer(EXCERPT_LIMIT);
+  #head: ResponseHead | undefined;
 
-  constructor(passage: Passage, events: { sent(): void; done(cause: HubError | undefined): void }) {
+  constructor(
+    passage: HttpRequester,
+    events: { sent(): void; done(cause: HubError | undefined): void },
+  ) {
     this.#passage = passage;
     this.#events = events;
   }
@@ -204,7 +207,7 @@ class Drop implements Customer {
     this.#events.sent();
   }
 
-  head(head: Head): void {
+  head(head: ResponseHead): void {
     this.#head = head;
     if (head.status < 300) this.#events.done(undefined);
   }
@@ -216,7 +219,9 @@ class Drop implements Customer {
   end(): void {
     if (this.#head === undefined || this.#head.status < 300) return;
     const text = this.#text.take();
-    this.#events.done(judge(this.#head, isTruncated(text) ? text.head : text, this.#passage, true));
+    this.#events.done(
+      errorOfResponse(this.#head, isTruncated(text) ? text.head : text, this.#passage, true),
+    );
   }
 
   fail(cause: HubError): void {

@@ -3,15 +3,15 @@ import { HubError } from "../../base/errors.ts";
 import { settlesWithin } from "../../base/grace.ts";
 import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
 import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
-import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
-import { CONTENT, describe } from "./headers.ts";
+import { type HttpVariant, type HttpVariantEvents, CLOSE_TIMEOUT } from "./variant.ts";
+import { CONTENT_HEADERS, messageHeaders } from "./headers.ts";
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { Head } from "../http-client/head.ts";
-import type { Passage } from "./request.ts";
-import { Post, type PostOwner } from "./post.ts";
-import { probe } from "./probe.ts";
-import { Sequence } from "./message-order.ts";
-import { Tidings } from "./tidings.ts";
+import type { ResponseHead } from "../http-client/head.ts";
+import type { HttpRequester } from "./request.ts";
+import { Post, type PostEvents } from "./post.ts";
+import { isSessionKnown } from "./probe.ts";
+import { MessageOrder } from "./message-order.ts";
+import { StandingStream } from "./tidings.ts";
 
 /** What greets a server of the legacy era. */
 const INITIALIZE = "initialize";
@@ -19,27 +19,27 @@ const INITIALIZE = "initialize";
 const LINGERING = 16;
 
 /** Streamable HTTP, in both eras: each message is a POST of its own. */
-export class Streamable implements Course, PostOwner {
+export class StreamableHttp implements HttpVariant, PostEvents {
   readonly hasStreams = true;
-  readonly passage: Passage;
-  readonly #events: CourseEvents;
+  readonly passage: HttpRequester;
+  readonly #events: HttpVariantEvents;
   readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
   readonly #posts = new IdTable<Post>();
   readonly #unsent = new IdTable<Post>();
   readonly #lingering = new Set<Post>();
-  readonly #sequence = new Sequence<Post>((post) => post.start());
+  readonly #sequence = new MessageOrder<Post>((post) => post.start());
   #spoken: NegotiatedProtocol | undefined;
   #session: string | undefined;
   /** The headers that say in which session, and in which revision, a message is. */
   #common = "";
-  #tidings: Tidings | undefined;
+  #tidings: StandingStream | undefined;
   #doubt: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
   /** @param tryOther what to do with a greeting that the server has turned away as one that does not know this way */
   constructor(
-    passage: Passage,
-    events: CourseEvents,
+    passage: HttpRequester,
+    events: HttpVariantEvents,
     tryOther?: (post: Post, otherwise: () => void) => void,
   ) {
     this.passage = passage;
@@ -74,15 +74,15 @@ export class Streamable implements Course, PostOwner {
     this.#tidings?.close();
     for (const post of this.#posts.values()) if (post.info !== undefined) post.finish();
     this.passage.resume();
-    await settlesWithin(FAREWELL, this.#sequence.drained());
-    if (this.#session !== undefined) await settlesWithin(FAREWELL, this.#leave());
+    await settlesWithin(CLOSE_TIMEOUT, this.#sequence.drained());
+    if (this.#session !== undefined) await settlesWithin(CLOSE_TIMEOUT, this.#leave());
     this.#end();
   }
 
   fieldsFor(info: SendOptions | undefined): string {
     if (info === undefined) return this.#common;
     if (this.#spoken?.era === "legacy" && info.headers === undefined) return this.#common;
-    return `${this.#common}${describe(info, this.#spoken)}`;
+    return `${this.#common}${messageHeaders(info, this.#spoken)}`;
   }
 
   frame(frame: Message, post: Post): void {
@@ -102,7 +102,7 @@ export class Streamable implements Course, PostOwner {
     if (this.#unsent.remove(post.place) !== undefined) this.#events.loaded(-post.size);
   }
 
-  heard(post: Post, head: Head | undefined): void {
+  heard(post: Post, head: ResponseHead | undefined): void {
     const { info } = post;
     if (head !== undefined && head.status < 300) {
       if (info?.method === INITIALIZE) this.#enter(head.fields.get("mcp-session-id"));
@@ -150,9 +150,11 @@ export class Streamable implements Course, PostOwner {
 
   /** Whether the server still knows the session; asked once for all who doubt it. */
   #isKnown(): Promise<boolean> {
-    this.#doubt ??= probe(this.passage, `${CONTENT}${this.#common}`).finally(() => {
-      this.#doubt = undefined;
-    });
+    this.#doubt ??= isSessionKnown(this.passage, `${CONTENT_HEADERS}${this.#common}`).finally(
+      () => {
+        this.#doubt = undefined;
+      },
+    );
     return this.#doubt;
   }
 
@@ -170,7 +172,7 @@ export class Streamable implements Course, PostOwner {
   /** The server knows now that it was met: it may have something to say. */
   #listen(): void {
     if (this.#spoken?.era !== "legacy" || this.#state !== "open") return;
-    this.#tidings ??= new Tidings({
+    this.#tidings ??= new StandingStream({
       passage: this.passage,
       fields: () => this.#common,
       frame: (frame) => this.#events.frame(frame),

@@ -1,12 +1,12 @@
-import type { Credentials } from "./credentials.ts";
+import type { RequestCredentials } from "./credentials.ts";
 
 /** Which of the two ways over HTTP a server has: Streamable HTTP, or HTTP with SSE as it was before. */
-export type Way = "http" | "sse";
+export type HttpTransportKind = "http" | "sse";
 
 /** What is known of a server's way, from one link to the next. */
-export interface Wayfinder {
-  readonly known: Way | undefined;
-  found(way: Way): void;
+export interface KnownTransport {
+  readonly known: HttpTransportKind | undefined;
+  found(way: HttpTransportKind): void;
 }
 
 /** Where a link over HTTP goes, and what with. */
@@ -14,7 +14,7 @@ export interface HttpTarget {
   /** The manifest's key, for errors. */
   readonly server: string;
   readonly url: URL;
-  readonly transport: "auto" | Way;
+  readonly transport: "auto" | HttpTransportKind;
   readonly headers: Readonly<Record<string, string>>;
   /** Certificates to trust beside the system's, in PEM. */
   readonly ca: string | undefined;
@@ -22,8 +22,8 @@ export interface HttpTarget {
   readonly secrets: readonly string[];
   /** Bytes. */
   readonly maxMessage: number;
-  readonly credentials: Credentials;
-  readonly wayfinder: Wayfinder;
+  readonly credentials: RequestCredentials;
+  readonly wayfinder: KnownTransport;
   /** The hub's own environment: which proxies there are (`HTTPS_PROXY`, `NO_PROXY`). */
   readonly env: Readonly<Record<string, string | undefined>>;
 }

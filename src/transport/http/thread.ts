@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
-import { EventReader, type EventSink } from "./event-parser.ts";
-import { Feed, type FeedEnd } from "./event-stream.ts";
-import type { Passage } from "./request.ts";
+import { EventParser, type EventParserEvents } from "./event-parser.ts";
+import { EventStreamRequest, type EventStreamEnd } from "./event-stream.ts";
+import type { HttpRequester } from "./request.ts";
 
 /** Who reads a thread. */
-export interface ThreadSink extends EventSink {
+export interface ResponseStreamSink extends EventParserEvents {
   /** The headers of a request that goes on with it. */
   fields(): string;
   /** Whether nothing is waited for any more. */
@@ -19,19 +19,19 @@ export interface ThreadSink extends EventSink {
 const RESUME = { times: 5, first: 500, longest: 10_000 };
 
 /** The events that come of one request: on its own stream, and on those that go on with it after that was dropped. */
-export class Thread {
-  readonly #passage: Passage;
-  readonly #sink: ThreadSink;
-  readonly #events: EventReader;
-  #feed: Feed | undefined;
+export class ResumedResponseStream {
+  readonly #passage: HttpRequester;
+  readonly #sink: ResponseStreamSink;
+  readonly #events: EventParser;
+  #feed: EventStreamRequest | undefined;
   #retry: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #resumed = 0;
 
-  constructor(passage: Passage, sink: ThreadSink) {
+  constructor(passage: HttpRequester, sink: ResponseStreamSink) {
     this.#passage = passage;
     this.#sink = sink;
-    this.#events = new EventReader(passage.target.maxMessage, sink);
+    this.#events = new EventParser(passage.target.maxMessage, sink);
   }
 
   push(bytes: Buffer): void {
@@ -59,7 +59,7 @@ export class Thread {
 
   #resume(lastId: string): void {
     const sink = this.#sink;
-    this.#feed = new Feed(this.#passage, sink.fields(), lastId, {
+    this.#feed = new EventStreamRequest(this.#passage, sink.fields(), lastId, {
       event: (type, data) => {
         this.#resumed = 0;
         sink.event(type, data);
@@ -69,7 +69,7 @@ export class Thread {
     });
   }
 
-  #feedEnded(end: FeedEnd): void {
+  #feedEnded(end: EventStreamEnd): void {
     const passage = this.#passage;
     switch (end.kind) {
       case "dropped":

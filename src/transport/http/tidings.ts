@@ -1,13 +1,13 @@
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { Message } from "../../jsonrpc/message.ts";
-import { Feed, type FeedEnd } from "./event-stream.ts";
+import { EventStreamRequest, type EventStreamEnd } from "./event-stream.ts";
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { Passage } from "./request.ts";
+import type { HttpRequester } from "./request.ts";
 
 /** What is made of what a server says unasked. */
-export interface TidingsOwner {
-  readonly passage: Passage;
+export interface StandingStreamEvents {
+  readonly passage: HttpRequester;
   /** The headers of the request for it. */
   fields(): string;
   frame(frame: Message): void;
@@ -21,9 +21,9 @@ export interface TidingsOwner {
 const PAUSE = { least: 20, first: 250, longest: 30_000, stable: 10_000 };
 
 /** What a server of the legacy era says unasked: the stream of a GET, asked for again whenever it ends. */
-export class Tidings {
-  readonly #owner: TidingsOwner;
-  #feed: Feed | undefined;
+export class StandingStream {
+  readonly #owner: StandingStreamEvents;
+  #feed: EventStreamRequest | undefined;
   #lastId: string | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #failures = 0;
@@ -31,7 +31,7 @@ export class Tidings {
   isOpen = false;
   #isOver = false;
 
-  constructor(owner: TidingsOwner) {
+  constructor(owner: StandingStreamEvents) {
     this.#owner = owner;
     this.#ask();
   }
@@ -45,7 +45,7 @@ export class Tidings {
 
   #ask(): void {
     const owner = this.#owner;
-    this.#feed = new Feed(owner.passage, owner.fields(), this.#lastId, {
+    this.#feed = new EventStreamRequest(owner.passage, owner.fields(), this.#lastId, {
       opened: () => {
         this.isOpen = true;
         this.#openedAt = performance.now();
@@ -59,7 +59,7 @@ export class Tidings {
     });
   }
 
-  #ended(end: FeedEnd): void {
+  #ended(end: EventStreamEnd): void {
     if (this.#isOver) return;
     const wasOpen = this.isOpen;
     this.isOpen = false;

@@ -11,26 +11,26 @@ import type {
 import { NO_HANDLE } from "../memory.ts";
 import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
 import { repairUtf8 } from "../../jsonrpc/utf8.ts";
-import type { Course, CourseEvents } from "./variant.ts";
+import type { HttpVariant, HttpVariantEvents } from "./variant.ts";
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
-import { Passage } from "./request.ts";
+import { HttpRequester } from "./request.ts";
 import type { Post } from "./post.ts";
-import { Sse } from "./sse.ts";
-import { Streamable } from "./streamable.ts";
-import type { HttpTarget, Way } from "./target.ts";
+import { LegacySse } from "./sse.ts";
+import { StreamableHttp } from "./streamable.ts";
+import type { HttpTarget, HttpTransportKind } from "./target.ts";
 
 /**
  * A server over HTTP as a Link: Streamable HTTP of both eras, or HTTP with SSE as it was before. Which of the two a server has
  * is found out by what it makes of the first message.
  */
-export function httpLink(target: HttpTarget): ServerTransport {
+export function openHttpTransport(target: HttpTarget): ServerTransport {
   return new HttpLink(target);
 }
 
-class HttpLink implements Transport, CourseEvents {
+class HttpLink implements Transport, HttpVariantEvents {
   readonly #target: HttpTarget;
-  readonly #passage: Passage;
-  #course: Course;
+  readonly #passage: HttpRequester;
+  #course: HttpVariant;
   #events: TransportEvents | undefined;
   #state: "new" | "open" | "closing" | "closed" = "new";
   #closing: Promise<void> | undefined;
@@ -39,7 +39,7 @@ class HttpLink implements Transport, CourseEvents {
 
   constructor(target: HttpTarget) {
     this.#target = target;
-    this.#passage = new Passage(target, (challenge) => {
+    this.#passage = new HttpRequester(target, (challenge) => {
       if (this.#state === "open") this.#events?.challenged?.(challenge);
     });
     this.#course = this.#choose();
@@ -113,7 +113,7 @@ class HttpLink implements Transport, CourseEvents {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  found(way: Way): void {
+  found(way: HttpTransportKind): void {
     const { transport, wayfinder } = this.#target;
     if (transport === "auto" && wayfinder.known !== way) wayfinder.found(way);
   }
@@ -132,20 +132,22 @@ class HttpLink implements Transport, CourseEvents {
     if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
   }
 
-  #choose(): Course {
+  #choose(): HttpVariant {
     const { transport, wayfinder } = this.#target;
     const way = transport === "auto" ? wayfinder.known : transport;
     if (way === "sse") return this.#sse(transport === "auto");
     return transport === "auto"
-      ? new Streamable(this.#passage, this, (post, otherwise) => this.#tryOther(post, otherwise))
-      : new Streamable(this.#passage, this);
+      ? new StreamableHttp(this.#passage, this, (post, otherwise) =>
+          this.#tryOther(post, otherwise),
+        )
+      : new StreamableHttp(this.#passage, this);
   }
 
   /** One of the two that is known to be the right one may have been exchanged for the other. */
-  #sse(mayTurn: boolean): Sse {
-    return new Sse(this.#passage, this, (_, held) => {
+  #sse(mayTurn: boolean): LegacySse {
+    return new LegacySse(this.#passage, this, (_, held) => {
       if (!mayTurn) return false;
-      const course = new Streamable(this.#passage, this);
+      const course = new StreamableHttp(this.#passage, this);
       this.#course = course;
       for (const { message, info } of held) course.send(message, info);
       return true;
@@ -155,7 +157,7 @@ class HttpLink implements Transport, CourseEvents {
   /** A server that turns away `initialize` may be one of the time before Streamable HTTP. */
   #tryOther(post: Post, otherwise: () => void): void {
     const before = this.#course;
-    const sse = new Sse(this.#passage, this, () => {
+    const sse = new LegacySse(this.#passage, this, () => {
       this.#course = before;
       otherwise();
       return true;

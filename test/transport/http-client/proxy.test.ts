@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findDetour } from "../../../src/transport/http-client/proxy.ts";
+import { proxyFor } from "../../../src/transport/http-client/proxy.ts";
 
 const PROXY = "http://proxy.test:3128";
 
 function shown(url: string, env: Readonly<Record<string, string>>): string | undefined {
-  const found = findDetour(new URL(url), env);
+  const found = proxyFor(new URL(url), env);
   return found instanceof URL ? found.origin : found;
 }
 

@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Body, bodyOf } from "../../../src/transport/http-client/body.ts";
-import { EventReader } from "../../../src/transport/http/event-parser.ts";
-import { type Head, LONGEST_HEAD, readHead } from "../../../src/transport/http-client/head.ts";
+import { type BodyDecoder, bodyDecoderOf } from "../../../src/transport/http-client/body.ts";
+import { EventParser } from "../../../src/transport/http/event-parser.ts";
+import {
+  type ResponseHead,
+  MAX_RESPONSE_HEAD,
+  parseResponseHead,
+} from "../../../src/transport/http-client/head.ts";
 import { readRetryAfter } from "../../../src/transport/http/patience.ts";
 
 /** What is read of a stream that comes in pieces of so many bytes. */
@@ -10,9 +14,9 @@ function read(
   text: string,
   cut = Infinity,
   limit = 1000,
-): { events: string[]; reader: EventReader } {
+): { events: string[]; reader: EventParser } {
   const events: string[] = [];
-  const reader = new EventReader(limit, {
+  const reader = new EventParser(limit, {
     event: (type, data) => events.push(`${type}=${data.toString()}`),
     oversized: ({ head, tail, size }) => {
       events.push(`oversized ${size} ${head.toString().slice(0, 3)}…${tail.toString().slice(-3)}`);
@@ -89,8 +93,8 @@ describe("a reader of events", () => {
   });
 });
 
-function headOf(text: string): Head {
-  const found = readHead(Buffer.from(`${text}\r\n\r\n`));
+function headOf(text: string): ResponseHead {
+  const found = parseResponseHead(Buffer.from(`${text}\r\n\r\n`));
   assert.ok(typeof found === "object");
   return found.head;
 }
@@ -116,8 +120,8 @@ describe("the head of an answer", () => {
   });
 
   it("is waited for as long as it may be one", () => {
-    assert.equal(readHead(Buffer.from("HT")), undefined);
-    assert.equal(readHead(Buffer.from("HTTP/1.1 200 OK\r\nA: b\r\n")), undefined);
+    assert.equal(parseResponseHead(Buffer.from("HT")), undefined);
+    assert.equal(parseResponseHead(Buffer.from("HTTP/1.1 200 OK\r\nA: b\r\n")), undefined);
     for (const text of [
       "SSH-2.0",
       "HTTP/2",
@@ -125,23 +129,23 @@ describe("the head of an answer", () => {
       "HTTP/1.1 200 OK\r\n folded\r\n\r\n",
       "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
     ]) {
-      assert.equal(readHead(Buffer.from(text)), "malformed", text);
+      assert.equal(parseResponseHead(Buffer.from(text)), "malformed", text);
     }
     assert.equal(
-      readHead(Buffer.from(`HTTP/1.1 200 OK\r\nA: ${"x".repeat(LONGEST_HEAD)}`)),
+      parseResponseHead(Buffer.from(`HTTP/1.1 200 OK\r\nA: ${"x".repeat(MAX_RESPONSE_HEAD)}`)),
       "malformed",
     );
   });
 });
 
 describe("the body of an answer", () => {
-  function body(fields: string): Body {
-    const found = bodyOf(headOf(`HTTP/1.1 200 OK\r\n${fields}`), "POST");
+  function body(fields: string): BodyDecoder {
+    const found = bodyDecoderOf(headOf(`HTTP/1.1 200 OK\r\n${fields}`), "POST");
     assert.ok(typeof found === "object", String(found));
     return found;
   }
 
-  function feed(to: Body, text: string, cut: number): string {
+  function feed(to: BodyDecoder, text: string, cut: number): string {
     let taken = "";
     for (let at = 0; at < text.length; at += cut) {
       const found = to.push(Buffer.from(text.slice(at, at + cut)), (bytes) => {
@@ -190,9 +194,9 @@ describe("the body of an answer", () => {
       "Content-Length: 5x",
       "Transfer-Encoding: gzip, chunked",
     ]) {
-      assert.equal(bodyOf(headOf(`HTTP/1.1 200 OK\r\n${fields}`), "POST"), "malformed");
+      assert.equal(bodyDecoderOf(headOf(`HTTP/1.1 200 OK\r\n${fields}`), "POST"), "malformed");
     }
-    assert.equal(bodyOf(headOf("HTTP/1.1 204 No\r\nContent-Length: 5"), "POST"), "none");
+    assert.equal(bodyDecoderOf(headOf("HTTP/1.1 204 No\r\nContent-Length: 5"), "POST"), "none");
   });
 });
 

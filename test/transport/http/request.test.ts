@@ -2,14 +2,17 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import {
-  type Challenge,
-  type Credentials,
+  type AuthChallenge,
+  type RequestCredentials,
   NO_CREDENTIALS,
 } from "../../../src/transport/http/credentials.ts";
-import { Passage } from "../../../src/transport/http/request.ts";
+import { HttpRequester } from "../../../src/transport/http/request.ts";
 
-function open(bear: Credentials["bear"]): { passage: Passage; challenges: Challenge[] } {
-  const challenges: Challenge[] = [];
+function open(bear: RequestCredentials["bear"]): {
+  passage: HttpRequester;
+  challenges: AuthChallenge[];
+} {
+  const challenges: AuthChallenge[] = [];
   const target = {
     server: "s",
     url: new URL("https://mcp.example/mcp"),
@@ -22,7 +25,7 @@ function open(bear: Credentials["bear"]): { passage: Passage; challenges: Challe
     wayfinder: { known: undefined, found: () => {} },
     env: {},
   } as const;
-  const passage = new Passage(target, (challenge) => void challenges.push(challenge));
+  const passage = new HttpRequester(target, (challenge) => void challenges.push(challenge));
   return { passage, challenges };
 }
 

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { joinPieces, utf8 } from "../../../src/base/bytes.ts";
 import { HubError } from "../../../src/base/errors.ts";
-import type { Challenge, Credentials } from "../../../src/transport/http/credentials.ts";
-import { dialer } from "../../../src/transport/http-client/fetch.ts";
-import type { Way } from "../../../src/transport/http/target.ts";
+import type { AuthChallenge, RequestCredentials } from "../../../src/transport/http/credentials.ts";
+import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
+import type { HttpTransportKind } from "../../../src/transport/http/target.ts";
 import { RawServer, type Stream, type Visit } from "../../fixtures/http-raw.ts";
 import { targetOf } from "../../fixtures/http-upstream.ts";
 import {
@@ -40,8 +40,10 @@ async function end(witness: Witness, ...servers: readonly RawServer[]): Promise<
 }
 
 /** Credentials that go from one token to the next. */
-function tokens(...values: readonly string[]): Credentials & { readonly renewals: Challenge[] } {
-  const renewals: Challenge[] = [];
+function tokens(
+  ...values: readonly string[]
+): RequestCredentials & { readonly renewals: AuthChallenge[] } {
+  const renewals: AuthChallenge[] = [];
   let at = 0;
   return {
     renewals,
@@ -269,8 +271,8 @@ describe("redirects", () => {
         else governed(answerJson)(visit);
       });
       let worn = "";
-      const renewals: Challenge[] = [];
-      const credentials: Credentials = {
+      const renewals: AuthChallenge[] = [];
+      const credentials: RequestCredentials = {
         bear: () => (worn === "" ? {} : { Authorization: worn }),
         renew(given) {
           renewals.push(given);
@@ -317,7 +319,10 @@ describe("redirects", () => {
       visit.answer(308, { Location: new URL("/sse", other.url).href }),
     );
     let worn = {};
-    const credentials: Credentials = { bear: () => worn, renew: () => Promise.resolve(false) };
+    const credentials: RequestCredentials = {
+      bear: () => worn,
+      renew: () => Promise.resolve(false),
+    };
     const witness = await Witness.met(server, { transport: "sse", credentials });
     worn = { Authorization: "Bearer for-the-first-server-alone" };
     const outcome = await witness.ask("a").outcome;
@@ -333,7 +338,7 @@ describe("redirects", () => {
       else governed(answerIf("late"))(visit);
     });
     let worn = {};
-    const credentials: Credentials = {
+    const credentials: RequestCredentials = {
       bear: () => worn,
       renew() {
         worn = { Authorization: "Bearer late" };
@@ -623,7 +628,7 @@ describe("connections", () => {
 describe("single requests", () => {
   it("bear what they are given, and yield what is answered", async () => {
     const server = await RawServer.start((visit) => visit.answer(418, { "X-A": "b" }, visit.body));
-    const dial = dialer({ ca: undefined, env: {} });
+    const dial = makeFetch({ ca: undefined, env: {} });
     const body = new URLSearchParams({ grant: "ü" });
     const response = await dial(server.url, { method: "post", headers: { "X-B": "c" }, body });
     assert.equal(response.status, 418);
@@ -640,7 +645,7 @@ describe("single requests", () => {
     const server = await RawServer.start((visit) => visit.begin(200, {}).write("half"));
     const abort = new AbortController();
     const { signal } = abort;
-    const response = await dialer({ ca: undefined, env: {} })(server.url, { signal });
+    const response = await makeFetch({ ca: undefined, env: {} })(server.url, { signal });
     const reading = response.text();
     abort.abort(new Error("enough"));
     await assert.rejects(reading, /enough/);
@@ -652,7 +657,7 @@ describe("single requests", () => {
       visit.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
       visit.socket.end();
     });
-    const response = await dialer({ ca: undefined, env: {} })(server.url);
+    const response = await makeFetch({ ca: undefined, env: {} })(server.url);
     await assert.rejects(response.text(), { code: "answerLost" });
     await server.gone();
   });
@@ -677,13 +682,13 @@ describe("the way over HTTP", () => {
 
   it("is found out by the greeting, and remembered", async () => {
     const server = await RawServer.start(old());
-    const found: Way[] = [];
+    const found: HttpTransportKind[] = [];
     const target = targetOf(server.url);
     const wayfinder = {
       get known() {
         return found.at(-1);
       },
-      found: (way: Way) => void found.push(way),
+      found: (way: HttpTransportKind) => void found.push(way),
     };
     for (const n of [1, 2]) {
       const witness = new Witness({ ...target, wayfinder });
@@ -708,12 +713,12 @@ describe("the way over HTTP", () => {
 
   it("that was remembered and is another now is found out again", async () => {
     const server = await RawServer.start(governed(answerJson));
-    let known: Way = "sse";
+    let known: HttpTransportKind = "sse";
     const wayfinder = {
       get known() {
         return known;
       },
-      found: (way: Way) => void (known = way),
+      found: (way: HttpTransportKind) => void (known = way),
     };
     const witness = await Witness.of(server, { wayfinder });
     await witness.greet();

@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
-import { openRoad } from "../../../src/transport/http-client/connect.ts";
+import { openSocket } from "../../../src/transport/http-client/connect.ts";
 import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
 import {
   answerJson,
@@ -305,7 +305,7 @@ describe("a proxy", () => {
     const server = await RawServer.start((visit) => visit.answer(200));
     const env = { HTTP_PROXY: `http://me:100%@127.0.0.1:${server.port}` };
     const parts = { ca: undefined, env };
-    const opened = await openRoad(
+    const opened = await openSocket(
       new URL("http://example.com/"),
       parts,
       new AbortController().signal,

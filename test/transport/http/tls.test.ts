@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { runtimeName } from "../../../src/base/runtime.ts";
-import { dialer } from "../../../src/transport/http-client/fetch.ts";
-import type { RoadParts } from "../../../src/transport/http-client/connect.ts";
+import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
+import type { ConnectOptions } from "../../../src/transport/http-client/connect.ts";
 import { makeCertificate } from "../../fixtures/certificates.ts";
 import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
 import { targetOf } from "../../fixtures/http-upstream.ts";
@@ -33,7 +33,7 @@ const early = makeCertificate({
 const elsewhere = makeCertificate({ name: "there", hosts: ["example.com"], issuer: authority });
 const alone = makeCertificate({ name: "alone", hosts: HERE });
 
-const NOTHING: RoadParts = { ca: undefined, env: {} };
+const NOTHING: ConnectOptions = { ca: undefined, env: {} };
 
 function serve({ cert, key }: typeof good): Promise<RawServer> {
   return RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
@@ -43,8 +43,8 @@ function urlOf({ port }: RawServer, host = "localhost"): string {
   return `https://${host}:${port}/`;
 }
 
-async function failure(url: string, parts: RoadParts): Promise<HubError> {
-  const error = await dialer(parts)(url).then(
+async function failure(url: string, parts: ConnectOptions): Promise<HubError> {
+  const error = await makeFetch(parts)(url).then(
     () => undefined,
     (thrown: unknown) => thrown,
   );
@@ -56,7 +56,7 @@ describe("TLS", () => {
   for (const host of HERE) {
     it(`reaches ${host} with a certificate that the manifest names`, async () => {
       const server = await serve(good);
-      const response = await dialer({ ca: authority.cert, env: {} })(urlOf(server, host));
+      const response = await makeFetch({ ca: authority.cert, env: {} })(urlOf(server, host));
       assert.equal(await response.text(), "hello");
       await server.gone();
     });
@@ -144,7 +144,7 @@ describe("certificates in files", () => {
       const path = join(folder, "ca.pem");
       await writeFile(path, authority.cert);
       const server = await serve(good);
-      const response = await dialer({ ca: undefined, env: { [name]: path } })(urlOf(server));
+      const response = await makeFetch({ ca: undefined, env: { [name]: path } })(urlOf(server));
       assert.equal(await response.text(), "hello");
       await server.gone();
     });
@@ -177,7 +177,7 @@ describe("a proxy", () => {
   it("carries plain requests, with its own name and password", async () => {
     const proxy = await RawServer.start(relay(() => 0));
     const env = { http_proxy: `http://me:p%40ss@127.0.0.1:${proxy.port}` };
-    const response = await dialer({ ca: undefined, env })("http://far.invalid/x?y=1");
+    const response = await makeFetch({ ca: undefined, env })("http://far.invalid/x?y=1");
     assert.equal(await response.text(), "via http://far.invalid/x?y=1");
     const [visit] = proxy.visits;
     assert.equal(visit?.headers.get("host"), "far.invalid");
@@ -194,7 +194,7 @@ describe("a proxy", () => {
     const server = await RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
     const proxy = await RawServer.start(relay(() => server.port));
     const env = { HTTPS_PROXY: `127.0.0.1:${proxy.port}` };
-    const dial = dialer({ ca: authority.cert, env });
+    const dial = makeFetch({ ca: authority.cert, env });
     const response = await dial("https://far.invalid/", { headers: { "X-Key": "s3cret" } });
     assert.equal(await response.text(), "hello");
     assert.equal(proxy.visits.length, 1);

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type Body, chunkedBody } from "../../../transport/http-client/body.ts";
+import { type BodyDecoder, chunkedDecoder } from "../../../transport/http-client/body.ts";
 import type { ParsedRequestHead } from "./request-parser.ts";
 import type { BodyError } from "./messages.ts";
 
@@ -33,7 +33,7 @@ export class BodyQuota {
 /** A request's body while it is received. Buffered until it is read, discarded once it has failed. */
 export class RequestBody {
   readonly #quota: BodyQuota;
-  readonly #decoder: Body | undefined;
+  readonly #decoder: BodyDecoder | undefined;
   /** Bytes that have yet to come; Infinity for a chunked body. */
   #remaining: number;
   #pieces: Buffer[] = [];
@@ -53,7 +53,7 @@ export class RequestBody {
 
   constructor(length: ParsedRequestHead["body"], quota: BodyQuota) {
     this.#quota = quota;
-    this.#decoder = length === "chunked" ? chunkedBody({ isStrict: true }) : undefined;
+    this.#decoder = length === "chunked" ? chunkedDecoder({ isStrict: true }) : undefined;
     this.#remaining = length === "chunked" ? Infinity : length;
     if (length === 0) this.#complete(true);
   }
@@ -100,7 +100,7 @@ export class RequestBody {
     this.#sizeBefore = this.#size;
   }
 
-  #pushChunked(decoder: Body, chunk: Buffer): void {
+  #pushChunked(decoder: BodyDecoder, chunk: Buffer): void {
     if (this.#outcome !== undefined) return;
     const state = decoder.push(chunk, (piece) => this.#add(piece));
     if (state === "malformed") this.fail("broken");
