@@ -2,12 +2,12 @@ import type { Clock } from "../base/clock.ts";
 import { sleep } from "../base/grace.ts";
 import { sendSignal } from "../process/group.ts";
 import { processTable } from "../process/processes.ts";
-import type { Contact } from "./target.ts";
-import { Latencies } from "./latencies.ts";
+import type { BenchTarget } from "./target.ts";
+import { LatencyHistogram } from "./latencies.ts";
 import type { LoadChaos } from "./load.ts";
 import { wallTime } from "./moment.ts";
 import type { CancelResult, ChaosResult, KillResult } from "./result.ts";
-import type { Tally } from "./stats.ts";
+import type { LevelStats } from "./stats.ts";
 
 /** Within which time a call is cancelled as long as it is not known how long calls take, in ms. */
 const UNKNOWN_LATENCY = 10;
@@ -19,19 +19,19 @@ const ARRIVAL = { looks: 10, pause: 20 };
  */
 const FIRST = 0.3;
 
-export interface ChaosParts {
+export interface ChaosOptions {
   readonly chaos: ChaosResult;
-  readonly contact: Pick<Contact, "subject" | "heard" | "vitals">;
-  readonly tally: Tally;
+  readonly contact: Pick<BenchTarget, "subject" | "heard" | "vitals">;
+  readonly tally: LevelStats;
   readonly clock: Clock;
 }
 
 /** What is done to a subject and to calls while they run, and what comes of it. */
 export class Chaos implements LoadChaos {
-  readonly #parts: ChaosParts;
+  readonly #parts: ChaosOptions;
   /** The calls that were cancelled, by their marks, and when: ms since the epoch. */
   readonly #cancels = new Map<number, number>();
-  readonly #recovery = new Latencies();
+  readonly #recovery = new LatencyHistogram();
   #kills = 0;
   /** When those were killed that nothing has been heard of since. */
   #open: number[] = [];
@@ -46,7 +46,7 @@ export class Chaos implements LoadChaos {
   #isRunning = false;
   #undoKill = (): void => {};
 
-  constructor(parts: ChaosParts) {
+  constructor(parts: ChaosOptions) {
     this.#parts = parts;
     this.#untilKill = FIRST * (parts.chaos.killEvery ?? 0);
   }
@@ -125,7 +125,7 @@ export class Chaos implements LoadChaos {
         await sleep(ARRIVAL.pause);
         continue;
       }
-      const latencies = new Latencies();
+      const latencies = new LatencyHistogram();
       for (const [mark, at] of seen) latencies.record((arrivals.get(mark) ?? at) - at);
       return { seen: seen.length, latency: seen.length === 0 ? null : latencies.result() };
     }

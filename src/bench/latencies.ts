@@ -13,7 +13,7 @@ const CURVE = [
 ];
 
 /** How long calls took: constant memory however many there were, three digits of each exact. */
-export class Latencies {
+export class LatencyHistogram {
   readonly #histogram: Histogram;
 
   /** @param digits how many of a value are kept; memory and time to read it out grow tenfold with each */

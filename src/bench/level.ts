@@ -1,19 +1,19 @@
 import { systemClock } from "../base/clock.ts";
 import { Chaos } from "./chaos.ts";
-import type { Contact } from "./target.ts";
-import { Costs } from "./usage.ts";
-import { Load } from "./load.ts";
+import type { BenchTarget } from "./target.ts";
+import { ProcessUsageMeter } from "./usage.ts";
+import { LoadGenerator } from "./load.ts";
 import { preciseClock } from "./moment.ts";
-import type { Plan } from "./plan.ts";
+import type { BenchPlan } from "./plan.ts";
 import type { BenchProgress, LevelResult } from "./result.ts";
 import { type Extent, Schedule } from "./schedule.ts";
-import { Tally } from "./stats.ts";
-import type { Template } from "./template.ts";
+import { LevelStats } from "./stats.ts";
+import type { CallTemplate } from "./template.ts";
 
-export interface LevelParts {
-  readonly plan: Plan;
-  readonly contact: Contact;
-  readonly template: Template;
+export interface LevelOptions {
+  readonly plan: BenchPlan;
+  readonly contact: BenchTarget;
+  readonly template: CallTemplate;
   readonly concurrency: number;
   readonly tell: (event: BenchProgress) => void;
 }
@@ -22,28 +22,28 @@ export interface LevelParts {
 const SPANS = { most: 60, shortest: 250 };
 
 /** One subject under one number of concurrent calls, measured in one round or several. */
-export class Level {
-  readonly #parts: LevelParts;
-  readonly #tally: Tally;
+export class LevelRun {
+  readonly #parts: LevelOptions;
+  readonly #tally: LevelStats;
   readonly #chaos: Chaos;
-  readonly #costs: Costs;
+  readonly #costs: ProcessUsageMeter;
   #hasBegun = false;
 
-  constructor(parts: LevelParts) {
+  constructor(parts: LevelOptions) {
     const { plan, contact, concurrency, tell } = parts;
     const { extent, loop } = plan;
     const duration = "duration" in extent ? extent.duration : 0;
     const span = Math.max(SPANS.shortest, duration / SPANS.most);
     const subject = contact.subject.name;
     this.#parts = parts;
-    this.#tally = new Tally(
+    this.#tally = new LevelStats(
       loop.kind === "open",
       span,
       (text) => contact.redact(text),
       (it) => tell({ kind: "span", subject, concurrency, done: this.#done(), span: it }),
     );
     this.#chaos = new Chaos({ chaos: plan.chaos, contact, tally: this.#tally, clock: systemClock });
-    this.#costs = new Costs(contact);
+    this.#costs = new ProcessUsageMeter(contact);
   }
 
   /** Whether there is anything to tell of it. */
@@ -56,7 +56,7 @@ export class Level {
     const { contact, concurrency, tell } = this.#parts;
     if (warmUp !== undefined) {
       tell({ kind: "warmUp", subject: contact.subject.name, concurrency });
-      const unheard = new Tally(false, Number.POSITIVE_INFINITY, String, () => {});
+      const unheard = new LevelStats(false, Number.POSITIVE_INFINITY, String, () => {});
       await this.#load(warmUp, unheard).run(signal);
     }
     await this.#costs.begin();
@@ -79,10 +79,10 @@ export class Level {
     };
   }
 
-  #load(extent: Extent, tally: Tally, chaos?: Chaos): Load {
+  #load(extent: Extent, tally: LevelStats, chaos?: Chaos): LoadGenerator {
     const { plan, contact, template, concurrency } = this.#parts;
     const { loop, timeout } = plan;
-    return new Load({
+    return new LoadGenerator({
       contact,
       template,
       concurrency,

@@ -4,28 +4,28 @@ import { Method } from "../protocol/legacy.ts";
 import type { PendingRequest } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import type { ContactEvents } from "./target.ts";
+import type { BenchTargetEvents } from "./target.ts";
 import type { Schedule } from "./schedule.ts";
-import type { Tally } from "./stats.ts";
-import type { Template } from "./template.ts";
-import { judge, judgeLoss } from "./verdict.ts";
+import type { LevelStats } from "./stats.ts";
+import type { CallTemplate } from "./template.ts";
+import { failureOf, failureOfLoss } from "./verdict.ts";
 
 /** What calls are made over. */
-export type Line = Pick<Session, "relay" | "cancel">;
+export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
 /** What makes calls, and with what. */
-export interface LoadParts {
+export interface LoadGeneratorOptions {
   /** Who is called; it has no session while it is lost. */
   readonly contact: {
-    readonly session: Line | undefined;
+    readonly session: RequestChannel | undefined;
     readonly failure: HubError | undefined;
-    events: ContactEvents | undefined;
+    events: BenchTargetEvents | undefined;
   };
-  readonly template: Template;
+  readonly template: CallTemplate;
   /** How many calls are in flight at most. */
   readonly concurrency: number;
   readonly schedule: Schedule;
-  readonly tally: Tally;
+  readonly tally: LevelStats;
   readonly clock: Clock;
   /** The same time, for what has to be done to the microsecond. */
   readonly precise: Clock;
@@ -58,8 +58,8 @@ const OVERTIME = 1000;
 let marks = 0;
 
 /** So many callers, who make calls as a schedule says until it is over and all are answered. */
-export class Load {
-  readonly #parts: LoadParts;
+export class LoadGenerator {
+  readonly #parts: LoadGeneratorOptions;
   readonly #free: Caller[];
   readonly #busy = new Set<Caller>();
   #began = 0;
@@ -69,7 +69,7 @@ export class Load {
   #finish: () => void = () => {};
   #fail: (cause: unknown) => void = () => {};
 
-  constructor(parts: LoadParts) {
+  constructor(parts: LoadGeneratorOptions) {
     this.#parts = parts;
     this.#free = Array.from({ length: parts.concurrency }, () => new Caller(this, parts.template));
   }
@@ -144,7 +144,7 @@ export class Load {
     return now > end + Math.max(OVERTIME, end - this.#began);
   }
 
-  #send(session: Line, due: number, now: number): void {
+  #send(session: RequestChannel, due: number, now: number): void {
     const { template, precise, chaos } = this.#parts;
     const caller = this.#free.pop();
     if (caller === undefined) return;
@@ -169,7 +169,7 @@ export class Load {
     const { tally, clock, chaos } = this.#parts;
     const now = clock.now();
     this.#release(caller);
-    const failure = judge(response);
+    const failure = failureOf(response);
     chaos?.answered(caller.sent, now, failure === undefined);
     if (failure === undefined) {
       tally.answered(caller.due, caller.sent, now);
@@ -183,7 +183,7 @@ export class Load {
   fail(caller: Caller, error: HubError): void {
     this.#release(caller);
     this.#parts.chaos?.lost();
-    this.#parts.tally.fail(judgeLoss(error));
+    this.#parts.tally.fail(failureOfLoss(error));
     this.#fillSoon();
   }
 
@@ -224,15 +224,15 @@ class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
   readonly mirrored: Readonly<Record<string, string>> | undefined;
-  readonly #load: Load;
+  readonly #load: LoadGenerator;
   id = 0;
   mark = 0;
   due = 0;
   sent = 0;
-  session: Line | undefined;
+  session: RequestChannel | undefined;
   undoCancel: (() => void) | undefined;
 
-  constructor(load: Load, { tool, mirrored }: Template) {
+  constructor(load: LoadGenerator, { tool, mirrored }: CallTemplate) {
     this.#load = load;
     this.name = tool;
     this.mirrored = mirrored;

@@ -5,7 +5,7 @@ import { VERSION } from "../base/version.ts";
 import type { MachineResult } from "./result.ts";
 
 /** What the measurement runs on. */
-export function describeMachine(): MachineResult {
+export function machineInfo(): MachineResult {
   const cores = cpus();
   const runtime = process.versions[runtimeName] ?? "";
   return {

@@ -1,10 +1,10 @@
 import type { Era } from "../protocol/era.ts";
 import type { ChaosResult } from "./result.ts";
 import type { Extent, Loop } from "./schedule.ts";
-import type { Subject } from "./subject.ts";
+import type { BenchSubject } from "./subject.ts";
 
 /** What is to be measured, and how. Times are in ms. */
-export interface Plan {
+export interface BenchPlan {
   /** How many calls are in flight at most, level by level. */
   readonly levels: readonly number[];
   readonly loop: Loop;
@@ -21,14 +21,14 @@ export interface Plan {
   /** What a subject is spoken to in, if it speaks that. */
   readonly era: Era;
   /** What is measured. */
-  readonly subject: Subject;
+  readonly subject: BenchSubject;
   /** The same without a hub, and what it calls the tool of that name; absent: nothing is compared. */
-  readonly direct?: ((tool: string) => Promise<Direct>) | undefined;
+  readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
 
 /** A server that a hub leads to. */
-export interface Direct {
-  readonly subject: Subject;
+export interface DirectServer {
+  readonly subject: BenchSubject;
   readonly tool: string;
 }
 
@@ -36,7 +36,7 @@ export interface Direct {
 export const ROUNDS = 4;
 
 /** One part of an extent in as many that are as good as equal. */
-export function divide(extent: Extent, parts: number, part: number): Extent {
+export function divideExtent(extent: Extent, parts: number, part: number): Extent {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;
   const upTo = (end: number): number => Math.floor((calls * end) / parts);

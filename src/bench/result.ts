@@ -5,7 +5,7 @@ export interface BenchResult {
   readonly machine: MachineResult;
   /** When it began, as ISO 8601 has it. */
   readonly started: string;
-  readonly load: LoadResult;
+  readonly load: LoadSettingsResult;
   /** What was measured; with a comparison the hub first, then the same server without it. */
   readonly subjects: readonly SubjectResult[];
   /** What the hub costs, level by level; only of a comparison. */
@@ -22,7 +22,7 @@ export interface MachineResult {
 }
 
 /** What was done to each subject. */
-export interface LoadResult {
+export interface LoadSettingsResult {
   /** The tool, by the name that the subject measured first lists it under. */
   readonly tool: string;
   /** Its arguments as JSON, shortened if they are long. */

@@ -1,9 +1,9 @@
 import { HubError } from "../base/errors.ts";
 import { chooseTool } from "./choice.ts";
-import { Contact } from "./target.ts";
-import { Level } from "./level.ts";
-import { describeMachine } from "./machine.ts";
-import { divide, type Plan, ROUNDS } from "./plan.ts";
+import { BenchTarget } from "./target.ts";
+import { LevelRun } from "./level.ts";
+import { machineInfo } from "./machine.ts";
+import { divideExtent, type BenchPlan, ROUNDS } from "./plan.ts";
 import type {
   BenchProgress,
   BenchResult,
@@ -11,10 +11,10 @@ import type {
   OverheadResult,
   SubjectResult,
 } from "./result.ts";
-import { makeTemplate, type Template } from "./template.ts";
+import { makeCallTemplate, type CallTemplate } from "./template.ts";
 
 /** What was found, as far as it went. */
-export interface Finding {
+export interface BenchOutcome {
   /** undefined: not one call was measured. */
   readonly result: BenchResult | undefined;
   /** Why it was broken off: the signal's reason, or what became of a subject; undefined: it was not. */
@@ -23,8 +23,8 @@ export interface Finding {
 
 /** A subject that is being measured. */
 interface Entrant {
-  readonly contact: Contact;
-  readonly template: Template;
+  readonly contact: BenchTarget;
+  readonly template: CallTemplate;
   readonly levels: LevelResult[];
 }
 
@@ -36,10 +36,10 @@ const ALONE =
 
 /** Measures what a plan says. Aborting the signal ends it; what there is by then is told. Never rejects for what a subject does. */
 export async function measure(
-  plan: Plan,
+  plan: BenchPlan,
   tell: (event: BenchProgress) => void,
   signal: AbortSignal,
-): Promise<Finding> {
+): Promise<BenchOutcome> {
   const started = new Date().toISOString();
   const entrants: Entrant[] = [];
   let broken: HubError | undefined;
@@ -59,7 +59,7 @@ export async function measure(
   const { loop, extent, chaos, args } = plan;
   const result: BenchResult = {
     version: 1,
-    machine: describeMachine(),
+    machine: machineInfo(),
     started,
     load: {
       tool: first.template.tool,
@@ -76,21 +76,21 @@ export async function measure(
 
 /** Meets all that is to be measured. */
 async function enter(
-  plan: Plan,
+  plan: BenchPlan,
   entrants: Entrant[],
   tell: (event: BenchProgress) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const add = async (subject: Plan["subject"], named: string | undefined): Promise<string> => {
+  const add = async (subject: BenchPlan["subject"], named: string | undefined): Promise<string> => {
     tell({ kind: "starting", subject: subject.name });
-    const contact = await Contact.open(subject, plan.era, signal);
+    const contact = await BenchTarget.open(subject, plan.era, signal);
     try {
       const tool = await contact.find((tools) => {
         if (subject.kind === "hub" && tools.length === 0) throw new HubError("serverFailed", ALONE);
         return chooseTool(tools, named);
       });
       const isMarked = plan.chaos.cancelRate > 0 && subject.taps !== undefined;
-      const template = makeTemplate(tool, plan.args, contact.era, isMarked);
+      const template = makeCallTemplate(tool, plan.args, contact.era, isMarked);
       entrants.push({ contact, template, levels: [] });
       return tool.key;
     } catch (error) {
@@ -105,7 +105,7 @@ async function enter(
 
 /** All subjects at one level, in turns, so that what else happens on the machine hits all of them. */
 async function measureLevel(
-  plan: Plan,
+  plan: BenchPlan,
   entrants: readonly Entrant[],
   concurrency: number,
   tell: (event: BenchProgress) => void,
@@ -113,13 +113,13 @@ async function measureLevel(
 ): Promise<void> {
   const levels = entrants.map((entrant) => {
     const { contact, template } = entrant;
-    return { entrant, level: new Level({ plan, contact, template, concurrency, tell }) };
+    return { entrant, level: new LevelRun({ plan, contact, template, concurrency, tell }) };
   });
   const rounds = levels.length > 1 ? ROUNDS : 1;
   try {
     for (let round = 0; round < rounds; round++) {
-      const extent = divide(plan.extent, rounds, round);
-      const warmUp = plan.warmUp && divide(plan.warmUp, rounds, round);
+      const extent = divideExtent(plan.extent, rounds, round);
+      const warmUp = plan.warmUp && divideExtent(plan.warmUp, rounds, round);
       const turns = round % 2 === 0 ? levels : levels.toReversed();
       for (const { level } of turns) await level.run(extent, warmUp, signal);
     }

@@ -1,8 +1,8 @@
-import type { LoadResult } from "./result.ts";
+import type { LoadSettingsResult } from "./result.ts";
 
 /** How calls follow each other, and how long or how many of them there are: ms, or calls. */
-export type Loop = LoadResult["loop"];
-export type Extent = LoadResult["extent"];
+export type Loop = LoadSettingsResult["loop"];
+export type Extent = LoadSettingsResult["extent"];
 
 /** Beyond this a test of arithmetic is not worth it: a call that is due by less than a rounding error is due. */
 const EPSILON = 1e-6;

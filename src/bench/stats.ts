@@ -1,16 +1,16 @@
-import { Latencies } from "./latencies.ts";
+import { LatencyHistogram } from "./latencies.ts";
 import type { LevelResult, SpanResult } from "./result.ts";
-import type { Failure } from "./verdict.ts";
+import type { CallFailure } from "./verdict.ts";
 
 /** So many kinds of errors are told apart; the others are counted together. */
 const MOST_KINDS = 50;
 const OTHERS = "others";
 
 /** What the calls of one subject at one level have come to, over as many rounds as there are. Times are in ms. */
-export class Tally {
-  readonly latency = new Latencies();
+export class LevelStats {
+  readonly latency = new LatencyHistogram();
   /** From when calls were sent; only where that is not when they were due. */
-  readonly service: Latencies | undefined;
+  readonly service: LatencyHistogram | undefined;
   readonly #errors = new Map<string, { count: number; example: string }>();
   readonly #redact: (text: string) => string;
   calls = 0;
@@ -21,7 +21,7 @@ export class Tally {
   readonly #span: number;
   readonly #tellSpan: (span: SpanResult) => void;
   readonly #spans: SpanResult[] = [];
-  readonly #recent = new Latencies(2);
+  readonly #recent = new LatencyHistogram(2);
   #spanBegan = 0;
   #spanErrors = 0;
 
@@ -36,7 +36,7 @@ export class Tally {
     redact: (text: string) => string,
     tellSpan: (span: SpanResult) => void,
   ) {
-    this.service = isOpen ? new Latencies() : undefined;
+    this.service = isOpen ? new LatencyHistogram() : undefined;
     this.#span = span;
     this.#redact = redact;
     this.#tellSpan = tellSpan;
@@ -63,7 +63,7 @@ export class Tally {
   }
 
   /** A call was not, or so many were not. */
-  fail({ kind, example }: Failure, count = 1): void {
+  fail({ kind, example }: CallFailure, count = 1): void {
     this.failed += count;
     this.#spanErrors += count;
     const known = this.#errors.get(kind);

@@ -11,10 +11,10 @@ import { parseMessage } from "../jsonrpc/parse.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import { streamEnd, outputOfChild, inputOfChild } from "../process/child-streams.ts";
 import { wallTime } from "./moment.ts";
-import { MARK } from "./template.ts";
+import { CALL_MARK } from "./template.ts";
 
 /** What stands in front of a server. */
-export interface TapOptions {
+export interface StdioProxyOptions {
   /** Where it reports: a file by its pid, with a line `<mark> <time>` for each cancel. */
   readonly folder: string;
   /** By how much what the server says is held back, in ms. */
@@ -27,13 +27,18 @@ export interface TapOptions {
 const LIMIT = 64 * 1024 * 1024;
 /** So many calls are remembered for their cancels. */
 const MOST_MARKS = 65_536;
-const MARK_SIGN = `"${MARK}"`;
+const MARK_SIGN = `"${CALL_MARK}"`;
 
 /**
  * Starts a server and stands between it and its client, byte for byte, in one group of processes: holds back what it says, and
  * reports when a cancel arrives. @returns the server's exit code
  */
-export async function runTap({ folder, delay, command, args }: TapOptions): Promise<number> {
+export async function runStdioProxy({
+  folder,
+  delay,
+  command,
+  args,
+}: StdioProxyOptions): Promise<number> {
   const file = join(folder, String(process.pid));
   writeFileSync(file, "", { mode: 0o600 });
   const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
@@ -99,7 +104,7 @@ class Ears {
     if (frame.kind !== "request") return;
     const { bytes, params } = frame;
     const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
-    const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
+    const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
     if (mark === undefined) return;
     this.#marks.set(frame.id.key, Number(parseRange(bytes, mark)));
     if (this.#marks.size <= MOST_MARKS) return;

@@ -10,10 +10,10 @@ import { VERSION } from "../base/version.ts";
 import { sleep } from "../base/grace.ts";
 import type { Message } from "../jsonrpc/message.ts";
 import type { SentRequest, ProcessStats } from "../transport/transport.ts";
-import type { Subject } from "./subject.ts";
+import type { BenchSubject } from "./subject.ts";
 
 /** Who asks. */
-export const CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
+export const BENCH_CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
 
 /** How long a server may take to answer the first question of the modern era, in ms. */
 const PATIENCE = 3000;
@@ -25,7 +25,7 @@ const RETURN = { tries: 50, pause: 100 };
 const PAUSE = 200;
 
 /** What is told of a subject that is spoken to. */
-export interface ContactEvents {
+export interface BenchTargetEvents {
   /** It is there again after it was lost. */
   returned(): void;
   /** It was lost and does not come back. */
@@ -33,8 +33,8 @@ export interface ContactEvents {
 }
 
 /** A subject that is spoken to: by one session at a time, and by the next when that is lost. */
-export class Contact {
-  readonly subject: Subject;
+export class BenchTarget {
+  readonly subject: BenchSubject;
   readonly #era: Era;
   readonly #signal: AbortSignal;
   readonly #began = performance.now();
@@ -49,12 +49,12 @@ export class Contact {
   /** Answers that came, to whatever, over sessions that are gone. */
   #heardBefore = 0;
   /** Who is to be told. */
-  events: ContactEvents | undefined;
+  events: BenchTargetEvents | undefined;
   /** From the start to the end of the handshake, and to the list of tools, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
   tools: readonly ListedItem[] = [];
 
-  private constructor(subject: Subject, era: Era, signal: AbortSignal) {
+  private constructor(subject: BenchSubject, era: Era, signal: AbortSignal) {
     this.subject = subject;
     this.#era = era;
     this.#signal = AbortSignal.any([signal, this.#over.signal]);
@@ -65,8 +65,8 @@ export class Contact {
    * @param era which it is spoken to in, if it speaks that
    * @throws {HubError} what its start fails with, or the signal's reason; then nothing of it is left
    */
-  static async open(subject: Subject, era: Era, signal: AbortSignal): Promise<Contact> {
-    const contact = new Contact(subject, era, signal);
+  static async open(subject: BenchSubject, era: Era, signal: AbortSignal): Promise<BenchTarget> {
+    const contact = new BenchTarget(subject, era, signal);
     const session = await contact.#meet();
     contact.#session = session;
     contact.ready.handshake = performance.now() - contact.#began;
@@ -158,7 +158,7 @@ export class Contact {
     };
     try {
       const departure = await inTime(this.subject, this.#signal, (until) =>
-        session.open(CLIENT, approach, until, () => {}),
+        session.open(BENCH_CLIENT, approach, until, () => {}),
       );
       // Only answers to calls are of interest.
       session.responses = 0;
@@ -200,7 +200,7 @@ export class Contact {
 
 /** @throws {HubError} connectTimeout, or what the work throws */
 async function inTime<T>(
-  { name }: Subject,
+  { name }: BenchSubject,
   signal: AbortSignal,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {

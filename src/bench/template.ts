@@ -9,13 +9,13 @@ import { LATEST_MODERN, formatEnvelope } from "../protocol/modern.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Request } from "../jsonrpc/message.ts";
-import { CLIENT } from "./target.ts";
+import { BENCH_CLIENT } from "./target.ts";
 
 /** The member of a call's `_meta` that tells it from others at the server's end, whatever ids it is given on the way. */
-export const MARK = "toolmux.bench/call";
+export const CALL_MARK = "toolmux.bench/call";
 
 /** A call, written once: each that is made is a copy with another id in it, and another mark. */
-export interface Template {
+export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;
   /** The headers that repeat its arguments. */
@@ -30,15 +30,20 @@ export interface Template {
  * @param isMarked whether each says which one it is
  * @throws {HubError} usage if the arguments are no JSON object
  */
-export function makeTemplate(
+export function makeCallTemplate(
   tool: ListedItem,
   args: string,
   era: Era,
   isMarked: boolean,
-): Template {
-  const client = { version: LATEST_MODERN, client: CLIENT, capabilities: {}, level: undefined };
+): CallTemplate {
+  const client = {
+    version: LATEST_MODERN,
+    client: BENCH_CLIENT,
+    capabilities: {},
+    level: undefined,
+  };
   const members = [
-    ...(isMarked ? [`"${MARK}":0`] : []),
+    ...(isMarked ? [`"${CALL_MARK}":0`] : []),
     ...(era === "modern" ? [formatEnvelope(client)] : []),
   ];
   const meta = members.length === 0 ? "" : `,"_meta":{${members.join(",")}}`;
@@ -60,6 +65,6 @@ export function makeTemplate(
 
 function findMark({ bytes, params }: Request): Pick<JsonMember, "start" | "end"> | undefined {
   const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
-  const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
+  const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
   return mark && { start: mark.start, end: mark.end };
 }

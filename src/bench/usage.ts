@@ -1,6 +1,6 @@
 import { processTable } from "../process/processes.ts";
 import type { ProcessEntry, ProcessIdentity } from "../process/process-table.ts";
-import type { Contact } from "./target.ts";
+import type { BenchTarget } from "./target.ts";
 import type { CostResult } from "./result.ts";
 
 /** What one process has used: CPU in ms, memory in bytes. */
@@ -66,8 +66,8 @@ const SEARCH = 1000;
  * What the processes of a subject use while it is measured. To list those of the system takes long, so that is done outside of
  * the rounds, and only if it is not known that they are the same; while a round runs, those that are known are looked at.
  */
-export class Costs {
-  readonly #contact: Contact;
+export class ProcessUsageMeter {
+  readonly #contact: BenchTarget;
   readonly #accounts = new Map<string, Account>();
   readonly #hub = new Sum(true);
   readonly #server = new Sum(false);
@@ -76,7 +76,7 @@ export class Costs {
   #listed = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(contact: Contact) {
+  constructor(contact: BenchTarget) {
     this.#contact = contact;
   }
 

@@ -7,7 +7,7 @@ import { membersOf } from "../upstream/handshake.ts";
 import { type Response, bytesOf } from "../jsonrpc/message.ts";
 
 /** Why a call counts as failed, in few words, and what was said of it. */
-export interface Failure {
+export interface CallFailure {
   readonly kind: string;
   readonly example: string;
 }
@@ -24,7 +24,7 @@ const NAMES: Readonly<Record<number, string>> = {
 };
 
 /** What is wrong with an answer; undefined: it is a result, as it should be. */
-export function judge(response: Response): Failure | undefined {
+export function failureOf(response: Response): CallFailure | undefined {
   if (response.outcome === "error") return readError(response);
   return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
 }
@@ -44,7 +44,7 @@ function mayBeFailed(bytes: Buffer): boolean {
   return !isDenied || bytes.includes(SIGN, after) || mayBeIncomplete(bytes);
 }
 
-function readResult({ bytes, body }: Response): Failure | undefined {
+function readResult({ bytes, body }: Response): CallFailure | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const type = readResultType(bytes, members);
   if (type !== "complete") return { kind: `not complete: ${type}`, example: excerpt(bytes, body) };
@@ -54,7 +54,7 @@ function readResult({ bytes, body }: Response): Failure | undefined {
   return { kind: "tool error", example: firstText(content && parseRange(bytes, content)) };
 }
 
-function readError({ bytes, body }: Response): Failure {
+function readError({ bytes, body }: Response): CallFailure {
   let error: Readonly<Record<string, unknown>> = {};
   try {
     error = membersOf(parseRange(bytes, body));
@@ -71,7 +71,7 @@ function readError({ bytes, body }: Response): Failure {
 }
 
 /** What a call counts as that was never answered. */
-export function judgeLoss({ code, message }: HubError): Failure {
+export function failureOfLoss({ code, message }: HubError): CallFailure {
   return { kind: code === "connectionLost" ? "connection lost" : code, example: shorten(message) };
 }
 

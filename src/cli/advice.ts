@@ -6,7 +6,7 @@ import { formatDuration, formatSize } from "../terminal/terminal.ts";
  * What a person can do about a server over HTTP that is not there: whole sentences, what is most likely to help first; empty
  * if nothing is known.
  */
-export function adviseOnRemote(error: HubError, spec: RemoteServer): readonly string[] {
+export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] {
   const { name, transport } = spec;
   switch (error.code) {
     case "unreachable":

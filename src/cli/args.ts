@@ -35,16 +35,19 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
 ];
 
 /** What a command line asks for: help (about one command, or all), the version, or to run a command. */
-export type Request =
+export type CommandRequest =
   | { readonly kind: "help"; readonly command: Command | undefined }
   | { readonly kind: "version" }
   | { readonly kind: "run"; readonly invocation: Invocation };
 
 /** Reads a command line (without the executable). @throws {HubError} usage */
-export function parseCommandLine(argv: readonly string[], commands: readonly Command[]): Request {
+export function parseCommandLine(
+  argv: readonly string[],
+  commands: readonly Command[],
+): CommandRequest {
   const at = findCommandWord(argv, commands);
   const named = at === -1 ? undefined : readCommand(argv, at, commands);
-  const command = named ?? findCommand(DEFAULT_COMMAND, commands);
+  const command = named ?? commandNamed(DEFAULT_COMMAND, commands);
   const rest = at === -1 ? argv : argv.toSpliced(at, 1);
   const options = [...command.options, ...GLOBAL_OPTIONS];
   const { words, values } = readOptions(rest, options, named);
@@ -90,7 +93,7 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   const known = [...GLOBAL_OPTIONS, ...commands.flatMap(({ options }) => options)];
   const isValue = option.startsWith("--") && !known.some(({ name }) => option === `--${name}`);
   if (isValue && !commands.some(({ name }) => name === word)) throw strange(option, known);
-  return findCommand(word, commands);
+  return commandNamed(word, commands);
 }
 
 /** The name of the command that a command line is about, as far as it can be told. */
@@ -103,17 +106,17 @@ export function guessTopic(
 }
 
 /** @throws {HubError} usage */
-export function findCommand(name: string, commands: readonly Command[]): Command {
+export function commandNamed(name: string, commands: readonly Command[]): Command {
   const command = commands.find((one) => one.name === name);
   if (command !== undefined) return command;
   const names = commands.map((one) => one.name);
   const hint = /[./]/.test(name) ? ` To serve a manifest: toolmux --config ${name}` : "";
-  throw usage(`There is no command "${name}".${suggest(name, names)}${hint}`);
+  throw usageError(`There is no command "${name}".${suggestName(name, names)}${hint}`);
 }
 
 /** The first word that is neither an option nor the value of one that may stand in front; -1 if there is none. */
 function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
-  const leading = [...GLOBAL_OPTIONS, ...findCommand(DEFAULT_COMMAND, commands).options];
+  const leading = [...GLOBAL_OPTIONS, ...commandNamed(DEFAULT_COMMAND, commands).options];
   const valued = leading.filter(takesValue).map(({ name }) => `--${name}`);
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
@@ -150,7 +153,7 @@ function readOptions(
     if (value === undefined) continue;
     const given = [values[name]].flat();
     const isNothing = empty === true && whole.includes(`--${name}=`);
-    if (given.includes("") && !isNothing) throw usage(`--${name} needs a value: ${value}`);
+    if (given.includes("") && !isNothing) throw usageError(`--${name} needs a value: ${value}`);
     if (!Array.isArray(choices)) continue;
     for (const one of given) if (one !== undefined) readChoice(name, choices, one);
   }
@@ -171,7 +174,7 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
 function strange(option: string, known: readonly Option[], command?: Command): HubError {
   const whose = command === undefined ? "" : ` of command "${command.name}"`;
   const names = known.map(({ name }) => `--${name}`);
-  return usage(`There is no option "${option}"${whose}.${suggest(option, names)}`);
+  return usageError(`There is no option "${option}"${whose}.${suggestName(option, names)}`);
 }
 
 function checkWords(
@@ -179,22 +182,23 @@ function checkWords(
   { name, usage: form, words: [least, most] }: Command,
 ) {
   const surplus = words[most];
-  if (surplus !== undefined) throw usage(`Command "${name}" does not take "${surplus}".`);
-  if (words.length < least) throw usage(`Command "${name}" needs more: toolmux ${name} ${form}`);
+  if (surplus !== undefined) throw usageError(`Command "${name}" does not take "${surplus}".`);
+  if (words.length < least)
+    throw usageError(`Command "${name}" needs more: toolmux ${name} ${form}`);
 }
 
 function readChoice<T extends string>(option: string, choices: readonly T[], given: unknown): T {
   const choice = choices.find((one) => one === given);
   if (choice !== undefined) return choice;
-  throw usage(`--${option} is one of ${choices.join(", ")}, not "${String(given)}".`);
+  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${String(given)}".`);
 }
 
 /** What may have been meant, as a sentence with a space in front; empty if nothing is near. */
-export function suggest(name: string, known: readonly string[]): string {
+export function suggestName(name: string, known: readonly string[]): string {
   const nearest = findNearest(name, known);
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
 }
 
-export function usage(message: string): HubError {
+export function usageError(message: string): HubError {
   return new HubError("usage", message);
 }

@@ -30,7 +30,7 @@ export function describeAttachment({ what, type, name, bytes }: Attachment): str
  * is a plain one, and a file that is there already makes it another. @returns the file's path.
  */
 export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
-  const name = nameFile(attachment);
+  const name = attachmentFileName(attachment);
   const extension = extname(name);
   const stem = name.slice(0, name.length - extension.length);
   for (let count = 1; ; count++) {
@@ -45,7 +45,7 @@ export async function saveAttachment(attachment: Attachment, folder: string): Pr
 }
 
 /** The last part of the server's own name if that leaves anything, else what it is; with an extension in any case. */
-export function nameFile({ what, type, name }: Attachment): string {
+export function attachmentFileName({ what, type, name }: Attachment): string {
   const [path = ""] = name.split(/[?#]/);
   const last = path.split(/[/\\]/).findLast((part) => part !== "") ?? "";
   const safe = unescape(last).replace(/[^A-Za-z0-9._-]+/g, "_");

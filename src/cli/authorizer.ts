@@ -1,15 +1,15 @@
 import { join } from "node:path";
 import type { BrowserEnvironment } from "../auth/browser.ts";
 import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
-import type { World } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 
 /** Shows a person a page to log in at. Never rejects. */
-export type ShowPage = (url: string, server: string) => Promise<void>;
+export type ShowLoginPage = (url: string, server: string) => Promise<void>;
 
 /** What gets this user's hubs into servers; nothing of it is loaded before somebody calls this. */
-export async function openOwnAuthorizer(
-  world: Pick<World, "env" | "platform">,
-  openUrl: ShowPage,
+export async function openUserAuthorizer(
+  world: Pick<CommandContext, "env" | "platform">,
+  openUrl: ShowLoginPage,
 ): Promise<OAuthAuthorizer> {
   const { env } = world;
   const [
@@ -34,10 +34,10 @@ export async function openOwnAuthorizer(
 }
 
 /** Opens the browser, or says where to go if there is none. */
-export function showInBrowser(
+export function showLoginPage(
   desktop: BrowserEnvironment,
   tell: (level: "info" | "warn", text: string, server: string) => void,
-): ShowPage {
+): ShowLoginPage {
   return async (url, server) => {
     const { openBrowser } = await import("../auth/browser.ts");
     if (await openBrowser(url, desktop)) {

@@ -2,22 +2,22 @@ import { textOf } from "../base/bytes.ts";
 import { type ErrorCode, type ErrorProperties, HubError, type RpcError } from "../base/errors.ts";
 import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import { indentJson, type Part, readContent } from "./content.ts";
+import { indentJson, type ContentPart, readResultContent } from "./content.ts";
 import { sanitizeLine, describeError } from "../terminal/report.ts";
 
 /** What there is to say of an answer, and the exit code that it means. */
-export interface Account {
+export interface CallReport {
   readonly stream: "stdout" | "stderr";
   /** Each ends a line. */
-  readonly parts: readonly Part[];
+  readonly parts: readonly ContentPart[];
   readonly code: number;
 }
 
 /** What is wanted of an answer: the texts for people, the structured content alone, or the result as it came. */
-export type View = "texts" | "structured" | "raw";
+export type ResultView = "texts" | "structured" | "raw";
 
 /** The answer to a call, for stderr if it is an error that is not to be passed on as it is. */
-export function describeAnswer(response: Response, view: View): Account {
+export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
   const members = scanObject(bytes, body.start)?.items ?? [];
@@ -34,7 +34,7 @@ export function describeAnswer(response: Response, view: View): Account {
     return { stream: "stderr", parts: [plain(text)], code: 1 };
   }
   const content = lastMember(members, "content");
-  const parts = content === undefined ? [] : readContent(bytes, content);
+  const parts = content === undefined ? [] : readResultContent(bytes, content);
   const isSilent = !parts.some((part) => part.kind === "attachment" || part.text !== "");
   return {
     stream: isError ? "stderr" : "stdout",
@@ -43,7 +43,7 @@ export function describeAnswer(response: Response, view: View): Account {
   };
 }
 
-function plain(text: string): Part {
+function plain(text: string): ContentPart {
   return { kind: "text", text };
 }
 
@@ -66,7 +66,7 @@ function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number 
   return traitsOf(readString(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
 }
 
-function describeRpcError({ bytes, body }: Response): Account {
+function describeRpcError({ bytes, body }: Response): CallReport {
   const answer = parseRange(bytes, body) as RpcError;
   const own = findOwnError(answer);
   if (own !== undefined)

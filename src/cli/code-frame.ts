@@ -20,7 +20,7 @@ interface Token {
  * a line may hold anything, other than the one that the problem is about if no secret can be expected there.
  * @param source the text of the whole file
  */
-export function drawProblem(
+export function formatCodeFrame(
   { position, path }: Problem,
   source: string,
   { width, colors }: Pick<TerminalStyle, "width" | "colors">,

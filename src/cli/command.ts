@@ -1,7 +1,7 @@
 import type { LogLevel } from "../base/events.ts";
 import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import type { Greetings } from "./initialize-cache.ts";
+import type { InitializeCache } from "./initialize-cache.ts";
 
 /** What `list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
@@ -26,7 +26,7 @@ export const LOG_FORMATS = ["text", "json"] as const;
 export type LogFormat = (typeof LOG_FORMATS)[number];
 
 /** What a command runs in: its surroundings, and when it has to end. */
-export interface World extends SystemEnvironment {
+export interface CommandContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
   /** Where those register who can tell whether an error that nobody caught is a plugin's, and take it. */
@@ -34,13 +34,13 @@ export interface World extends SystemEnvironment {
   /** What a hangup (SIGHUP) does; if there is nothing, it ends the process. */
   readonly hangups: Set<() => void>;
   /** What was said to clients by this very command line; absent where nothing is kept of that. */
-  readonly greetings?: Greetings | undefined;
+  readonly greetings?: InitializeCache | undefined;
   /** Own stdin and stdout, if a client has been, or may be, greeted there. */
   readonly welcome?: EarlyInitialize | undefined;
 }
 
 /** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */
-export type Choices = readonly string[] | "file" | "folder" | "command";
+export type ValueChoices = readonly string[] | "file" | "folder" | "command";
 
 export interface Option {
   /** Without the dashes. */
@@ -50,7 +50,7 @@ export interface Option {
   /** What stands for the option's value in the help; an option without it takes none. */
   readonly value?: string;
   /** Its values, where they can be told; no others are taken. */
-  readonly choices?: Choices;
+  readonly choices?: ValueChoices;
   /** It may be given several times. */
   readonly repeats?: true;
   /** It may be given as nothing: `--prefix ''`. */
@@ -59,7 +59,7 @@ export interface Option {
 }
 
 /** Carries a command out. @returns the exit code. @throws {HubError} what `runCli` reports, with its exit code */
-export type Run = (invocation: Invocation, world: World) => Promise<number>;
+export type CommandRun = (invocation: Invocation, world: CommandContext) => Promise<number>;
 
 /** One command, as declared: help and parsing are made from it. */
 export interface Command {
@@ -71,13 +71,13 @@ export interface Command {
   /** How many words may follow its name: at least, and at most. */
   readonly words: readonly [least: number, most: number];
   /** What the first of these words can be, where that can be told. */
-  readonly choices?: Choices;
+  readonly choices?: ValueChoices;
   /** Whole lines for its help. */
   readonly details: readonly string[];
   readonly options: readonly Option[];
   readonly examples: readonly string[];
   /** Loads the code, so that no command pays for another. */
-  load(): Promise<Run>;
+  load(): Promise<CommandRun>;
 }
 
 /** A command line, parsed. */

@@ -10,10 +10,10 @@ import {
   LISTS,
   type Option,
   SHELLS,
-  type World,
+  type CommandContext,
 } from "./command.ts";
 import { DOCTOR } from "./command-part2.ts";
-import { DEFAULT_COMMAND, findCommand, guessTopic, parseCommandLine } from "./args.ts";
+import { DEFAULT_COMMAND, commandNamed, guessTopic, parseCommandLine } from "./args.ts";
 import { RECORD, REPLAY } from "./command-part3.ts";
 import { printError } from "../terminal/report.ts";
 import { SECRET } from "./command-part4.ts";
@@ -258,10 +258,10 @@ export const COMMANDS: readonly Command[] = [
     options: [],
     examples: ["toolmux help call"],
     load: async () => {
-      const { describeUse } = await import("./help.ts");
+      const { formatHelp } = await import("./help.ts");
       return ({ words: [name] }) => {
         ownConsole.log(
-          describeUse(COMMANDS, name === undefined ? undefined : findCommand(name, COMMANDS)),
+          formatHelp(COMMANDS, name === undefined ? undefined : commandNamed(name, COMMANDS)),
         );
         return Promise.resolve(0);
       };
@@ -270,13 +270,13 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 /** Runs a command line (without the executable). Errors are told on stderr. @returns the exit code. */
-export async function runCli(argv: readonly string[], world: World): Promise<number> {
+export async function runCli(argv: readonly string[], world: CommandContext): Promise<number> {
   let invocation: Invocation | undefined;
   try {
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":
-        ownConsole.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
+        ownConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
         return 0;
       case "version":
         return await (await import("./version.ts")).printVersion();

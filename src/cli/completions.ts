@@ -1,6 +1,6 @@
-import type { Choices, Command, Invocation, Option } from "./command.ts";
+import type { ValueChoices, Command, Invocation, Option } from "./command.ts";
 import { SHELLS } from "./command.ts";
-import { GLOBAL_OPTIONS, suggest, takesValue, usage } from "./args.ts";
+import { GLOBAL_OPTIONS, suggestName, takesValue, usageError } from "./args.ts";
 
 type Shell = (typeof SHELLS)[number];
 
@@ -11,8 +11,8 @@ export function printCompletions(
 ): Promise<number> {
   const shell = SHELLS.find((one) => one === word);
   if (shell === undefined)
-    throw usage(
-      `There are completions for ${SHELLS.join(", ")}, not "${word}".${suggest(word, SHELLS)}`,
+    throw usageError(
+      `There are completions for ${SHELLS.join(", ")}, not "${word}".${suggestName(word, SHELLS)}`,
     );
   console.log(writeCompletions(shell, commands));
   return Promise.resolve(0);
@@ -30,7 +30,7 @@ const WRITERS: Readonly<Record<Shell, (commands: readonly Command[]) => readonly
 };
 
 function writeBash(commands: readonly Command[]): string[] {
-  const complete = (choices: Choices | undefined): string => {
+  const complete = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_toolmux_paths -f";
     if (choices === "folder") return "_toolmux_paths -d";
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
@@ -90,7 +90,7 @@ function writeBash(commands: readonly Command[]): string[] {
 }
 
 function writeZsh(commands: readonly Command[]): string[] {
-  const action = (choices: Choices | undefined): string => {
+  const action = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_files";
     if (choices === "folder") return "_files -/";
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
@@ -143,7 +143,7 @@ function writeZsh(commands: readonly Command[]): string[] {
 }
 
 function writeFish(commands: readonly Command[]): string[] {
-  const take = (choices: Choices | undefined): string => {
+  const take = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return " -F";
     if (choices === "folder") return ' -a "(__fish_complete_directories (commandline -ct))"';
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
@@ -202,7 +202,7 @@ function namesOf(commands: readonly Command[]): readonly string[] {
 /** Every option that takes a value, as shell patterns of `command:option`, and what the value can be. */
 function listValued(
   commands: readonly Command[],
-): { patterns: readonly string[]; choices: Choices | undefined }[] {
+): { patterns: readonly string[]; choices: ValueChoices | undefined }[] {
   return [...commands, { name: "*", options: GLOBAL_OPTIONS }].flatMap(({ name, options }) =>
     options.filter(takesValue).map((option) => ({
       patterns: spellings(option).map((word) => `${name}:${word}`),

@@ -3,7 +3,7 @@ import { type ByteRange, textOf } from "../base/bytes.ts";
 import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 /** A part of a result as a person gets it. */
-export type Part =
+export type ContentPart =
   /** Printed as it is. */
   | { readonly kind: "text"; readonly text: string }
   /** Described in a line, or saved. */
@@ -20,15 +20,15 @@ export interface Attachment {
 }
 
 /** The parts of a result's `content`. What is of no known kind is its JSON. */
-export function readContent(bytes: Uint8Array, content: ByteRange): readonly Part[] {
+export function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
   return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
 }
 
-function readBlock(bytes: Uint8Array, block: ByteRange): Part {
+function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
   const members = membersOf(bytes, block);
   const text = (key: string, of = members): string | undefined =>
     readString(bytes, lastMember(of, key));
-  const json: Part = { kind: "text", text: textOf(bytes, block.start, block.end) };
+  const json: ContentPart = { kind: "text", text: textOf(bytes, block.start, block.end) };
   switch (text("type")) {
     case "text": {
       const plain = text("text");

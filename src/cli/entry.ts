@@ -1,7 +1,7 @@
 import { ownCommand } from "../base/runtime.ts";
 
 /** The entry for an MCP client's configuration that starts this program on these manifests, as JSON text. */
-export function describeEntry(manifests: readonly string[]): string {
+export function formatClientEntry(manifests: readonly string[]): string {
   const [command, ...before] = ownCommand();
   const args = [...before, "serve", ...manifests.flatMap((file) => ["--config", file])];
   return JSON.stringify({ mcpServers: { toolmux: { command, args } } }, null, 2);

@@ -2,7 +2,7 @@ import type { Command, Option } from "./command.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
 
 /** How to use one command, or all of them if none is given; lines without the last line end. */
-export function describeUse(commands: readonly Command[], command: Command | undefined): string {
+export function formatHelp(commands: readonly Command[], command: Command | undefined): string {
   return (command === undefined ? describeAll(commands) : describeOne(command)).join("\n");
 }
 

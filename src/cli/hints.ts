@@ -5,7 +5,7 @@ import { missingSecretsOf } from "../manifest/fill.ts";
 import type { PackageLaunch } from "../manifest/package.ts";
 import type { ExternalServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, templatePartsOf } from "../manifest/interpolate.ts";
-import { adviseOnRemote, raiseLimit } from "./advice.ts";
+import { remoteHintsFor, raiseLimit } from "./advice.ts";
 import { describeCommand } from "./server-description.ts";
 import { formatSize } from "../terminal/terminal.ts";
 
@@ -36,7 +36,7 @@ const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podm
  * nothing is known. They show no secret.
  * @param env the hub's own environment
  */
-export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
+export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
   if (spec.kind === "unsupported") {
     return ['Remove its entry, or switch it off there with "disabled": true.'];
   }
@@ -47,7 +47,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
   if (error.code === "valueMissing") return provideValues(error, spec, env);
-  if (spec.kind === "remote") return adviseOnRemote(error, spec);
+  if (spec.kind === "remote") return remoteHintsFor(error, spec);
   switch (error.code) {
     case "notSupported":
       return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];

@@ -2,11 +2,11 @@ import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/schema.ts";
 import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { Invocation, World } from "./command.ts";
-import { usage } from "./args.ts";
+import type { Invocation, CommandContext } from "./command.ts";
+import { usageError } from "./args.ts";
 
 /** Where the HTTP face is to be, and what its clients have to know. */
-export interface Address {
+export interface HttpAddress {
   /** As URLs spell it: IPv6 addresses have brackets. */
   readonly hostname: string;
   readonly port: number;
@@ -27,21 +27,23 @@ const TOKEN_LENGTH = 32;
 const DEFAULT_HOST = "127.0.0.1";
 
 /** What the command line asks for; undefined: no HTTP. @throws {HubError} usage */
-export function readAddress(
+export function readHttpAddress(
   { http, httpTokenEnv, values }: Invocation,
-  { env }: Pick<World, "env">,
-): Address | undefined {
+  { env }: Pick<CommandContext, "env">,
+): HttpAddress | undefined {
   const isAuto = values.has("token");
   if (http === undefined) {
     if (httpTokenEnv === undefined && !isAuto) return undefined;
     const option = isAuto ? "--token" : "--http-token-env";
-    throw usage(`${option} says who may come over HTTP: it needs --http.`);
+    throw usageError(`${option} says who may come over HTTP: it needs --http.`);
   }
   if (isAuto && values.get("token")?.at(-1) !== "auto") {
-    throw usage("--token is auto: a token itself does not belong on the command line.");
+    throw usageError("--token is auto: a token itself does not belong on the command line.");
   }
   if (isAuto && httpTokenEnv !== undefined) {
-    throw usage("--token and --http-token-env both say which token clients bear: leave out one.");
+    throw usageError(
+      "--token and --http-token-env both say which token clients bear: leave out one.",
+    );
   }
   const [, host = DEFAULT_HOST, digits = ""] = /^(?:(.+):)?(\d{1,5})$/.exec(http) ?? [];
   const port = Number(digits);
@@ -49,25 +51,25 @@ export function readAddress(
   const hostname =
     /^[\w.-]+$|^\[[\da-f:.]+\]$/i.test(host) && URL.canParse(url) && new URL(url).hostname;
   if (digits === "" || port > 65_535 || !hostname) {
-    throw usage(`--http is HOST:PORT, as in 127.0.0.1:8700, not "${http}".`);
+    throw usageError(`--http is HOST:PORT, as in 127.0.0.1:8700, not "${http}".`);
   }
   const token = httpTokenEnv === undefined ? undefined : env[httpTokenEnv];
   if (httpTokenEnv !== undefined && !token) {
-    throw usage(`The variable ${httpTokenEnv} that --http-token-env names is empty.`);
+    throw usageError(`The variable ${httpTokenEnv} that --http-token-env names is empty.`);
   }
   return { hostname, port, token, ...(isAuto && { isAuto }) };
 }
 
 /** The same with the manifest's token, if the command line has named none. @throws {HubError} usage if others could come without */
-export async function closeAddress(
-  { hostname, port, token: named, isAuto }: Address,
+export async function withManifestToken(
+  { hostname, port, token: named, isAuto }: HttpAddress,
   httpToken: HttpToken | undefined,
-  { env, platform }: Pick<World, "env" | "platform">,
-): Promise<Address> {
+  { env, platform }: Pick<CommandContext, "env" | "platform">,
+): Promise<HttpAddress> {
   if (isAuto) {
     const { token, kept } = await obtainToken({ env, platform });
     if (BEARABLE.test(token)) return { hostname, port, token, kept };
-    throw usage(
+    throw usageError(
       `The secret ${TOKEN_NAME} cannot be borne by clients: remove it (toolmux secret remove ${TOKEN_NAME}), and another is made.`,
     );
   }
@@ -80,13 +82,13 @@ export async function closeAddress(
   ]);
   const token = named ?? (httpToken && (await resolveHttpToken(httpToken, env, schemes)));
   if (token === undefined && !isLoopback(hostname)) {
-    throw usage(
+    throw usageError(
       `Other machines can reach ${hostname}: have a token made (--token auto), name a variable with one (--http-token-env NAME, or hub.httpToken = "\${env:NAME}"), or listen on ${DEFAULT_HOST}.`,
     );
   }
   if (token !== undefined && !BEARABLE.test(token)) {
     const place = named === undefined ? "hub.httpToken" : "--http-token-env";
-    throw usage(
+    throw usageError(
       `The token of ${place} cannot be borne: it is empty, or has spaces, line ends or characters that are not ASCII.`,
     );
   }
@@ -95,7 +97,7 @@ export async function closeAddress(
 
 /** The token of the secret store; it is made if there is none. @throws {HubError} storeBroken, storeBusy */
 async function obtainToken(
-  world: Pick<World, "env" | "platform">,
+  world: Pick<CommandContext, "env" | "platform">,
 ): Promise<{ readonly token: string; readonly kept: string }> {
   const { openSecrets } = await import("../secrets/secrets.ts");
   const { withFileLock } = await import("../process/file-lock.ts");

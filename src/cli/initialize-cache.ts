@@ -4,7 +4,7 @@ import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 
 /** What the hub says of itself to the client that has started it, in the answer to `initialize`. */
-export interface Greeting {
+export interface CachedInitialize {
   /** The name of the hub. */
   readonly name: string;
   /** What the servers want models to know; absent if they say nothing. */
@@ -21,7 +21,7 @@ interface Kept {
   readonly cause: string;
   /** What there was under each path that the manifest depends on; see `identify`. */
   readonly files: Readonly<Record<string, string>>;
-  readonly greeting: Greeting;
+  readonly greeting: CachedInitialize;
 }
 
 /** Of so many command lines greetings are kept, the latest first, in so many bytes in all. */
@@ -36,7 +36,7 @@ const COARSE_GRAIN = 2100;
  * manifest was loaded from, or would be: then it would be the same manifest again, and the hub need not be put together
  * before its client is answered.
  */
-export class Greetings {
+export class InitializeCache {
   readonly #path: string | undefined;
   readonly #cause: string;
   readonly #now: () => number;
@@ -55,7 +55,7 @@ export class Greetings {
   }
 
   /** What the hub said, or would have said, to its last client; undefined if it may be something else now. Never throws. */
-  recall(): Greeting | undefined {
+  recall(): CachedInitialize | undefined {
     if (this.#path === undefined) return undefined;
     this.#kept = readKept(this.#path);
     const known = this.#kept.find(({ cause }) => cause === this.#cause);
@@ -75,7 +75,7 @@ export class Greetings {
    * Keeps a greeting, or forgets that of before, unless files have changed meanwhile: then another manifest may be in force.
    * Never rejects.
    */
-  async keep(greeting: Greeting | undefined): Promise<void> {
+  async keep(greeting: CachedInitialize | undefined): Promise<void> {
     const [path, files] = [this.#path, this.#files];
     if (path === undefined || files === undefined) return;
     const now = identifyAll(Object.keys(files), this.#now());

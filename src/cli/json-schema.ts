@@ -2,23 +2,23 @@ import { describeValue } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 
 /** One thing that a JSON Schema lets a value be, as far as a command line has to know. */
-export type Form =
+export type ValueForm =
   | { readonly kind: "any" | "null" | "boolean" | "integer" | "number" }
   | { readonly kind: "string"; readonly base64: boolean }
   | { readonly kind: "choice"; readonly values: readonly unknown[] }
-  | { readonly kind: "array"; readonly items: Schema }
-  | ObjectForm;
+  | { readonly kind: "array"; readonly items: JsonSchema }
+  | ObjectValueForm;
 
-export interface ObjectForm {
+export interface ObjectValueForm {
   readonly kind: "object";
-  readonly properties: ReadonlyMap<string, Schema>;
+  readonly properties: ReadonlyMap<string, JsonSchema>;
   readonly required: readonly string[];
   /** Of all other keys; undefined if there must not be any. */
-  readonly rest: Schema | undefined;
+  readonly rest: JsonSchema | undefined;
 }
 
 /** A JSON Schema, and the whole one that its references start from. A server may have put anything there. */
-export interface Schema {
+export interface JsonSchema {
   readonly schema: unknown;
   readonly root: unknown;
 }
@@ -27,15 +27,15 @@ export interface Schema {
  * All that a schema allows; what it says in a way that is not understood allows anything.
  * @param trail the references that led here: one that leads to itself adds nothing.
  */
-export function readForms(
-  { schema, root }: Schema,
+export function formsOfSchema(
+  { schema, root }: JsonSchema,
   trail: readonly string[] = [],
-): readonly Form[] {
+): readonly ValueForm[] {
   if (schema === false) return [];
   if (!isTable(schema)) return [ANY];
   const { $ref, allOf, anyOf, oneOf, ...own } = schema;
-  const again = (inner: Table, refs = trail): readonly Form[] =>
-    readForms({ schema: inner, root }, refs);
+  const again = (inner: Table, refs = trail): readonly ValueForm[] =>
+    formsOfSchema({ schema: inner, root }, refs);
   if (typeof $ref === "string") {
     if (trail.includes($ref)) return [];
     const target = follow($ref, root);
@@ -50,9 +50,9 @@ export function readForms(
   return readOwn(own, root);
 }
 
-const ANY: Form = { kind: "any" };
+const ANY: ValueForm = { kind: "any" };
 
-function readOwn(schema: Table, root: unknown): readonly Form[] {
+function readOwn(schema: Table, root: unknown): readonly ValueForm[] {
   if (Object.hasOwn(schema, "const")) return [{ kind: "choice", values: [schema["const"]] }];
   if (Array.isArray(schema["enum"])) return [{ kind: "choice", values: schema["enum"] }];
   return [schema["type"] ?? guessType(schema)].flat().map((type) => readType(type, schema, root));
@@ -63,7 +63,7 @@ function guessType(schema: Table): string | undefined {
   return isTable(schema["items"]) ? "array" : undefined;
 }
 
-function readType(type: unknown, schema: Table, root: unknown): Form {
+function readType(type: unknown, schema: Table, root: unknown): ValueForm {
   switch (type) {
     case "null":
     case "boolean":
@@ -81,7 +81,7 @@ function readType(type: unknown, schema: Table, root: unknown): Form {
   }
 }
 
-function readObject(schema: Table, root: unknown): ObjectForm {
+function readObject(schema: Table, root: unknown): ObjectValueForm {
   const { properties, required, additionalProperties, patternProperties } = schema;
   const known = Object.entries(isTable(properties) ? properties : {});
   const isClosed = additionalProperties === false && patternProperties === undefined;
@@ -118,11 +118,11 @@ function follow(ref: string, root: unknown): unknown {
 }
 
 /** What stands in "expected …". */
-export function describeForms(forms: readonly Form[]): string {
+export function describeForms(forms: readonly ValueForm[]): string {
   return forms.length === 0 ? "nothing" : [...new Set(forms.map(describeForm))].join(" or ");
 }
 
-function describeForm(form: Form): string {
+function describeForm(form: ValueForm): string {
   switch (form.kind) {
     case "any":
       return "anything";
@@ -141,7 +141,7 @@ function describeForm(form: Form): string {
       return values.length === 1 ? values.join("") : `one of ${values.join(", ")}`;
     }
     case "array": {
-      const items = readForms(form.items);
+      const items = formsOfSchema(form.items);
       return items.some(({ kind }) => kind === "any")
         ? "an array"
         : `an array, each element ${describeForms(items)}`;
@@ -152,7 +152,7 @@ function describeForm(form: Form): string {
 }
 
 /** Where a value does not fit. */
-export interface Misfit {
+export interface SchemaMismatch {
   /** Such as `.name` or `[0].name`; empty for the value itself. */
   readonly path: string;
   readonly expected: string;
@@ -164,8 +164,11 @@ function describeFound(value: unknown): string {
 }
 
 /** Where a JSON value does not fit what is allowed; undefined if it does. Limits of lengths and sizes are the server's. */
-export function findMisfit(value: unknown, forms: readonly Form[]): Misfit | undefined {
-  let inner: Misfit | undefined;
+export function findMismatch(
+  value: unknown,
+  forms: readonly ValueForm[],
+): SchemaMismatch | undefined {
+  let inner: SchemaMismatch | undefined;
   for (const form of forms) {
     const misfit = findFault(value, form);
     if (misfit === undefined) return undefined;
@@ -174,7 +177,7 @@ export function findMisfit(value: unknown, forms: readonly Form[]): Misfit | und
   return inner ?? { path: "", expected: describeForms(forms), found: describeFound(value) };
 }
 
-function findFault(value: unknown, form: Form): Misfit | undefined {
+function findFault(value: unknown, form: ValueForm): SchemaMismatch | undefined {
   switch (form.kind) {
     case "any":
       return undefined;
@@ -196,7 +199,7 @@ function findFault(value: unknown, form: Form): Misfit | undefined {
     }
     case "array": {
       if (!Array.isArray(value)) return demand(false, value, form);
-      const items = readForms(form.items);
+      const items = formsOfSchema(form.items);
       return firstOf(
         value.entries(),
         (i) => `[${i}]`,
@@ -208,34 +211,34 @@ function findFault(value: unknown, form: Form): Misfit | undefined {
   }
 }
 
-function findObjectFault(value: Table, { properties, required, rest }: ObjectForm) {
+function findObjectFault(value: Table, { properties, required, rest }: ObjectValueForm) {
   const missing = required.find((key) => !Object.hasOwn(value, key));
   if (missing !== undefined) {
-    const expected = describeForms(readForms(properties.get(missing) ?? ANYTHING));
+    const expected = describeForms(formsOfSchema(properties.get(missing) ?? ANYTHING));
     return { path: `.${missing}`, expected, found: "nothing" };
   }
-  const formsOf = (key: string): readonly Form[] => {
+  const formsOf = (key: string): readonly ValueForm[] => {
     const schema = properties.get(key) ?? rest;
-    return schema === undefined ? [] : readForms(schema);
+    return schema === undefined ? [] : formsOfSchema(schema);
   };
   return firstOf(Object.entries(value), (key) => `.${key}`, formsOf);
 }
 
-const ANYTHING: Schema = { schema: true, root: true };
+const ANYTHING: JsonSchema = { schema: true, root: true };
 
 function firstOf<Key>(
   entries: Iterable<readonly [Key, unknown]>,
   print: (key: Key) => string,
-  formsOf: (key: Key) => readonly Form[],
-): Misfit | undefined {
+  formsOf: (key: Key) => readonly ValueForm[],
+): SchemaMismatch | undefined {
   for (const [key, value] of entries) {
-    const misfit = findMisfit(value, formsOf(key));
+    const misfit = findMismatch(value, formsOf(key));
     if (misfit !== undefined) return { ...misfit, path: print(key) + misfit.path };
   }
   return undefined;
 }
 
-function demand(holds: boolean, value: unknown, form: Form): Misfit | undefined {
+function demand(holds: boolean, value: unknown, form: ValueForm): SchemaMismatch | undefined {
   if (holds) return undefined;
   return { path: "", expected: describeForm(form), found: describeFound(value) };
 }

@@ -5,12 +5,15 @@ import { expandHome, stateFolder } from "../base/paths.ts";
 import { listDependencies, loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS, type ServerSpec } from "../manifest/schema.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
-import type { Invocation, World } from "./command.ts";
+import type { Invocation, CommandContext } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
-import { takeTurn } from "./turn.ts";
+import { withManifestLock } from "./turn.ts";
 
 /** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
-export function findFile({ values, config }: Invocation, world: World): Promise<string> {
+export function manifestToEdit(
+  { values, config }: Invocation,
+  world: CommandContext,
+): Promise<string> {
   const named = values.get("file")?.at(-1) ?? config.at(-1);
   if (named === undefined) return findUserFile(world);
   return Promise.resolve(resolve(world.cwd, expandHome(named, world.env)));
@@ -28,7 +31,7 @@ export interface Neighbours {
 export async function readNeighbours(
   file: string,
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
 ): Promise<Neighbours> {
   const options = loadOptions(invocation, world);
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
@@ -47,13 +50,13 @@ export async function readNeighbours(
  * was is trusted as it is then: it is its user who has changed it.
  * @throws {HubError} as prepareEdit and Edit.write
  */
-export function changeFile(
+export function editManifestFile(
   file: string,
   change: ManifestChange,
-  world: World,
+  world: CommandContext,
 ): Promise<PreparedEdit> {
   const folder = stateFolder(world.env, world.platform);
-  return takeTurn(world, async () => {
+  return withManifestLock(world, async () => {
     const edit = await prepareEdit(file, change);
     const { before } = edit;
     const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));

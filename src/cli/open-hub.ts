@@ -10,15 +10,15 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { Redactor } from "../transport/redact.ts";
-import type { Log } from "./load-manifest.ts";
-import type { World } from "./command.ts";
+import type { CommandLog } from "./load-manifest.ts";
+import type { CommandContext } from "./command.ts";
 import { redirectConsole } from "../terminal/console.ts";
 import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { listHubs, refuseLoop } from "./hub-loop.ts";
-import { openOutside, type Outside } from "./transport-factory.ts";
-import { sweepBeside } from "./sweep.ts";
+import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
+import { sweepOrphansInBackground } from "./sweep.ts";
 
-export interface HubOptions {
+export interface OpenHubOptions {
   /** The events that are logged; by default only what the servers and the hub say, as commands tell the rest. */
   readonly kinds?: readonly EventKind[];
   /** What is remembered of servers; by default nothing, as commands tell what servers say now. */
@@ -32,16 +32,16 @@ export interface HubOptions {
   /** What is not shown beside what the servers were given. */
   readonly secrets?: readonly string[];
   /** What gives the hub its servers; by default what the manifest says. */
-  readonly outside?: Outside;
+  readonly outside?: TransportFactory;
 }
 
 /** A hub, and how whoever opened it closes it. */
-export interface OpenHub {
+export interface OpenedHub {
   readonly hub: Hub;
   readonly bus: EventBus;
   /** The manifest in force, the servers of its plugins included. */
   readonly manifest: Manifest;
-  readonly equip: Equip;
+  readonly equip: PluginSetup;
   /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
   readonly redact: (text: string) => string;
   /** Ends the hub with all that belongs to it; to be called however its work went. */
@@ -52,7 +52,10 @@ export interface OpenHub {
  * Sets up a manifest's plugins, unless they are those in force, which `stay`. A manifest without plugins has no set of them.
  * Never rejects.
  */
-export type Equip = (manifest: Manifest, stay?: PluginSet) => Promise<PreparedManifest | Bare>;
+export type PluginSetup = (
+  manifest: Manifest,
+  stay?: PluginSet,
+) => Promise<PreparedManifest | Bare>;
 
 interface Bare {
   readonly ok: true;
@@ -66,8 +69,8 @@ interface Bare {
  */
 export async function openHub(
   whole: Manifest,
-  world: World,
-  tell: Log,
+  world: CommandContext,
+  tell: CommandLog,
   {
     kinds = ["log"],
     snapshots = memorySnapshots(),
@@ -76,32 +79,32 @@ export async function openHub(
     openTap,
     secrets = [],
     outside: given,
-  }: HubOptions = {},
-): Promise<OpenHub> {
+  }: OpenHubOptions = {},
+): Promise<OpenedHub> {
   const { env, platform, claims } = world;
   await refuseLoop(whole, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
-    const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
-    const show = showInBrowser(world, (level, text, server) =>
+    const { openUserAuthorizer, showLoginPage } = await import("./authorizer.ts");
+    const show = showLoginPage(world, (level, text, server) =>
       log(level, makeLogRecord(level, text, { server })),
     );
-    return openOwnAuthorizer(world, show);
+    return openUserAuthorizer(world, show);
   };
   const {
     redact: redactFilled,
     authorize,
     finish,
     ...outside
-  } = given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
+  } = given ?? openTransportFactory(world, openAuthorizer, () => listHubs(whole, env));
   const redactor = new Redactor(secrets);
   const redact = (text: string): string => redactFilled(redactor.apply(text));
-  const log: Log = (level, what) => {
+  const log: CommandLog = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
   };
   const bus = new EventBus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
-  const equip: Equip = async (wanted, stay) => {
+  const equip: PluginSetup = async (wanted, stay) => {
     if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
@@ -131,7 +134,7 @@ export async function openHub(
   });
   const claim = (error: unknown): boolean => hub.activePlugins.claim(error);
   claims.add(claim);
-  const end = sweepBeside(hub, (count) => {
+  const end = sweepOrphansInBackground(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
   });
   const close = async (): Promise<void> => {
@@ -146,7 +149,7 @@ export async function openHub(
 }
 
 /** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */
-export function openSnapshots({ env, platform }: World, log: Log): Snapshots {
+export function openSnapshots({ env, platform }: CommandContext, log: CommandLog): Snapshots {
   let disk: Promise<Snapshots> | undefined;
   const open = async (): Promise<Snapshots> => {
     const { diskSnapshots } = await import("../snapshot/disk.ts");
@@ -161,7 +164,7 @@ export function openSnapshots({ env, platform }: World, log: Log): Snapshots {
   };
 }
 
-function tellEvent(event: HubEvent, log: Log): void {
+function tellEvent(event: HubEvent, log: CommandLog): void {
   const record = recordOfEvent(event, Date.now());
   if (record !== undefined) log(record.level, record);
 }

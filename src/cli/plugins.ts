@@ -5,7 +5,7 @@ import { locatePlugin } from "../plugin/load.ts";
 /** Where the code of a plugin comes from: toolmux itself, a file beside a manifest, or a package. */
 export type PluginKind = "builtIn" | "file" | "package";
 
-export function kindOf({ use, path }: PluginSpec): PluginKind {
+export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
   if (path !== undefined) return "file";
   return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
 }
@@ -13,7 +13,7 @@ export function kindOf({ use, path }: PluginSpec): PluginKind {
 /** A plugin, and which code is loaded for it. Loads nothing. */
 export function describePlugin(spec: PluginSpec): string {
   const path = locatePlugin(spec);
-  switch (kindOf(spec)) {
+  switch (pluginKindOf(spec)) {
     case "builtIn":
       return `${spec.use}: built in`;
     case "file":
@@ -27,5 +27,5 @@ export function describePlugin(spec: PluginSpec): string {
 
 /** `{use, path, kind}`; `path` is the absolute one of code that is not built in, null if there is none. */
 export function pluginToJson(spec: PluginSpec): object {
-  return { use: spec.use, path: locatePlugin(spec) ?? null, kind: kindOf(spec) };
+  return { use: spec.use, path: locatePlugin(spec) ?? null, kind: pluginKindOf(spec) };
 }

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { usage } from "./args.ts";
+import { usageError } from "./args.ts";
 
 /** What terminals send for keys that are no characters, and around what is pasted. */
 // oxlint-disable-next-line no-control-regex
@@ -34,7 +34,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
     take = (chunk) => (more += chunk);
     await new Promise((resolve) => setTimeout(resolve, REST));
     if (more.trim() === "") return value;
-    throw usage(
+    throw usageError(
       "A value of several lines cannot be typed: pipe it in, as in toolmux secret set NAME < FILE.",
     );
   } finally {

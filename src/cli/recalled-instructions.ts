@@ -3,17 +3,22 @@ import type { InitializeAnswer } from "../frontend/early-initialize.ts";
 import { stateFolder } from "../base/paths.ts";
 import type { Manifest, ExternalServer, ServerSpec } from "../manifest/schema.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
-import type { World } from "./command.ts";
-import { openOutside } from "./transport-factory.ts";
+import type { CommandContext } from "./command.ts";
+import { openTransportFactory } from "./transport-factory.ts";
 
 /** @param capabilities the class of what a client can be asked for; @returns what servers said to one of it at earlier starts */
-export type Recall = (capabilities: string) => Promise<InitializeAnswer>;
+export type InstructionsRecall = (capabilities: string) => Promise<InitializeAnswer>;
 
 /** What the hub will recall of its servers; undefined if it takes more than what is kept of them to know that. */
-export function openRecall({ servers }: Manifest, world: World): Recall | undefined {
-  if (!servers.every(isFixed)) return undefined;
+export function openInstructionsRecall(
+  { servers }: Manifest,
+  world: CommandContext,
+): InstructionsRecall | undefined {
+  if (!servers.every(isStaticServer)) return undefined;
   const { env, platform } = world;
-  const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
+  const { identify } = openTransportFactory(world, () =>
+    Promise.reject(new Error("Nobody logs in here.")),
+  );
   // What there is to be said of what is kept the hub says.
   const snapshots = diskSnapshots({
     folder: stateFolder(env, platform),
@@ -45,7 +50,7 @@ export function openRecall({ servers }: Manifest, world: World): Recall | undefi
  * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
  * may have other things to say.
  */
-export function isFixed(spec: ServerSpec): boolean {
+export function isStaticServer(spec: ServerSpec): boolean {
   if (!spec.enabled) return true;
   return spec.kind === "stdio" && !JSON.stringify(spec).includes("${");
 }

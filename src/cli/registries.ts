@@ -5,8 +5,8 @@ import type { RegistryFailure } from "../registry/search.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
-import type { Invocation, World } from "./command.ts";
-import { type Log, loadOptions } from "./load-manifest.ts";
+import type { Invocation, CommandContext } from "./command.ts";
+import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
 /** The name of what Smithery is shown, among the secrets. */
 const KEY = "smithery";
@@ -16,9 +16,9 @@ const KEY = "smithery";
  * usual ones.
  * @throws {HubError} usage
  */
-export async function openDirectories(
+export async function openRegistries(
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
 ): Promise<readonly Registry[]> {
   const { env } = world;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
@@ -36,13 +36,13 @@ export async function openDirectories(
 /** What the manifest says; one that is not there, or wrong, is no reason to find nothing. */
 async function readManifest(
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
 ): Promise<readonly string[] | undefined> {
   const loaded = await loadManifest(loadOptions(invocation, world));
   return loaded.ok ? loaded.manifest.registries : undefined;
 }
 
-async function findKey(world: World): Promise<string | undefined> {
+async function findKey(world: CommandContext): Promise<string | undefined> {
   const { SMITHERY_API_KEY: variable } = world.env;
   if (variable !== undefined && variable !== "") return variable;
   // A store that cannot be opened is no reason to find nothing.
@@ -53,7 +53,7 @@ async function findKey(world: World): Promise<string | undefined> {
 }
 
 /** Tells which directories could not be asked, and what may help. */
-export function tellFailures(failures: readonly RegistryFailure[], log: Log): void {
+export function logRegistryFailures(failures: readonly RegistryFailure[], log: CommandLog): void {
   for (const { directory, cause } of failures) {
     const help =
       cause.code === "unauthorized" && directory === "smithery"

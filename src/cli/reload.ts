@@ -3,13 +3,13 @@ import type { LoadOptions, LoadedManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import type { Basis, Log } from "./load-manifest.ts";
-import type { Equip } from "./open-hub.ts";
+import type { LoadedBasis, CommandLog } from "./load-manifest.ts";
+import type { PluginSetup } from "./open-hub.ts";
 
 /** A hub that runs, and what sets up plugins for it. */
-export interface Equippable {
+export interface ReloadableHub {
   readonly hub: Hub;
-  readonly equip: Equip;
+  readonly equip: PluginSetup;
 }
 
 /**
@@ -18,10 +18,10 @@ export interface Equippable {
  * @returns what makes it look, and ends that.
  */
 export function followManifest(
-  { hub, equip }: Equippable,
+  { hub, equip }: ReloadableHub,
   options: LoadOptions,
-  basis: Basis,
-  log: Log,
+  basis: LoadedBasis,
+  log: CommandLog,
 ): ManifestWatcher {
   let { manifest, pluginFingerprint: pluginEdition } = basis;
   let isOver = false;

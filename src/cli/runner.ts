@@ -1,12 +1,12 @@
 import { alternativeCommands } from "../manifest/package.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
-import type { World } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 
 /** Of several commands the first that is there now; undefined if none is. */
-export async function findRunner(
+export async function findInstalledRunner(
   commands: readonly string[],
-  { env, cwd }: Pick<World, "env" | "cwd">,
+  { env, cwd }: Pick<CommandContext, "env" | "cwd">,
 ): Promise<string | undefined> {
   for (const command of commands) {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
@@ -21,13 +21,16 @@ export async function findRunner(
 }
 
 /** A server as it would be started now: what comes as a package by the first that is there for it. */
-export async function settleRunner<Spec extends RunnableServer>(
+export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,
-  world: Pick<World, "env" | "cwd">,
+  world: Pick<CommandContext, "env" | "cwd">,
 ): Promise<Spec> {
   if (spec.kind !== "stdio" || spec.package === undefined) return spec;
   const others = alternativeCommands(spec.package, spec.args);
-  const found = await findRunner([spec.command, ...others.map((way) => way.command)], world);
+  const found = await findInstalledRunner(
+    [spec.command, ...others.map((way) => way.command)],
+    world,
+  );
   const way = others.find(({ command }) => command === found);
   return way === undefined ? spec : { ...spec, ...way };
 }

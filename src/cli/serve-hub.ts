@@ -6,15 +6,15 @@ import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import { settlesWithin } from "../base/grace.ts";
-import { type Address, closeAddress, TOKEN_NAME } from "./http-address.ts";
-import { type Basis, loadOptions, type Log } from "./load-manifest.ts";
-import type { Invocation, World } from "./command.ts";
+import { type HttpAddress, withManifestToken, TOKEN_NAME } from "./http-address.ts";
+import { type LoadedBasis, loadOptions, type CommandLog } from "./load-manifest.ts";
+import type { Invocation, CommandContext } from "./command.ts";
 import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { makeLogRecord, eventKindsAtLevel } from "../terminal/log.ts";
-import { type Equip, openHub, type OpenHub, openSnapshots } from "./open-hub.ts";
-import { usage } from "./args.ts";
-import { isFixed } from "./recalled-instructions.ts";
-import type { Recording } from "./commands/record.ts";
+import { type PluginSetup, openHub, type OpenedHub, openSnapshots } from "./open-hub.ts";
+import { usageError } from "./args.ts";
+import { isStaticServer } from "./recalled-instructions.ts";
+import type { HubRecording } from "./commands/record.ts";
 import { formatLogRecord } from "../terminal/report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
@@ -28,32 +28,32 @@ const OPEN =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
 /** What takes lines for people: records, and texts as they are. */
-export interface Voices {
+export interface HostOutput {
   readonly journal: LogTapeLogger;
-  readonly log: Log;
+  readonly log: CommandLog;
   tell(text: string): void;
 }
 
 /** What there is to be served, and to whom. */
-export interface Occasion {
+export interface ServeOptions {
   readonly invocation: Invocation;
-  readonly world: World;
-  readonly voices: Voices;
-  readonly basis: Basis;
+  readonly world: CommandContext;
+  readonly voices: HostOutput;
+  readonly basis: LoadedBasis;
   /** Where it is to be served over HTTP; undefined: on stdio only. */
-  readonly wanted: Address | undefined;
+  readonly wanted: HttpAddress | undefined;
 }
 
 /** Serves what the manifest says; see `serve`. */
-export async function host({
+export async function serveHub({
   invocation,
   world,
   voices,
   basis,
   wanted,
-}: Occasion): Promise<number> {
+}: ServeOptions): Promise<number> {
   const { journal, log } = voices;
-  const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
+  const address = wanted && (await withManifestToken(wanted, basis.manifest.httpToken, world));
   if (address !== undefined && address.token === undefined) log("warn", OPEN);
   const recording = await openRecording(invocation, world, address, log);
   const classes = new Set<string>();
@@ -72,10 +72,10 @@ export async function host({
   }, ["state"]);
   const limit = messageLimit(basis.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
-  const ends = [aborted(world.signal)];
+  const ends = [untilSignal(world.signal)];
   if (isOnStdio) {
     const own = new StdioServerTransport(limit, world.welcome);
-    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
+    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), untilParentGone());
   }
   let isOver = false;
   let following: ManifestWatcher | undefined;
@@ -86,7 +86,7 @@ export async function host({
     journal.open();
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
-    const equip: Equip = async (manifest, stay) => {
+    const equip: PluginSetup = async (manifest, stay) => {
       const equipped = await opened.equip(manifest, stay);
       if (equipped.ok) recording?.manifest(equipped.manifest);
       return equipped;
@@ -125,16 +125,16 @@ export async function host({
 /** What writes down all that crosses the hub; nothing of it is loaded, or looked at, if that is not wanted. */
 async function openRecording(
   invocation: Invocation,
-  world: World,
-  address: Address | undefined,
-  log: Log,
-): Promise<Recording | undefined> {
+  world: CommandContext,
+  address: HttpAddress | undefined,
+  log: CommandLog,
+): Promise<HubRecording | undefined> {
   const path = invocation.values.get("record")?.at(-1);
   if (path === undefined) {
     if (!invocation.values.has("record-limit")) return undefined;
-    throw usage("--record-limit says how much a recording holds: it needs --record.");
+    throw usageError("--record-limit says how much a recording holds: it needs --record.");
   }
-  const { openRecording: open } = await import("./commands/record.ts");
+  const { openHubRecording: open } = await import("./commands/record.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
   return open(path, invocation, world, secrets, (text) => log("warn", text));
 }
@@ -153,9 +153,9 @@ function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
 
 /** Keeps what the next client is to be told of the hub, once that is known. What plugins have to say can be another thing each time. */
 async function keepGreeting(
-  { hub, manifest }: Pick<OpenHub, "hub" | "manifest">,
+  { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
   classes: ReadonlySet<string>,
-  { greetings }: World,
+  { greetings }: CommandContext,
 ): Promise<void> {
   // What is said then depends on what is wrong.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) {
@@ -170,7 +170,7 @@ async function keepGreeting(
   const { name } = hub.serverInfo;
   const { instructions, capabilities: offered } = hub.catalog;
   const [capabilities, other] = classes;
-  const isSame = other === undefined && manifest.servers.every(isFixed);
+  const isSame = other === undefined && manifest.servers.every(isStaticServer);
   if (isSame && capabilities !== undefined)
     await greetings?.keep({ name, instructions, offered, capabilities });
   else await greetings?.keep(instructions === undefined ? { name } : undefined);
@@ -179,7 +179,7 @@ async function keepGreeting(
 /** Nothing of HTTP is loaded before somebody wants it. */
 async function openHttp(
   hub: ServedHub,
-  address: Address,
+  address: HttpAddress,
   maxMessage: number,
 ): Promise<RunningHttpServer> {
   const { startHttpServer } = await import("../frontend/http/listen.ts");
@@ -191,7 +191,7 @@ function tellPlace(
   { url }: RunningHttpServer,
   manifest: Manifest,
   { logFormat }: Invocation,
-  { tell }: Pick<Voices, "tell">,
+  { tell }: Pick<HostOutput, "tell">,
 ): void {
   const text = `${countServers(manifest)} served as one at ${url}`;
   tell(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
@@ -200,9 +200,9 @@ function tellPlace(
 /** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
 async function tellToken(
   { url }: RunningHttpServer,
-  { token, kept }: Address,
+  { token, kept }: HttpAddress,
   { logFormat }: Invocation,
-  { tell }: Pick<Voices, "tell">,
+  { tell }: Pick<HostOutput, "tell">,
 ): Promise<void> {
   if (kept === undefined || token === undefined) return;
   const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${kept}`;
@@ -221,7 +221,7 @@ function countServers({ servers }: Manifest): string {
   return `${count} ${count === 1 ? "server" : "servers"}`;
 }
 
-function tellUnsupported({ servers }: Manifest, log: Log): void {
+function tellUnsupported({ servers }: Manifest, log: CommandLog): void {
   for (const spec of servers) {
     if (spec.kind !== "unsupported" || !spec.enabled) continue;
     const text = `this server cannot be used: ${spec.reason}`;
@@ -239,7 +239,7 @@ async function settle(
   manifest: Manifest,
   isOnStdio: boolean,
   { logFormat }: Invocation,
-  { log, tell }: Pick<Voices, "log" | "tell">,
+  { log, tell }: Pick<HostOutput, "log" | "tell">,
 ): Promise<void> {
   const { isatty } = await import("node:tty");
   if (isOnStdio && logFormat === "text" && isatty(0)) tell(await greet(manifest));
@@ -247,19 +247,19 @@ async function settle(
 }
 
 async function greet(manifest: Manifest): Promise<string> {
-  const { describeEntry } = await import("./entry.ts");
+  const { formatClientEntry } = await import("./entry.ts");
   return [
     `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
     "It is not meant to be typed to: let a client start it, with this in its configuration:",
     "",
-    describeEntry(manifest.sources),
+    formatClientEntry(manifest.sources),
     "",
     "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
   ].join("\n");
 }
 
 /** Settles when the signal is aborted. */
-export function aborted(signal: AbortSignal): Promise<void> {
+export function untilSignal(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
     if (signal.aborted) resolve();
@@ -267,7 +267,7 @@ export function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /** Settles when the parent is gone: a client that was killed may leave stdin open in somebody else's hands. */
-export function orphaned(): Promise<void> {
+export function untilParentGone(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {
     const timer = setInterval(() => {

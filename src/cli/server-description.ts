@@ -4,10 +4,10 @@ import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secret
 const MASK = "•••";
 
 /** What is started, and nothing else. */
-export type Start = Pick<StdioServer, "command" | "args" | "env">;
+export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
 
 /** What a server is: a command, a URL, or a part of a plugin. */
-export function describeStart(spec: RunnableServer): string {
+export function describeServer(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
       return spec.package === undefined
@@ -24,7 +24,7 @@ export function describeStart(spec: RunnableServer): string {
  * The command line of a server, as written: `${…}` are not filled in, and what looks like a secret is masked.
  * Variables that it gets are shown by name only.
  */
-export function describeCommand({ command, args, env }: StdioServer | Start): string {
+export function describeCommand({ command, args, env }: StdioServer | LaunchSpec): string {
   const variables = Object.keys(env).map((name) => `${name}=…`);
   return [...variables, quote(command), ...maskArguments(args).map(quote)].join(" ");
 }

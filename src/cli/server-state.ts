@@ -5,7 +5,7 @@ import type { Manifest, ServerSpec } from "../manifest/schema.ts";
 import { unavailableReasonOf, type ConnectionStatus } from "../upstream/status.ts";
 
 /** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
-export type Standing =
+export type ServerState =
   | {
       readonly at: "connected";
       readonly server: string;
@@ -23,12 +23,12 @@ export type Standing =
 type Witness = Pick<Hub, "status" | "catalog">;
 
 /** In manifest order. */
-export function standingsOf({ servers }: Manifest, hub: Witness): readonly Standing[] {
-  return servers.map((spec) => standingOf(spec, hub));
+export function serverStatesOf({ servers }: Manifest, hub: Witness): readonly ServerState[] {
+  return servers.map((spec) => serverStateOf(spec, hub));
 }
 
 /** What the hub cannot use at all has failed too. */
-export function standingOf(spec: ServerSpec, hub: Witness): Standing {
+export function serverStateOf(spec: ServerSpec, hub: Witness): ServerState {
   const server = spec.name;
   if (!spec.enabled) return { at: "disabled", server };
   if (spec.kind === "unsupported") {

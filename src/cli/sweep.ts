@@ -9,7 +9,10 @@ const SETTLING = 100;
  * @param tell is given the number of processes, if there were any
  * @returns what closes the hub and waits for both, STOP_LIMIT at most
  */
-export function sweepBeside(hub: Hub, tell: (count: number) => void): () => Promise<void> {
+export function sweepOrphansInBackground(
+  hub: Hub,
+  tell: (count: number) => void,
+): () => Promise<void> {
   let sweeping: Promise<void> | undefined;
   const begin = (): Promise<void> => (sweeping ??= sweep(tell));
   const timer = setTimeout(() => void begin(), SETTLING);

@@ -2,7 +2,7 @@ import type { Env } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
 
 /** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
-export const TAP_VARIABLE = "TOOLMUX_TAP";
+export const PROXY_VARIABLE = "TOOLMUX_TAP";
 
 /** What is started, and what in its place if it is not there. */
 interface Program {
@@ -12,13 +12,13 @@ interface Program {
 }
 
 /** Its value. @param delay by which what a server says is held back, in ms; @param folder where taps report */
-export function writeTap(folder: string, delay: number): string {
+export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
 
 /** The program with the tap in front of it that is wanted; else as it is. */
-export function putTapBefore<P extends Program>(program: P, env: Env): P {
-  const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[TAP_VARIABLE] ?? "") ?? [];
+export function withBenchProxy<P extends Program>(program: P, env: Env): P {
+  const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return program;
   const [own, ...before] = ownCommand();
   const tap = ({ command, args }: Pick<Program, "command" | "args">) => ({

@@ -14,14 +14,14 @@ import type { HttpTransportKind, KnownTransport } from "../transport/http/target
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
-import type { World } from "./command.ts";
-import { putTapBefore } from "./tap.ts";
+import type { CommandContext } from "./command.ts";
+import { withBenchProxy } from "./tap.ts";
 
 /** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
 const FRESH = 10_000;
 
 /** What gives a hub the servers that are not in this process. */
-export interface Outside extends Pick<HubOptions, "identify" | "authorize" | "makeLink"> {
+export interface TransportFactory extends Pick<HubOptions, "identify" | "authorize" | "makeLink"> {
   /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
   readonly redact: (text: string) => string;
   /** Waits a little for what must not be broken off. */
@@ -29,7 +29,7 @@ export interface Outside extends Pick<HubOptions, "identify" | "authorize" | "ma
 }
 
 /** Servers as they are in fact: processes, or reached over HTTP. */
-interface RealOutside extends Outside {
+interface RealOutside extends TransportFactory {
   readonly makeLink: (spec: ExternalServer, schemes: SchemeResolvers) => Promise<ServerTransport>;
 }
 
@@ -37,8 +37,8 @@ interface RealOutside extends Outside {
  * @param openAuthorizer is asked for one when the first server over HTTP wants it
  * @param findHubs gives what servers that are started get as the list of the hubs above them; by default what this process got
  */
-export function openOutside(
-  world: World,
+export function openTransportFactory(
+  world: CommandContext,
   openAuthorizer: () => Promise<Authorizer>,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
 ): RealOutside {
@@ -71,7 +71,7 @@ export function openOutside(
       const { name: server, maxMessage } = spec;
       // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
       if (spec.kind === "stdio") {
-        const resolved = putTapBefore(await fill.server(spec, schemes, "start"), env);
+        const resolved = withBenchProxy(await fill.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
         const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
         return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
@@ -146,12 +146,12 @@ class Known {
 }
 
 function openFilling(
-  world: World,
+  world: CommandContext,
   known: Known,
   findHubs: () => Promise<string | undefined>,
 ): Filling {
   const { env, cwd } = world;
-  const schemesFor = openSchemes(world, findHubs);
+  const schemesFor = openSchemeResolvers(world, findHubs);
   return {
     server: remember(async (spec: StdioServer, schemes) =>
       known.add(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
@@ -195,8 +195,8 @@ function remember<Spec extends ExternalServer, Resolved>(
  * the hub's own, which ask for each value once. Their code is loaded when a value is wanted.
  * @param findHubs as of `openOutside`, for commands
  */
-export function openSchemes(
-  world: Pick<World, "env" | "platform">,
+export function openSchemeResolvers(
+  world: Pick<CommandContext, "env" | "platform">,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
 ): (spec: ExternalServer, schemes: SchemeResolvers) => SchemeResolvers {
   const { env } = world;

@@ -1,18 +1,27 @@
 import { Buffer } from "node:buffer";
 import { decodeUtf8 } from "../base/read-file.ts";
-import { describeForms, findMisfit, type Form, type Misfit, readForms } from "./json-schema.ts";
+import {
+  describeForms,
+  findMismatch,
+  type ValueForm,
+  type SchemaMismatch,
+  formsOfSchema,
+} from "./json-schema.ts";
 
 /** A value as it was given for a key. */
-export type Value =
+export type GivenValue =
   | { readonly kind: "text"; readonly text: string }
   /** Checked to be JSON. */
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "file"; readonly bytes: Uint8Array<ArrayBuffer> };
 
-export type Written = { readonly json: string } | { readonly misfit: Misfit };
+export type WrittenValue = { readonly json: string } | { readonly misfit: SchemaMismatch };
 
 /** The values of one key, as the JSON text that is allowed there. Numbers stay as they were spelled. */
-export function writeValues(values: readonly Value[], forms: readonly Form[]): Written {
+export function formatValues(
+  values: readonly GivenValue[],
+  forms: readonly ValueForm[],
+): WrittenValue {
   const [value, ...others] = values;
   if (value === undefined) return refuse(forms, "nothing");
   const list = forms.find((form) => form.kind === "array");
@@ -28,8 +37,11 @@ export function writeValues(values: readonly Value[], forms: readonly Form[]): W
   return refuse(forms, `${values.length} values`);
 }
 
-function writeElements(values: readonly Value[], list: Form & { kind: "array" }): Written {
-  const forms = readForms(list.items);
+function writeElements(
+  values: readonly GivenValue[],
+  list: ValueForm & { kind: "array" },
+): WrittenValue {
+  const forms = formsOfSchema(list.items);
   const isNested = forms.some(({ kind }) => kind === "array" || kind === "any");
   const elements: string[] = [];
   for (const value of values) {
@@ -41,15 +53,15 @@ function writeElements(values: readonly Value[], list: Form & { kind: "array" })
   return { json: `[${elements.filter((text) => text.trim() !== "").join(",")}]` };
 }
 
-function isList(value: Value): boolean {
+function isList(value: GivenValue): boolean {
   return value.kind !== "file" && /^\s*\[/.test(value.text);
 }
 
 /** JSON text; undefined if the value is not allowed. */
-function writeValue(value: Value, forms: readonly Form[]): string | undefined {
+function writeValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
   switch (value.kind) {
     case "json":
-      return findMisfit(JSON.parse(value.text), forms) === undefined ? value.text : undefined;
+      return findMismatch(JSON.parse(value.text), forms) === undefined ? value.text : undefined;
     case "text":
       return writeText(value.text, forms);
     case "file": {
@@ -64,7 +76,7 @@ function writeValue(value: Value, forms: readonly Form[]): string | undefined {
 /** What a text is tried as, in this order: what fits few texts comes first, or it would never have its turn. */
 const ORDER = "null choice boolean integer number array object any string".split(" ");
 
-function writeText(text: string, forms: readonly Form[]): string | undefined {
+function writeText(text: string, forms: readonly ValueForm[]): string | undefined {
   const ordered = forms.toSorted((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
   for (const form of ordered) {
     const json = writeAs(text, form);
@@ -73,7 +85,7 @@ function writeText(text: string, forms: readonly Form[]): string | undefined {
   return undefined;
 }
 
-function writeAs(text: string, form: Form): string | undefined {
+function writeAs(text: string, form: ValueForm): string | undefined {
   switch (form.kind) {
     case "string":
       return JSON.stringify(text);
@@ -87,36 +99,40 @@ function writeAs(text: string, form: Form): string | undefined {
     }
     default: {
       const value = parse(text);
-      const fits = value !== undefined && findMisfit(value.value, [form]) === undefined;
+      const fits = value !== undefined && findMismatch(value.value, [form]) === undefined;
       return fits ? text.trim() : undefined;
     }
   }
 }
 
-function finish(json: string | undefined, value: Value, forms: readonly Form[]): Written {
+function finish(
+  json: string | undefined,
+  value: GivenValue,
+  forms: readonly ValueForm[],
+): WrittenValue {
   if (json !== undefined) return { json };
   switch (value.kind) {
     case "json":
       return {
-        misfit: findMisfit(JSON.parse(value.text), forms) ?? blame(forms, "something else"),
+        misfit: findMismatch(JSON.parse(value.text), forms) ?? blame(forms, "something else"),
       };
     case "file":
       return refuse(forms, "the content of that file");
     case "text": {
       // Where a value inside of JSON is wrong, that place is what has to be told.
       const parsed = /^\s*[[{]/.test(value.text) ? parse(value.text) : undefined;
-      const misfit = parsed && findMisfit(parsed.value, forms);
+      const misfit = parsed && findMismatch(parsed.value, forms);
       const shown = value.text.length > 40 ? `${value.text.slice(0, 40)}…` : value.text;
       return { misfit: misfit ?? blame(forms, JSON.stringify(shown)) };
     }
   }
 }
 
-function refuse(forms: readonly Form[], found: string): Written {
+function refuse(forms: readonly ValueForm[], found: string): WrittenValue {
   return { misfit: blame(forms, found) };
 }
 
-function blame(forms: readonly Form[], found: string): Misfit {
+function blame(forms: readonly ValueForm[], found: string): SchemaMismatch {
   return { path: "", expected: describeForms(forms), found };
 }
 

@@ -8,7 +8,7 @@ const ZONE = {
 } as const;
 
 /** Tells the time, anywhere. */
-export function createServer(): McpServer {
+export function createClockServer(): McpServer {
   const server = new McpServer({ name: "demo-clock", version: VERSION });
   server.registerTool(
     "now",

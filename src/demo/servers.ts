@@ -11,7 +11,7 @@ interface Count {
 }
 
 /** What the server has seen so far. */
-export interface History {
+export interface SlowServerHistory {
   readonly pid: number;
   readonly finished: number;
   /** Of each count that was cancelled: after which step. */
@@ -19,7 +19,7 @@ export interface History {
 }
 
 /** Takes its time, reports progress, and stops when it is told to. */
-export function createServer(): McpServer {
+export function createSlowServer(): McpServer {
   const server = new McpServer({ name: "demo-slow", version: VERSION });
   let finished = 0;
   const cancelled: number[] = [];
@@ -61,7 +61,7 @@ export function createServer(): McpServer {
       annotations: { readOnlyHint: true },
     },
     () => {
-      const history: History = { pid: process.pid, finished, cancelled };
+      const history: SlowServerHistory = { pid: process.pid, finished, cancelled };
       return resultOf({ ...history }, JSON.stringify(history));
     },
   );

@@ -2,10 +2,10 @@ import process from "node:process";
 import type { CallToolResult, Client, RequestOptions } from "@modelcontextprotocol/client";
 import type { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { HubError } from "../base/errors.ts";
-import type { History } from "./servers.ts";
+import type { SlowServerHistory } from "./servers.ts";
 
 /** What the stops share. */
-export interface Tour {
+export interface TourContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
   /** What the broken server says before it gives up. */
@@ -17,10 +17,10 @@ export interface Tour {
 }
 
 /** One thing to see. */
-export interface Stop {
+export interface TourStop {
   readonly title: string;
   /** @returns what there was to see, in a few words. @throws {HubError} if it was not as it should be */
-  readonly visit: (tour: Tour) => Promise<string>;
+  readonly visit: (tour: TourContext) => Promise<string>;
 }
 
 /** For each request, in ms: the demo ends whatever happens. */
@@ -35,7 +35,7 @@ const PAUSE = 60;
 const TOOLS =
   "clock__now clock__offset slow__count slow__history text__count text__reverse text__trim text__upper";
 
-export const STOPS: readonly Stop[] = [
+export const TOUR_STOPS: readonly TourStop[] = [
   { title: "start the hub and shake hands", visit: connect },
   { title: "list the tools of all servers", visit: listTools },
   { title: "a broken server costs only itself", visit: findBroken },
@@ -47,21 +47,21 @@ export const STOPS: readonly Stop[] = [
   { title: "leave", visit: leave },
 ];
 
-async function connect({ client, transport, pids }: Tour): Promise<string> {
+async function connect({ client, transport, pids }: TourContext): Promise<string> {
   await client.connect(transport, { timeout: LIMIT });
   if (transport.pid !== null) pids.push(transport.pid);
   const { name, version } = client.getServerVersion() ?? {};
   return `${name} ${version}`;
 }
 
-async function listTools({ client }: Tour): Promise<string> {
+async function listTools({ client }: TourContext): Promise<string> {
   const { tools } = await client.listTools(undefined, { timeout: LIMIT });
   const names = tools.map(({ name }) => name);
   expect(names.join(" "), TOOLS);
   return `${tools.length} tools of three servers, each under its server's prefix`;
 }
 
-async function findBroken({ client, lastWords, told }: Tour): Promise<string> {
+async function findBroken({ client, lastWords, told }: TourContext): Promise<string> {
   const answer = call(client, "broken__price", {});
   const refused = await answer.then(
     () => false,
@@ -72,7 +72,7 @@ async function findBroken({ client, lastWords, told }: Tour): Promise<string> {
   return `the fourth server exited; the hub tells why: ${lastWords}`;
 }
 
-async function callOne({ client }: Tour): Promise<string> {
+async function callOne({ client }: TourContext): Promise<string> {
   const { structuredContent } = await call(client, "clock__now", { zone: "Asia/Tokyo" });
   const { time, epoch } = structuredContent as { time: string; epoch: number };
   if (Math.abs(Date.now() - epoch) > LIMIT) throw wrong(`the clock says ${time}`);
@@ -80,7 +80,7 @@ async function callOne({ client }: Tour): Promise<string> {
   return `it is ${time} in Tokyo`;
 }
 
-async function callMany({ client }: Tour): Promise<string> {
+async function callMany({ client }: TourContext): Promise<string> {
   const calls = Array.from({ length: MANY }, async (_, i) => {
     const result = await call(client, "text__upper", { text: `number ${i}` });
     expect(textOf(result), `NUMBER ${i}`);
@@ -89,7 +89,7 @@ async function callMany({ client }: Tour): Promise<string> {
   return "every answer belongs to its call";
 }
 
-async function callSlow({ client }: Tour): Promise<string> {
+async function callSlow({ client }: TourContext): Promise<string> {
   const calls = [1, 2, 3].map(async (steps) => {
     const result = await call(client, "slow__count", { steps, pause: PAUSE });
     expect(textOf(result), `Counted to ${steps}.`);
@@ -99,7 +99,7 @@ async function callSlow({ client }: Tour): Promise<string> {
   return `one after the other they take at least ${alone} ms`;
 }
 
-async function followProgress({ client }: Tour): Promise<string> {
+async function followProgress({ client }: TourContext): Promise<string> {
   const seen: string[] = [];
   const result = await call(
     client,
@@ -112,7 +112,7 @@ async function followProgress({ client }: Tour): Promise<string> {
   return `${seen.join(" ")}, then the result`;
 }
 
-async function cancelHalfWay({ client, pids }: Tour): Promise<string> {
+async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
   const abort = new AbortController();
   const running = call(
     client,
@@ -129,7 +129,7 @@ async function cancelHalfWay({ client, pids }: Tour): Promise<string> {
   );
   if (finished) throw wrong("the call went on to its end");
   const { structuredContent } = await call(client, "slow__history", {});
-  const history = structuredContent as History;
+  const history = structuredContent as SlowServerHistory;
   pids.push(history.pid);
   // Three slow ones at once, and the one whose progress was followed.
   expect(history.finished, 4);
@@ -137,7 +137,7 @@ async function cancelHalfWay({ client, pids }: Tour): Promise<string> {
   return `the server saw it after step ${history.cancelled[0]} of ${STEPS}`;
 }
 
-async function leave({ client, pids }: Tour): Promise<string> {
+async function leave({ client, pids }: TourContext): Promise<string> {
   await client.close();
   const left = pids.filter(isAlive);
   if (left.length > 0) throw wrong(`process ${left.join(", ")} still runs`);

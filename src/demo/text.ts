@@ -16,7 +16,7 @@ const TRANSFORMS: Readonly<Record<string, { description: string; run: (text: str
   };
 
 /** Works on text. */
-export function createServer(): McpServer {
+export function createTextServer(): McpServer {
   const server = new McpServer({ name: "demo-text", version: VERSION });
   const inputSchema = schemaOf<{ text: string }>({ text: { type: "string" } }, "text");
   const annotations = { readOnlyHint: true };

@@ -6,10 +6,10 @@ import { VERSION } from "../base/version.ts";
 import { untilAborted } from "../base/grace.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/report.ts";
-import { STOPS, type Tour } from "./stops.ts";
+import { TOUR_STOPS, type TourContext } from "./stops.ts";
 
 /** A hub to be started as a child process. */
-export interface Program {
+export interface DemoProgram {
   readonly command: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -21,18 +21,18 @@ const TITLE_WIDTH = 40;
  * Starts a hub, drives it with an MCP client, and prints a line for each thing that there is to see: what,
  * how long it took, and what came of it. @returns whether everything was as it should be.
  */
-export async function drive(
-  { command, args, env }: Program,
+export async function runTour(
+  { command, args, env }: DemoProgram,
   lastWords: string,
   { colors }: TerminalStyle,
   signal: AbortSignal,
 ): Promise<boolean> {
   const transport = new StdioClientTransport({ command, args: [...args], env, stderr: "pipe" });
   const client = new Client({ name: "toolmux-demo", version: VERSION });
-  const tour: Tour = { client, transport, lastWords, told: listen(transport), pids: [] };
+  const tour: TourContext = { client, transport, lastWords, told: listen(transport), pids: [] };
   let failed = 0;
   try {
-    for (const { title, visit } of STOPS) {
+    for (const { title, visit } of TOUR_STOPS) {
       const started = performance.now();
       let line: string;
       try {
@@ -51,7 +51,7 @@ export async function drive(
   return failed === 0;
 }
 
-function listen({ stderr }: StdioClientTransport): Tour["told"] {
+function listen({ stderr }: StdioClientTransport): TourContext["told"] {
   let heard = "";
   stderr?.on("data", (chunk: Buffer) => (heard += chunk.toString()));
   return (text, ms) =>

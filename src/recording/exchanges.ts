@@ -4,12 +4,12 @@ import { Method } from "../protocol/legacy.ts";
 import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import { readId } from "../jsonrpc/id.ts";
 import type { Message, Notification, Request, Response } from "../jsonrpc/message.ts";
-import { spellWish } from "./parameters.ts";
-import { type Entry, groupEntries } from "./reader.ts";
+import { formatRequestKey } from "./parameters.ts";
+import { type RecordedLine, groupEntries } from "./reader.ts";
 
 /** What a server did, a while (in ms) after what was before. */
-export type Step = { readonly wait: number; readonly line: number } & (
-  | { readonly kind: "say"; readonly frame: Notification; readonly marks: Marks }
+export type RecordedStep = { readonly wait: number; readonly line: number } & (
+  | { readonly kind: "say"; readonly frame: Notification; readonly marks: RecordedMarks }
   | { readonly kind: "ask"; readonly frame: Request }
   /** The client's answer to the question of that line is waited for; undefined: there was none. */
   | { readonly kind: "hear"; readonly question: number; readonly answer: Response }
@@ -21,18 +21,18 @@ export type Step = { readonly wait: number; readonly line: number } & (
 );
 
 /** Where in a message the token, or the id, of the request stands that it belongs to. */
-export interface Marks {
+export interface RecordedMarks {
   readonly token: ByteRange | undefined;
   readonly subscription: ByteRange | undefined;
 }
 
 /** One request that a server was sent, and all that came of it. */
-export interface Scene {
+export interface RecordedExchange {
   readonly line: number;
   readonly method: string;
   /** What it asked for; see `spellWish`. */
   readonly wish: string;
-  readonly steps: readonly Step[];
+  readonly steps: readonly RecordedStep[];
   /** The line of its answer, or where it ended otherwise; Infinity if nothing says that it did. */
   readonly end: number;
 }
@@ -40,24 +40,24 @@ export interface Scene {
 /** What begins a conversation, one for each era. */
 const GREETINGS: ReadonlySet<string> = new Set([Method.initialize, ModernMethod.discover]);
 
-export function isGreeting(method: string): boolean {
+export function isInitialization(method: string): boolean {
   return GREETINGS.has(method);
 }
 
 /** What a hub asks on its own account, as often as it likes: its order says nothing, and its params little. */
 const HOUSEKEEPING: ReadonlySet<string> = new Set([...GREETINGS, Method.ping, ModernMethod.listen]);
 
-export function isHousekeeping(method: string): boolean {
+export function isPingOrDiscovery(method: string): boolean {
   return HOUSEKEEPING.has(method);
 }
 
 /** What of a request tells it from others. */
-export function wishOf({ method, bytes, params }: Request): string {
-  return isHousekeeping(method) ? "" : spellWish(bytes, params);
+export function requestKeyOf({ method, bytes, params }: Request): string {
+  return isPingOrDiscovery(method) ? "" : formatRequestKey(bytes, params);
 }
 
 /** All that was asked of one server, in order. */
-export function findScenes(entries: readonly Entry[]): readonly Scene[] {
+export function readExchanges(entries: readonly RecordedLine[]): readonly RecordedExchange[] {
   const drafts: Draft[] = [];
   for (const entriesOfRun of groupEntries(entries, ({ run }) => run).values()) {
     const run = new Run();
@@ -69,12 +69,15 @@ export function findScenes(entries: readonly Entry[]): readonly Scene[] {
     .toSorted((a, b) => a.line - b.line)
     .map(({ line, request, steps, end }) => {
       const { method } = request;
-      return { line, method, wish: wishOf(request), steps, end: end ?? Infinity };
+      return { line, method, wish: requestKeyOf(request), steps, end: end ?? Infinity };
     });
 }
 
-type StepOf<K extends Step["kind"]> = Omit<Extract<Step, { kind: K }>, "wait" | "line">;
-type Deed = { [K in Step["kind"]]: StepOf<K> }[Step["kind"]];
+type StepOf<K extends RecordedStep["kind"]> = Omit<
+  Extract<RecordedStep, { kind: K }>,
+  "wait" | "line"
+>;
+type Deed = { [K in RecordedStep["kind"]]: StepOf<K> }[RecordedStep["kind"]];
 
 /** A scene that is being put together. */
 class Draft {
@@ -82,20 +85,20 @@ class Draft {
   readonly request: Request;
   readonly id: Key;
   readonly token: string | undefined;
-  readonly steps: Step[] = [];
+  readonly steps: RecordedStep[] = [];
   end: number | undefined;
   isCancelled = false;
   #t: number;
 
-  constructor(request: Request, { line, t }: Entry) {
+  constructor(request: Request, { line, t }: RecordedLine) {
     this.line = line;
     this.request = request;
     this.id = request.id.key;
-    this.token = tokenIn(request);
+    this.token = progressTokenOf(request);
     this.#t = t;
   }
 
-  add(deed: Deed, { line, t }: Pick<Entry, "line" | "t">): void {
+  add(deed: Deed, { line, t }: Pick<RecordedLine, "line" | "t">): void {
     const wait = Math.max(0, t - this.#t);
     this.#t = t;
     this.steps.push({ ...deed, wait, line });
@@ -111,9 +114,9 @@ class Run {
   readonly #open = new Map<Key, Draft>();
   /** Questions of the server that are not answered yet, by their ids. */
   readonly #questions = new Map<Key, { readonly line: number; readonly draft: Draft }>();
-  #last: Entry | undefined;
+  #last: RecordedLine | undefined;
 
-  take(entry: Entry): void {
+  take(entry: RecordedLine): void {
     this.#last = entry;
     switch (entry.kind) {
       case "message":
@@ -148,31 +151,31 @@ class Run {
     this.#open.clear();
   }
 
-  #message(entry: Entry & { kind: "message" }, frame: Message): void {
+  #message(entry: RecordedLine & { kind: "message" }, frame: Message): void {
     if (frame.kind === "batch") for (const item of frame.items) this.#message(entry, item);
     else if (entry.way === "sent") this.#sent(entry, frame);
     else this.#received(entry, frame);
   }
 
-  #sent(entry: Entry, frame: Message): void {
+  #sent(entry: RecordedLine, frame: Message): void {
     if (frame.kind === "request") {
       const draft = new Draft(frame, entry);
       this.drafts.push(draft);
       this.#open.set(draft.id, draft);
     } else if (frame.kind === "response") {
-      const key = idOf(frame);
+      const key = responseIdOf(frame);
       const question = key === undefined ? undefined : this.#questions.get(key);
       if (key === undefined || question === undefined) return;
       this.#questions.delete(key);
       question.draft.add({ kind: "hear", question: question.line, answer: frame }, entry);
     } else if (frame.kind === "notification" && frame.method === CANCELLED) {
-      this.#giveUp(requestIn(frame), entry);
+      this.#giveUp(cancelledRequestOf(frame), entry);
     }
   }
 
-  #received(entry: Entry & { kind: "message" }, frame: Message): void {
+  #received(entry: RecordedLine & { kind: "message" }, frame: Message): void {
     if (frame.kind === "response") {
-      const key = frame.id ?? idOf(frame);
+      const key = frame.id ?? responseIdOf(frame);
       const draft = key === undefined ? undefined : this.#open.get(key);
       if (key === undefined || draft === undefined) return;
       this.#open.delete(key);
@@ -189,7 +192,7 @@ class Run {
     }
   }
 
-  #listenerOf({ bytes }: Notification, { token, subscription }: Marks): Draft | undefined {
+  #listenerOf({ bytes }: Notification, { token, subscription }: RecordedMarks): Draft | undefined {
     if (token !== undefined) {
       const text = textOf(bytes, token.start, token.end);
       for (const draft of this.#open.values()) if (draft.token === text) return draft;
@@ -208,7 +211,7 @@ class Run {
     return running.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
   }
 
-  #fail(id: Key | undefined, why: string, entry: Entry): void {
+  #fail(id: Key | undefined, why: string, entry: RecordedLine): void {
     if (id === undefined) return;
     const key = this.#open.has(id) ? id : `"${id}`;
     const draft = this.#open.get(key);
@@ -216,14 +219,14 @@ class Run {
     draft?.add({ kind: "fail", why }, entry);
   }
 
-  #giveUp(key: Key | undefined, { line }: Entry): void {
+  #giveUp(key: Key | undefined, { line }: RecordedLine): void {
     const draft = key === undefined ? undefined : this.#open.get(key);
     if (draft === undefined) return;
     draft.isCancelled = true;
     draft.end ??= line;
   }
 
-  #close(entry: Entry & { kind: "closed" }): void {
+  #close(entry: RecordedLine & { kind: "closed" }): void {
     if (entry.by === "hub") return;
     const open = [...this.#open.values()];
     const last = open.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
@@ -237,27 +240,27 @@ class Run {
 const CANCELLED = "notifications/cancelled";
 
 /** The id of an answer, whatever it is. */
-export function idOf({ bytes, start }: Response): Key | undefined {
+export function responseIdOf({ bytes, start }: Response): Key | undefined {
   const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
   return member && readId(bytes, member)?.key;
 }
 
 /** The id that a cancel names. */
-export function requestIn({ bytes, params }: Notification): Key | undefined {
+export function cancelledRequestOf({ bytes, params }: Notification): Key | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "requestId");
   return member && readId(bytes, member)?.key;
 }
 
 /** A request's progress token, as it is spelled. */
-export function tokenIn({ bytes, params, members }: Request): string | undefined {
+export function progressTokenOf({ bytes, params, members }: Request): string | undefined {
   const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(all, "_meta");
   const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
   return token && textOf(bytes, token.start, token.end);
 }
 
-function marksIn({ bytes, params }: Notification): Marks {
+function marksIn({ bytes, params }: Notification): RecordedMarks {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(members, "_meta");
   const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];

@@ -2,15 +2,15 @@ import { toHubError } from "../base/errors.ts";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
 import type { ModernResponder } from "../frontend/modern/wayback.ts";
-import type { Peer } from "./format.ts";
+import type { RecordedPeer } from "./format.ts";
 import type { Recorder } from "./recorder.ts";
-import { recordInbound, recordLink } from "./recorded-transport.ts";
+import { recordResponder, recordTransport } from "./recorded-transport.ts";
 
 /** The same hub for an HTTP face, with all that its clients say and hear written down. */
-export function recordFace(hub: ServedHub, recorder: Recorder): ServedHub {
+export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
     accept: (link, signal, scope) =>
-      hub.accept(recordLink(link, recorder.client(), recorder), signal, scope),
+      hub.accept(recordTransport(link, recorder.client(), recorder), signal, scope),
     status: () => hub.status(),
     createModernClients: (client) => recordTaker(hub.createModernClients(client), recorder),
     activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
@@ -35,9 +35,9 @@ function recordTaker(taker: ModernRequestTarget, recorder: Recorder): ModernRequ
   };
 }
 
-function recordWay(way: ModernResponder, peer: Peer, recorder: Recorder): ModernResponder {
+function recordWay(way: ModernResponder, peer: RecordedPeer, recorder: Recorder): ModernResponder {
   return {
-    ...recordInbound(way, peer, recorder),
+    ...recordResponder(way, peer, recorder),
     isPipe: way.isPipe,
     onCancel: (callback) =>
       way.onCancel((why, by) => {

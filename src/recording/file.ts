@@ -4,7 +4,7 @@ import process from "node:process";
 import { HubError } from "../base/errors.ts";
 
 /** Where a recording goes. */
-export interface Outlet {
+export interface RecordingSink {
   /** One after the other; rejects if it could not be written. */
   append(bytes: Uint8Array): Promise<void>;
   /** Writes at once, behind what is being written; for the end of a process that waits for nothing. */
@@ -21,7 +21,7 @@ const BEGINNING = '{"recording":';
  * that one goes on with it under no name.
  * @throws {HubError} usage if it cannot be made there, or something else would be lost
  */
-export async function openOutlet(path: string): Promise<Outlet> {
+export async function openRecordingFile(path: string): Promise<RecordingSink> {
   const { lstat, open, rename, rm } = await import("node:fs/promises");
   const draft = `${path}.${crypto.randomUUID()}.draft`;
   try {
@@ -57,7 +57,7 @@ async function isRecording(path: string): Promise<boolean> {
   }
 }
 
-class RecordingFile implements Outlet {
+class RecordingFile implements RecordingSink {
   readonly #handle: FileHandle;
   /** The length of what is certainly written, and what follows it. */
   #at = 0;

@@ -6,7 +6,7 @@ import type { LogLevel } from "../base/events.ts";
  */
 
 /** The first line. */
-export interface Head {
+export interface RecordingHeader {
   /** The form of the file. */
   readonly recording: 1;
   /** What has written it: `toolmux 0.1.0`. */
@@ -18,13 +18,14 @@ export interface Head {
 }
 
 /** Whose link it is: each start of a server is a run of it; clients are counted. */
-export type Peer = { readonly server: string; readonly run: number } | { readonly client: number };
+export type RecordedPeer =
+  { readonly server: string; readonly run: number } | { readonly client: number };
 
 /** As the hub sees it. */
-export type Way = "sent" | "received";
+export type Direction = "sent" | "received";
 
 /** What stands in the place of a message that is too large, or that cannot be shown: as much as is needed to know which one it was. */
-export interface Stub {
+export interface Placeholder {
   /** In bytes. */
   readonly size: number;
   readonly kind: string;
@@ -33,7 +34,7 @@ export interface Stub {
 }
 
 /** What happened on a link that is no message. */
-export type LinkEvent =
+export type TransportEventLine =
   | { readonly event: "opening" }
   | { readonly event: "closed"; readonly by: "hub" | "peer"; readonly cause: string }
   | {
@@ -43,7 +44,7 @@ export type LinkEvent =
       readonly text: string;
     }
   /** A message came that was too large for the link. */
-  | ({ readonly event: "oversized" } & Stub)
+  | ({ readonly event: "oversized" } & Placeholder)
   /** A request will not be answered, although the link lives. */
   | { readonly event: "lost"; readonly id?: string | number | undefined; readonly cause: string }
   /** Nobody waits for a request's answer any more, and its stream was closed. */
@@ -52,7 +53,7 @@ export type LinkEvent =
   | { readonly event: "refused"; readonly cause: string };
 
 /** What happened to the recording itself. */
-export type OwnEvent =
+export type RecorderEventLine =
   /** So much is missing here, because it could not be written as fast as it came. */
   | { readonly event: "missing"; readonly messages: number; readonly bytes: number }
   /** The last line: the limit is reached. */

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 
 /** Takes what must not be shown out of a text; what it leaves as it was it gives back as it was. */
-export type Redact = (text: string) => string;
+export type RedactFunction = (text: string) => string;
 
 /** What stands in recordings where something was taken out. */
 export const MASK = "[redacted]";
@@ -21,7 +21,7 @@ const ESCAPED: ReadonlyMap<number, number> = new Map(
  * is spelled.
  * @returns undefined if a secret goes over more than one value, so that no JSON would be left without it.
  */
-export function disguise(json: string, redact: Redact): string | undefined {
+export function maskJson(json: string, redact: RedactFunction): string | undefined {
   // Value by value takes a hundred times as long, and most messages hold no secret.
   if (redact(json) === json && !isHidingDeeper(json, MOST_LAYERS + 1, redact)) return json;
   const parts: string[] = [];
@@ -48,11 +48,11 @@ function findEnd(json: string, start: number): number {
   return json.length;
 }
 
-function hideNumber(number: string, redact: Redact): string {
+function hideNumber(number: string, redact: RedactFunction): string {
   return redact(number) === number ? number : `"${MASK}"`;
 }
 
-function disguiseString(string: string, redact: Redact): string {
+function disguiseString(string: string, redact: RedactFunction): string {
   const inner = string.slice(1, -1);
   // The mask needs no escapes, so what has none before has none after it.
   if (!inner.includes("\\")) return `"${redact(inner)}"`;
@@ -63,7 +63,7 @@ function disguiseString(string: string, redact: Redact): string {
 }
 
 /** Whether there is a secret in a text that shows when its own escapes are undone, so many times at most. */
-function isHidingDeeper(text: string, layers: number, redact: Redact): boolean {
+function isHidingDeeper(text: string, layers: number, redact: RedactFunction): boolean {
   let plain = text;
   for (let layer = 0; layer < layers && plain.includes("\\"); layer++) {
     plain = undoEscapes(plain);

@@ -1,8 +1,13 @@
 import { textOf } from "../base/bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Request } from "../jsonrpc/message.ts";
-import { compareWishes, type Difference } from "./parameters.ts";
-import { isGreeting, isHousekeeping, type Scene, wishOf } from "./exchanges.ts";
+import { compareRequestKeys, type ValueDifference } from "./parameters.ts";
+import {
+  isInitialization,
+  isPingOrDiscovery,
+  type RecordedExchange,
+  requestKeyOf,
+} from "./exchanges.ts";
 
 /** So many recorded requests are compared with one that is none of them. */
 const MOST_COMPARED = 200;
@@ -11,46 +16,46 @@ const MOST_SPELLINGS = 1000;
 const LONGEST = 1024;
 
 /** What is to be played for a request. */
-export type Cue =
+export type MatchedExchange =
   | {
       readonly kind: "scene";
-      readonly scene: Scene;
+      readonly scene: RecordedExchange;
       /** All that were recorded of it have been played. */
       readonly isRepeated: boolean;
       /** One that was recorded before it, and was not asked for; told once. */
-      readonly skipped: Scene | undefined;
+      readonly skipped: RecordedExchange | undefined;
     }
   /** Nothing was recorded of it; with what is most like it. */
-  | { readonly kind: "unknown"; readonly nearest: Nearest | undefined };
+  | { readonly kind: "unknown"; readonly nearest: NearestMatch | undefined };
 
-export interface Nearest {
-  readonly scene: Scene;
-  readonly differences: readonly Difference[];
+export interface NearestMatch {
+  readonly scene: RecordedExchange;
+  readonly differences: readonly ValueDifference[];
 }
 
 /** Scenes of equal requests, in order. */
 interface Queue {
-  readonly scenes: Scene[];
+  readonly scenes: RecordedExchange[];
   next: number;
 }
 
 /** All that was recorded of one server, and how far it was played. */
-export class Score {
+export class ExchangeMatcher {
   readonly #queues = new Map<string, Queue>();
   /** By how their params are spelled: a measurement makes the same few requests over and over. */
   readonly #spellings = new Map<string, Queue>();
   /** Those whose order means something. */
-  readonly #ordered: readonly Scene[];
-  readonly #played = new Set<Scene>();
-  readonly #skipped = new Set<Scene>();
+  readonly #ordered: readonly RecordedExchange[];
+  readonly #played = new Set<RecordedExchange>();
+  readonly #skipped = new Set<RecordedExchange>();
   /** Of `#ordered`: all before it were played. */
   #first = 0;
 
   /** Whether it was greeted, in either era. */
   readonly isGreeted: boolean;
 
-  constructor(scenes: readonly Scene[]) {
-    this.isGreeted = scenes.some(({ method }) => isGreeting(method));
+  constructor(scenes: readonly RecordedExchange[]) {
+    this.isGreeted = scenes.some(({ method }) => isInitialization(method));
     for (const scene of scenes) {
       const key = keyOf(scene.method, scene.wish);
       const queue = this.#queues.get(key);
@@ -66,13 +71,13 @@ export class Score {
   }
 
   /** Finds what follows a request, in recorded order for equal ones. */
-  take(request: Request): Cue {
+  take(request: Request): MatchedExchange {
     const { method, bytes, params } = request;
     const isShort = params !== undefined && params.end - params.start <= LONGEST;
     const spelling = isShort ? keyOf(method, textOf(bytes, params.start, params.end)) : undefined;
     const known = spelling === undefined ? undefined : this.#spellings.get(spelling);
     if (known !== undefined) return this.#play(known);
-    const wish = wishOf(request);
+    const wish = requestKeyOf(request);
     const exact = this.#queues.get(keyOf(method, wish));
     const nearest = exact === undefined ? this.#findNearest(method, wish) : undefined;
     const isSame = nearest?.differences.length === 0;
@@ -84,7 +89,7 @@ export class Score {
     return this.#play(queue);
   }
 
-  #play(queue: Queue): Cue {
+  #play(queue: Queue): MatchedExchange {
     const isRepeated = queue.next >= queue.scenes.length;
     const scene = queue.scenes[Math.min(queue.next, queue.scenes.length - 1)];
     if (scene === undefined) return { kind: "unknown", nearest: undefined };
@@ -95,7 +100,7 @@ export class Score {
   }
 
   /** What ran at the same time may come in any order. */
-  #findSkipped(scene: Scene): Scene | undefined {
+  #findSkipped(scene: RecordedExchange): RecordedExchange | undefined {
     if (!isOrdered(scene.method)) return undefined;
     let first = this.#ordered[this.#first];
     while (first !== undefined && (this.#played.has(first) || this.#skipped.has(first))) {
@@ -106,13 +111,13 @@ export class Score {
     return first;
   }
 
-  #findNearest(method: string, wish: string): Nearest | undefined {
-    let nearest: Nearest | undefined;
+  #findNearest(method: string, wish: string): NearestMatch | undefined {
+    let nearest: NearestMatch | undefined;
     let compared = 0;
     for (const { scenes } of this.#queues.values()) {
       const [scene] = scenes;
       if (scene?.method !== method) continue;
-      const differences = compareWishes(scene.wish, wish);
+      const differences = compareRequestKeys(scene.wish, wish);
       if (nearest === undefined || isLess(differences, nearest.differences)) {
         nearest = { scene, differences };
       }
@@ -123,17 +128,17 @@ export class Score {
 }
 
 /** Another argument of the same tool is nearer than the same arguments of another one. */
-function isLess(a: readonly Difference[], b: readonly Difference[]): boolean {
+function isLess(a: readonly ValueDifference[], b: readonly ValueDifference[]): boolean {
   return weigh(a) < weigh(b);
 }
 
-function weigh(differences: readonly Difference[]): number {
+function weigh(differences: readonly ValueDifference[]): number {
   const isOther = differences.some(({ path }) => path === "name" || path === "uri");
   return differences.length + (isOther ? 1000 : 0);
 }
 
 function isOrdered(method: string): boolean {
-  return !isHousekeeping(method) && !method.endsWith("/list") && method !== Method.setLevel;
+  return !isPingOrDiscovery(method) && !method.endsWith("/list") && method !== Method.setLevel;
 }
 
 function keyOf(method: string, wish: string): string {

@@ -11,7 +11,7 @@ const SHOWN = 60;
  * What a request asks for: its params without what is another each time (`_meta`, with the progress token), members in order.
  * Equal for requests that want the same.
  */
-export function spellWish(bytes: Buffer, params: ByteRange | undefined): string {
+export function formatRequestKey(bytes: Buffer, params: ByteRange | undefined): string {
   if (params === undefined) return "{}";
   const text = textOf(bytes, params.start, params.end);
   try {
@@ -31,20 +31,20 @@ function sortMembers(_key: string, value: unknown): unknown {
 }
 
 /** Where two values are not the same: `arguments.path[2]`, and what is there. */
-export interface Difference {
+export interface ValueDifference {
   readonly path: string;
   readonly recorded: string;
   readonly asked: string;
 }
 
 /** How a wish differs from a recorded one, what was taken out of that apart; empty if it does not. */
-export function compareWishes(recorded: string, asked: string): readonly Difference[] {
-  return compare(parse(recorded), parse(asked));
+export function compareRequestKeys(recorded: string, asked: string): readonly ValueDifference[] {
+  return compareValues(parse(recorded), parse(asked));
 }
 
 /** The same of any two values. */
-export function compare(recorded: unknown, asked: unknown): readonly Difference[] {
-  const found: Difference[] = [];
+export function compareValues(recorded: unknown, asked: unknown): readonly ValueDifference[] {
+  const found: ValueDifference[] = [];
   walk(recorded, asked, "", "", found);
   return found;
 }
@@ -57,7 +57,7 @@ function parse(text: string): unknown {
   }
 }
 
-function walk(a: unknown, b: unknown, path: string, key: string, found: Difference[]): void {
+function walk(a: unknown, b: unknown, path: string, key: string, found: ValueDifference[]): void {
   if (found.length >= MOST || Object.is(a, b) || (typeof a === "string" && fits(a, b))) return;
   if (Array.isArray(a) && Array.isArray(b)) {
     const length = Math.max(a.length, b.length);

@@ -12,10 +12,10 @@ import {
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { replaceInvalidUtf8 } from "../jsonrpc/utf8.ts";
 import type { Message } from "../jsonrpc/message.ts";
-import type { Stub, Way } from "./format.ts";
+import type { Placeholder, Direction } from "./format.ts";
 
 /** What one line says of a server's link. */
-export type Entry = {
+export type RecordedLine = {
   /** Of the file, from 1 on. */
   readonly line: number;
   /** ms since the recording began. */
@@ -25,12 +25,12 @@ export type Entry = {
 } & (
   | {
       readonly kind: "message";
-      readonly way: Way;
+      readonly way: Direction;
       readonly frame: Message;
       /** The id of the request on whose stream it came, where the link could tell. */
       readonly on: string | number | undefined;
     }
-  | { readonly kind: "stub"; readonly way: Way; readonly stub: Partial<Stub> }
+  | { readonly kind: "stub"; readonly way: Direction; readonly stub: Partial<Placeholder> }
   /** Nobody waited for its answer any more. */
   | { readonly kind: "abandoned"; readonly id: string | number | undefined }
   | { readonly kind: "lost"; readonly id: string | number | undefined; readonly cause: string }
@@ -38,10 +38,10 @@ export type Entry = {
 );
 
 /** What a file holds. */
-export interface Recorded {
+export interface Recording {
   /** The last manifest in it, as a document. */
   readonly manifest: unknown;
-  readonly entries: readonly Entry[];
+  readonly entries: readonly RecordedLine[];
   /** What is missing of it, as whole sentences. */
   readonly notes: readonly string[];
 }
@@ -54,8 +54,8 @@ const MOST_RUNS = 1_000_000;
  * @param name of the file, for what is said of it
  * @throws {HubError} usage if it is none, with the line that is wrong
  */
-export function readRecording(bytes: Buffer, name: string): Recorded {
-  const entries: Entry[] = [];
+export function readRecording(bytes: Buffer, name: string): Recording {
+  const entries: RecordedLine[] = [];
   const notes: string[] = [];
   let manifest: unknown;
   let isEnded = false;
@@ -92,10 +92,10 @@ export function readRecording(bytes: Buffer, name: string): Recorded {
 
 /** Entries by something about them, in order. (Node 20 has no `Map.groupBy`.) */
 export function groupEntries<K>(
-  entries: readonly Entry[],
-  keyOf: (entry: Entry) => K,
-): ReadonlyMap<K, readonly Entry[]> {
-  const groups = new Map<K, Entry[]>();
+  entries: readonly RecordedLine[],
+  keyOf: (entry: RecordedLine) => K,
+): ReadonlyMap<K, readonly RecordedLine[]> {
+  const groups = new Map<K, RecordedLine[]>();
   for (const entry of entries) {
     const key = keyOf(entry);
     const group = groups.get(key);
@@ -120,7 +120,7 @@ function readEntry(
   members: readonly JsonMember[],
   line: number,
   name: string,
-): Entry | undefined {
+): RecordedLine | undefined {
   const server = textAt(text, members, "server");
   if (server === undefined) return undefined;
   const t = numberAt(text, members, "t");

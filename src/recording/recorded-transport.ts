@@ -15,16 +15,24 @@ import type {
   ProcessStats,
 } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
-import type { Peer } from "./format.ts";
-import { plainId, type Recorder } from "./recorder.ts";
+import type { RecordedPeer } from "./format.ts";
+import { idText, type Recorder } from "./recorder.ts";
 
 /** The same link, with all that crosses it written down. */
-export function recordLink(link: Transport, peer: Peer, recorder: Recorder): Transport {
+export function recordTransport(
+  link: Transport,
+  peer: RecordedPeer,
+  recorder: Recorder,
+): Transport {
   return new RecordedLink(link, peer, recorder);
 }
 
 /** The same way back of one request, with all that is said on it written down. */
-export function recordInbound(inbound: Responder, peer: Peer, recorder: Recorder): Responder {
+export function recordResponder(
+  inbound: Responder,
+  peer: RecordedPeer,
+  recorder: Recorder,
+): Responder {
   return {
     notify: (message) => {
       recorder.message(peer, "sent", message);
@@ -41,7 +49,7 @@ type RequestId = string | number;
 
 class RecordedLink implements Transport {
   readonly #link: Transport;
-  readonly #peer: Peer;
+  readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
   /** Whoever has sent something is told of its stream by the exchange that they were given. */
   readonly #exchanges = new WeakMap<
@@ -53,7 +61,7 @@ class RecordedLink implements Transport {
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
-  constructor(link: Transport, peer: Peer, recorder: Recorder) {
+  constructor(link: Transport, peer: RecordedPeer, recorder: Recorder) {
     this.#link = link;
     if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
     if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
@@ -122,7 +130,7 @@ class RecordedLink implements Transport {
   }
 
   noteInbound(inbound: Responder): Responder {
-    return recordInbound(inbound, this.#peer, this.#recorder);
+    return recordResponder(inbound, this.#peer, this.#recorder);
   }
 
   noteLog(level: LogLevel, source: "stderr" | "stdout", text: string): void {
@@ -132,7 +140,7 @@ class RecordedLink implements Transport {
   noteOversized(head: Uint8Array, tail: Uint8Array, size: number): void {
     const edges = parseTruncated(joinPieces([head]), joinPieces([tail]));
     const { kind = "invalid", id } = edges ?? {};
-    const known = id === undefined ? {} : { id: plainId(id.key) };
+    const known = id === undefined ? {} : { id: idText(id.key) };
     this.#recorder.event(this.#peer, { event: "oversized", size, kind, ...known });
   }
 
@@ -198,5 +206,5 @@ class RecordedEvents implements TransportEvents {
 /** The id of a message if it is a request. */
 function idOf(message: EncodedMessage): RequestId | undefined {
   const frame = parseMessage(joinMessage(message));
-  return frame.kind === "request" ? plainId(frame.id.key) : undefined;
+  return frame.kind === "request" ? idText(frame.id.key) : undefined;
 }

@@ -5,9 +5,16 @@ import { VERSION } from "../base/version.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { settlesWithin } from "../base/grace.ts";
 import { type Message, type EncodedMessage, piecesOfMessage, bytesOf } from "../jsonrpc/message.ts";
-import { disguise, type Redact } from "./mask.ts";
-import type { Outlet } from "./file.ts";
-import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./format.ts";
+import { maskJson, type RedactFunction } from "./mask.ts";
+import type { RecordingSink } from "./file.ts";
+import type {
+  RecordingHeader,
+  TransportEventLine,
+  RecorderEventLine,
+  RecordedPeer,
+  Placeholder,
+  Direction,
+} from "./format.ts";
 
 /** A longer message is not written, only that there was one; in bytes. */
 const MOST_MESSAGE = 32 * 1024 * 1024;
@@ -22,9 +29,9 @@ const LAST_LINE = 200;
 /** How long a slow disk can hold up the end, in ms. */
 const FLUSH_LIMIT = 1000;
 
-export interface RecorderParts {
-  readonly outlet: Outlet;
-  readonly redact: Redact;
+export interface RecorderOptions {
+  readonly outlet: RecordingSink;
+  readonly redact: RedactFunction;
   /** The most that the recording may hold, in bytes. */
   readonly limit: number;
   /** ms, monotonic. */
@@ -43,7 +50,7 @@ type Waiting =
  * which says so there, and whatever fails ends the recording alone.
  */
 export class Recorder {
-  readonly #parts: RecorderParts;
+  readonly #parts: RecorderOptions;
   readonly #began: number;
   readonly #runs = new Map<string, number>();
   #clients = 0;
@@ -55,24 +62,24 @@ export class Recorder {
   #isOver = false;
   #draining: Promise<void> | undefined;
 
-  constructor(parts: RecorderParts) {
+  constructor(parts: RecorderOptions) {
     this.#parts = parts;
     this.#began = parts.now();
     const started = new Date().toISOString();
     const program = `toolmux ${VERSION}`;
-    const head: Head = { recording: 1, program, started, limit: parts.limit };
+    const head: RecordingHeader = { recording: 1, program, started, limit: parts.limit };
     this.#add({ text: JSON.stringify(head), size: LINE });
   }
 
   /** A server's next run. */
-  server(name: string): Peer {
+  server(name: string): RecordedPeer {
     const run = (this.#runs.get(name) ?? 0) + 1;
     this.#runs.set(name, run);
     return { server: name, run };
   }
 
   /** The next client. */
-  client(): Peer {
+  client(): RecordedPeer {
     return { client: ++this.#clients };
   }
 
@@ -81,7 +88,7 @@ export class Recorder {
     this.#addEvent({}, { manifest: document });
   }
 
-  event(peer: Peer, event: LinkEvent): void {
+  event(peer: RecordedPeer, event: TransportEventLine): void {
     this.#addEvent(peer, event);
   }
 
@@ -89,7 +96,7 @@ export class Recorder {
    * @param message as it is sent or was received; its memory must not change
    * @param on the id of the request on whose stream it came, where the link can tell
    */
-  message(peer: Peer, way: Way, message: EncodedMessage, on?: string | number): void {
+  message(peer: RecordedPeer, way: Direction, message: EncodedMessage, on?: string | number): void {
     if (this.#isOver) return;
     const pieces = piecesOfMessage(message);
     const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE);
@@ -106,7 +113,7 @@ export class Recorder {
   }
 
   /** The same of a frame, each message of a batch by itself. */
-  frame(peer: Peer, frame: Message, on?: string | number): void {
+  frame(peer: RecordedPeer, frame: Message, on?: string | number): void {
     if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
     else this.message(peer, "received", bytesOf(frame), on);
   }
@@ -142,7 +149,10 @@ export class Recorder {
     return Math.round((this.#parts.now() - this.#began) * 1000) / 1000;
   }
 
-  #addEvent(peer: Peer | object, what: LinkEvent | OwnEvent | { readonly manifest: object }): void {
+  #addEvent(
+    peer: RecordedPeer | object,
+    what: TransportEventLine | RecorderEventLine | { readonly manifest: object },
+  ): void {
     if (this.#isOver) return;
     const text = JSON.stringify({ t: this.#time(), ...peer, ...what });
     this.#add({ text, size: text.length });
@@ -193,7 +203,7 @@ export class Recorder {
       count++;
       const bytes = this.#write(line);
       if (this.#written + bytes.length > this.#parts.limit - LAST_LINE) {
-        const full: OwnEvent = { event: "full", limit: this.#parts.limit };
+        const full: RecorderEventLine = { event: "full", limit: this.#parts.limit };
         lines.push(utf8(`${JSON.stringify({ t: this.#time(), ...full })}\n`));
         this.#stop();
         this.#parts.warn("the recording ends here: it is as large as it may be");
@@ -223,20 +233,20 @@ export class Recorder {
 
   #write(line: Waiting): Uint8Array {
     const { redact } = this.#parts;
-    if ("text" in line) return utf8(`${disguise(line.text, redact) ?? WITHHELD}\n`);
+    if ("text" in line) return utf8(`${maskJson(line.text, redact) ?? WITHHELD}\n`);
     const { head, message } = line;
     const bytes = joinPieces(message);
     const text = textOf(bytes);
     // Servers' results are passed on unread, and what clients send may be anything.
     if (skipWhitespace(bytes, skipValue(bytes, skipWhitespace(bytes, 0))) !== bytes.length) {
-      return utf8(`${disguise(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
+      return utf8(`${maskJson(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
     }
-    const shown = disguise(text, redact);
+    const shown = maskJson(text, redact);
     if (shown === undefined) {
       const whole = `${head}"cut":${JSON.stringify(stubOf(bytes))}}`;
-      return utf8(`${disguise(whole, redact) ?? WITHHELD}\n`);
+      return utf8(`${maskJson(whole, redact) ?? WITHHELD}\n`);
     }
-    const begin = `${disguise(head, redact) ?? ""}"message":`;
+    const begin = `${maskJson(head, redact) ?? ""}"message":`;
     return Buffer.concat([utf8(begin), shown === text && isUtf8(bytes) ? bytes : utf8(shown), END]);
   }
 }
@@ -245,16 +255,16 @@ const END = utf8("}\n");
 /** In the place of a line that cannot be shown. */
 const WITHHELD = JSON.stringify({ event: "withheld" });
 
-function stubOf(bytes: Buffer): Stub {
+function stubOf(bytes: Buffer): Placeholder {
   const frame = parseMessage(bytes);
   const { kind } = frame;
   const size = bytes.length;
-  if (kind === "request") return { size, kind, id: plainId(frame.id.key), method: frame.method };
+  if (kind === "request") return { size, kind, id: idText(frame.id.key), method: frame.method };
   if (kind === "notification") return { size, kind, method: frame.method };
   return { size, kind, ...(kind === "response" && { id: frame.id }) };
 }
 
 /** An id as JSON has it. */
-export function plainId(key: string | number): string | number {
+export function idText(key: string | number): string | number {
   return typeof key === "string" && key.startsWith('"') ? key.slice(1) : key;
 }

@@ -15,24 +15,30 @@ import {
   editMessage,
 } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import { compare } from "./parameters.ts";
-import type { Asked, Review } from "./review.ts";
-import { isGreeting, requestIn, type Scene, type Step, tokenIn } from "./exchanges.ts";
-import type { Score } from "./matcher.ts";
+import { compareValues } from "./parameters.ts";
+import type { ReplayedRequest, ReplayReport } from "./review.ts";
+import {
+  isInitialization,
+  cancelledRequestOf,
+  type RecordedExchange,
+  type RecordedStep,
+  progressTokenOf,
+} from "./exchanges.ts";
+import type { ExchangeMatcher } from "./matcher.ts";
 
-export interface PlayerParts {
+export interface ReplayOptions {
   readonly server: string;
-  readonly score: Score;
-  readonly review: Review;
+  readonly score: ExchangeMatcher;
+  readonly review: ReplayReport;
   readonly clock: Clock;
   /** 1: as fast as it was; 2: twice as fast; Infinity: without a wait. */
   readonly speed: number;
 }
 
 /** Plays a recorded server on a link, until that ends. @returns whether it was the server that ended it. */
-export async function play(
+export async function replayServer(
   link: Transport,
-  parts: PlayerParts,
+  parts: ReplayOptions,
   signal: AbortSignal,
 ): Promise<boolean> {
   const player = new Player(link, parts);
@@ -51,9 +57,9 @@ export async function play(
 
 /** One request while it is played. */
 interface Part {
-  readonly asked: Asked;
+  readonly asked: ReplayedRequest;
   readonly request: Request;
-  readonly scene: Scene;
+  readonly scene: RecordedExchange;
   readonly token: string | undefined;
   /** The next step. */
   at: number;
@@ -71,7 +77,7 @@ const LONGEST_WAIT = 2 ** 31 - 1;
 
 class Player {
   readonly #link: Transport;
-  readonly #parts: PlayerParts;
+  readonly #parts: ReplayOptions;
   /** Those whose requests are not answered, by their ids. */
   readonly #open = new Map<string | number, Part>();
   readonly #all = new Set<Part>();
@@ -81,7 +87,7 @@ class Player {
   #end: (hasDied: boolean) => void = () => {};
   readonly ended: Promise<boolean>;
 
-  constructor(link: Transport, parts: PlayerParts) {
+  constructor(link: Transport, parts: ReplayOptions) {
     this.#link = link;
     this.#parts = parts;
     this.ended = new Promise((resolve) => (this.#end = resolve));
@@ -131,7 +137,7 @@ class Player {
         return;
       }
       // A client that knows both eras tries one, and what a server of the other says of that lets it go on.
-      if (isGreeting(method) && score.isGreeted) {
+      if (isInitialization(method) && score.isGreeted) {
         const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
         this.#link.send(buildError(request.id, error.toRpc()));
         return;
@@ -146,7 +152,7 @@ class Player {
     if (isRepeated) review.repeated(asked, scene);
     else review.played();
     if (skipped !== undefined) review.disordered(asked, scene, skipped);
-    const token = tokenIn(request);
+    const token = progressTokenOf(request);
     const due = this.#parts.clock.now();
     const part = { asked, request, scene, token, at: 0, due, disarm: undefined, heard: new Map() };
     this.#open.set(request.id.key, part);
@@ -185,7 +191,7 @@ class Player {
   }
 
   /** @returns whether it goes on */
-  #take(part: Part, step: Exclude<Step, { readonly kind: "hear" }>): boolean {
+  #take(part: Part, step: Exclude<RecordedStep, { readonly kind: "hear" }>): boolean {
     part.at++;
     const { request } = part;
     switch (step.kind) {
@@ -213,7 +219,7 @@ class Player {
     }
   }
 
-  #say(part: Part, { frame, marks }: Extract<Step, { readonly kind: "say" }>): void {
+  #say(part: Part, { frame, marks }: Extract<RecordedStep, { readonly kind: "say" }>): void {
     const edits: Edit[] = [];
     if (marks.token !== undefined) {
       // Who asks for no progress hears of none.
@@ -237,12 +243,12 @@ class Player {
   }
 
   #judge({ asked }: Part, line: number, recorded: Response, given: Response): void {
-    const differences = compare(answerOf(recorded), answerOf(given));
+    const differences = compareValues(answerOf(recorded), answerOf(given));
     if (differences.length > 0) this.#parts.review.answered(asked, line, differences);
   }
 
   #cancel(notification: Notification): void {
-    const key = requestIn(notification);
+    const key = cancelledRequestOf(notification);
     const part = key === undefined ? undefined : this.#open.get(key);
     if (key === undefined || part === undefined) return;
     this.#open.delete(key);

@@ -1,6 +1,6 @@
-import type { Difference } from "./parameters.ts";
-import type { Scene } from "./exchanges.ts";
-import type { Nearest } from "./matcher.ts";
+import type { ValueDifference } from "./parameters.ts";
+import type { RecordedExchange } from "./exchanges.ts";
+import type { NearestMatch } from "./matcher.ts";
 
 /** So many divergences are told one by one. */
 const MOST_TOLD = 20;
@@ -8,14 +8,14 @@ const MOST_TOLD = 20;
 const MOST_DIFFERENCES = 3;
 
 /** What was asked, as far as it is told: its method, and the name or URI in it, which is looked for only then. */
-export interface Asked {
+export interface ReplayedRequest {
   readonly server: string;
   readonly method: string;
   readonly what: string | undefined;
 }
 
 /** Where clients did something else than was recorded; told as it happens, and counted. */
-export class Review {
+export class ReplayReport {
   readonly #tell: (text: string) => void;
   readonly #exhausted = new Set<string>();
   #told = 0;
@@ -39,7 +39,7 @@ export class Review {
   }
 
   /** No divergence: a measurement makes the same request again and again. */
-  repeated(asked: Asked, scene: Scene): void {
+  repeated(asked: ReplayedRequest, scene: RecordedExchange): void {
     this.#repeated++;
     if (this.#exhausted.has(asked.server)) return;
     this.#exhausted.add(asked.server);
@@ -48,7 +48,7 @@ export class Review {
   }
 
   /** @returns what its client is told */
-  unknown(asked: Asked, nearest: Nearest | undefined): string {
+  unknown(asked: ReplayedRequest, nearest: NearestMatch | undefined): string {
     this.#unknown++;
     const near =
       nearest === undefined
@@ -59,7 +59,7 @@ export class Review {
     return text;
   }
 
-  disordered(asked: Asked, scene: Scene, skipped: Scene): void {
+  disordered(asked: ReplayedRequest, scene: RecordedExchange, skipped: RecordedExchange): void {
     this.#disordered++;
     this.#diverged(
       `${describe(asked)}, line ${scene.line}, comes before what was recorded first: ${skipped.method} of line ${skipped.line}`,
@@ -67,7 +67,7 @@ export class Review {
   }
 
   /** A server's question was answered otherwise. */
-  answered(asked: Asked, line: number, differences: readonly Difference[]): void {
+  answered(asked: ReplayedRequest, line: number, differences: readonly ValueDifference[]): void {
     this.#otherwise++;
     this.#diverged(
       `the question of line ${line}, for ${describe(asked)}, was answered with ${list(differences)}`,
@@ -94,11 +94,11 @@ export class Review {
   }
 }
 
-function describe({ server, method, what }: Asked): string {
+function describe({ server, method, what }: ReplayedRequest): string {
   return `${server}: ${method}${what === undefined ? "" : ` of ${what}`}`;
 }
 
-function list(differences: readonly Difference[]): string {
+function list(differences: readonly ValueDifference[]): string {
   const shown = differences
     .slice(0, MOST_DIFFERENCES)
     .map(({ path, recorded, asked }) => `${path} ${recorded} and not ${asked}`);

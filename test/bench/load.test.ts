@@ -4,17 +4,17 @@ import { describe, it } from "node:test";
 import { joinPieces, applyEdits } from "../../src/base/bytes.ts";
 import { Chaos } from "../../src/bench/chaos.ts";
 import { chooseTool } from "../../src/bench/choice.ts";
-import { Latencies } from "../../src/bench/latencies.ts";
-import { type Line, Load } from "../../src/bench/load.ts";
+import { LatencyHistogram } from "../../src/bench/latencies.ts";
+import { type RequestChannel, LoadGenerator } from "../../src/bench/load.ts";
 import { type Extent, type Loop, Schedule } from "../../src/bench/schedule.ts";
-import { Tally } from "../../src/bench/stats.ts";
-import { makeTemplate, MARK } from "../../src/bench/template.ts";
-import { judge, judgeLoss } from "../../src/bench/verdict.ts";
+import { LevelStats } from "../../src/bench/stats.ts";
+import { makeCallTemplate, CALL_MARK } from "../../src/bench/template.ts";
+import { failureOf, failureOfLoss } from "../../src/bench/verdict.ts";
 import type { ListedItem } from "../../src/catalog/listing.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { readSettings, type Settings } from "../../src/cli/commands/bench-options.ts";
+import { readBenchOptions, type BenchOptions } from "../../src/cli/commands/bench-options.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
-import { putTapBefore, TAP_VARIABLE, writeTap } from "../../src/cli/tap.ts";
+import { withBenchProxy, PROXY_VARIABLE, formatProxyVariable } from "../../src/cli/tap.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
 import type { PendingRequest } from "../../src/upstream/pending.ts";
@@ -41,7 +41,7 @@ function responseOf(body: object): Response {
 const RESULT = responseOf({ result: { content: [] } });
 
 /** A server that takes one call at a time, each for a millisecond, and stands still once. */
-class OneAtATime implements Line {
+class OneAtATime implements RequestChannel {
   readonly #clock: VirtualClock;
   readonly #stall: { readonly from: number; readonly to: number };
   readonly #dropped = new Set<number>();
@@ -84,10 +84,10 @@ interface Run {
 async function drive({ loop, extent, concurrency, stall, timeout = 60_000 }: Run) {
   const clock = new VirtualClock();
   const server = new OneAtATime(clock, stall);
-  const tally = new Tally(true, 1000, String, () => {});
-  const load = new Load({
+  const tally = new LevelStats(true, 1000, String, () => {});
+  const load = new LoadGenerator({
     contact: { session: server, failure: undefined, events: undefined },
-    template: makeTemplate(ECHO, "{}", "legacy", false),
+    template: makeCallTemplate(ECHO, "{}", "legacy", false),
     concurrency,
     schedule: new Schedule(loop, extent, 0),
     tally,
@@ -215,22 +215,22 @@ describe("an answer", () => {
       [error(7, long), "error 7", `${long.slice(0, 300)}…`],
     ];
     for (const [response, kind, example] of cases) {
-      const found = judge(response);
+      const found = failureOf(response);
       assert.equal(found?.kind, kind);
       if (example !== undefined) assert.equal(found?.example, example);
     }
   });
 
   it("that never comes is a failure by its cause", () => {
-    const lost = judgeLoss(new HubError("connectionLost", "It has ended."));
+    const lost = failureOfLoss(new HubError("connectionLost", "It has ended."));
     assert.deepEqual(lost, { kind: "connection lost", example: "It has ended." });
-    assert.equal(judgeLoss(new HubError("answerLost", "?")).kind, "answerLost");
+    assert.equal(failureOfLoss(new HubError("answerLost", "?")).kind, "answerLost");
   });
 });
 
 describe("a tally", () => {
   it("tells kinds of errors apart up to a bound, and shows no secret", () => {
-    const tally = new Tally(
+    const tally = new LevelStats(
       false,
       1000,
       (text) => text.replaceAll("hunter2", "•••"),
@@ -247,7 +247,7 @@ describe("a tally", () => {
   });
 
   it("has its calls in spans, and time stands still between rounds", () => {
-    const tally = new Tally(false, 100, String, () => {});
+    const tally = new LevelStats(false, 100, String, () => {});
     tally.begin(0);
     for (let now = 10; now <= 200; now += 10) {
       tally.answered(now - 5, now - 5, now);
@@ -273,7 +273,7 @@ describe("a tally", () => {
 
 describe("latencies", () => {
   it("have percentiles that are exact to three digits, in µs", () => {
-    const latencies = new Latencies();
+    const latencies = new LatencyHistogram();
     for (let ms = 1; ms <= 1000; ms++) latencies.record(ms);
     const { count, mean, p50, p99, p999, max, curve } = latencies.result();
     assert.equal(count, 1000);
@@ -293,7 +293,7 @@ describe("latencies", () => {
   });
 
   it("are zeros where there are none, and bounded where they cannot be", () => {
-    const latencies = new Latencies();
+    const latencies = new LatencyHistogram();
     assert.deepEqual(latencies.result().curve, []);
     assert.equal(latencies.median, undefined);
     latencies.record(-3);
@@ -341,15 +341,15 @@ describe("a call", () => {
   it("is written once, its arguments as they were spelled; copies differ by their marks", () => {
     const args = '{"n": 1.0, "big":1234567890123456789}';
     for (const era of ["legacy", "modern"] as const) {
-      const { request, rewrite } = makeTemplate(ECHO, args, era, true);
+      const { request, rewrite } = makeCallTemplate(ECHO, args, era, true);
       const { edits } = rewrite(4711);
       const text = joinPieces(applyEdits(request.bytes, edits)).toString();
       assert.ok(text.includes(`"arguments":${args}`));
       const { params } = JSON.parse(text) as { params: { _meta: Record<string, unknown> } };
-      assert.equal(params._meta[MARK], 4711);
+      assert.equal(params._meta[CALL_MARK], 4711);
       assert.equal(Object.keys(params._meta).length, era === "modern" ? 4 : 1);
     }
-    const plain = makeTemplate(ECHO, "{}", "legacy", false);
+    const plain = makeCallTemplate(ECHO, "{}", "legacy", false);
     assert.ok(!plain.request.bytes.includes("_meta"));
   });
 });
@@ -366,7 +366,7 @@ describe("kills", () => {
     const chaos = new Chaos({
       chaos: { killEvery: 500, delay: null, cancelRate: 0 },
       contact: { subject, heard: 0, vitals },
-      tally: new Tally(false, 1000, String, () => {}),
+      tally: new LevelStats(false, 1000, String, () => {}),
       clock,
     });
     for (let round = 0; round < 4; round++) {
@@ -383,23 +383,26 @@ describe("kills", () => {
 describe("a tap", () => {
   it("stands in front of a server, and of what may be started in its place, only where it is wanted", () => {
     const program = { command: "a", args: ["-x"], others: [{ command: "b", args: [] }], cwd: "/" };
-    assert.equal(putTapBefore(program, {}), program);
+    assert.equal(withBenchProxy(program, {}), program);
     const [own, ...before] = ownCommand();
     const front = [...before, "demo", "tap", "--", "/some:where", "50"];
-    assert.deepEqual(putTapBefore(program, { [TAP_VARIABLE]: writeTap("/some:where", 50) }), {
-      command: own,
-      args: [...front, "a", "-x"],
-      others: [{ command: own, args: [...front, "b"] }],
-      cwd: "/",
-    });
+    assert.deepEqual(
+      withBenchProxy(program, { [PROXY_VARIABLE]: formatProxyVariable("/some:where", 50) }),
+      {
+        command: own,
+        args: [...front, "a", "-x"],
+        others: [{ command: own, args: [...front, "b"] }],
+        cwd: "/",
+      },
+    );
   });
 });
 
 describe("the command line", () => {
-  const read = (...argv: string[]): Settings => {
+  const read = (...argv: string[]): BenchOptions => {
     const request = parseCommandLine(["bench", ...argv], COMMANDS);
     assert.ok(request.kind === "run");
-    return readSettings(request.invocation);
+    return readBenchOptions(request.invocation);
   };
 
   it("says how to measure", () => {

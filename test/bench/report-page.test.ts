@@ -7,10 +7,10 @@ import { describe, it } from "node:test";
 import { createContext, runInContext, Script } from "node:vm";
 import type { BenchResult } from "../../src/bench/result.ts";
 import { type Chart, drawCharts, spreadCurve } from "../../src/bench/report/charts.ts";
-import { formatDocument } from "../../src/bench/report/html.ts";
+import { formatHtmlReport } from "../../src/bench/report/html.ts";
 import { checkPage, writePage } from "../../src/cli/commands/file.ts";
 import { drawPage } from "../../src/bench/report/page.ts";
-import { tabulate } from "../../src/bench/report/tabulation.ts";
+import { chartTable } from "../../src/bench/report/tabulation.ts";
 import * as units from "../../src/bench/report/units.ts";
 import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench.ts";
 
@@ -56,7 +56,7 @@ function embedded(html: string, id: string): unknown {
 }
 
 describe("the page of a measurement", () => {
-  const html = formatDocument(comparison());
+  const html = formatHtmlReport(comparison());
 
   it("has the whole result in it, as JSON", () => {
     assert.deepEqual(embedded(html, "result"), comparison());
@@ -89,8 +89,8 @@ describe("the page of a measurement", () => {
   });
 
   it("shows what servers say as text, whatever it is", () => {
-    const attacked = formatDocument(saying(HOSTILE));
-    assert.deepEqual(tagsOf(attacked), tagsOf(formatDocument(saying("tame"))));
+    const attacked = formatHtmlReport(saying(HOSTILE));
+    assert.deepEqual(tagsOf(attacked), tagsOf(formatHtmlReport(saying("tame"))));
     assert.equal(scriptsOf(attacked).length, 3);
     assert.deepEqual(embedded(attacked, "result"), saying(HOSTILE));
   });
@@ -225,13 +225,13 @@ describe("the charts of a measurement", () => {
       assert.ok(found);
       return found;
     };
-    const rates = tabulate(chart("Throughput"), FORMATS);
+    const rates = chartTable(chart("Throughput"), FORMATS);
     assert.deepEqual(
       rates.columns.map(({ title }) => title),
       ["calls in flight", "hub", "direct"],
     );
     assert.deepEqual(rates.rows[3], ["64", "355,556/s", "374,269/s"]);
-    const percentiles = tabulate(chart("Latency by percentile"), FORMATS);
+    const percentiles = chartTable(chart("Latency by percentile"), FORMATS);
     assert.deepEqual(percentiles.rows.find(([at]) => at === "50%")?.slice(0, 2), [
       "50%",
       "66.0 µs",
@@ -247,7 +247,7 @@ describe("the file of a page", () => {
     await checkPage(path);
     await writePage(path, comparison());
     assert.equal(statSync(path).mode & 0o777, 0o600);
-    assert.equal(readFileSync(path, "utf8"), formatDocument(comparison()));
+    assert.equal(readFileSync(path, "utf8"), formatHtmlReport(comparison()));
     writeFileSync(join(folder, "file"), "");
     for (const wrong of [folder, join(folder, "none", "page.html"), join(folder, "file", "page")]) {
       await assert.rejects(checkPage(wrong), { code: "usage" });

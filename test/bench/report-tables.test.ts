@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
-import { describeResult, formatPart } from "../../src/bench/report/tables.ts";
-import { describeLevel, Live } from "../../src/bench/report/progress.ts";
+import { tabulateResult, formatPart } from "../../src/bench/report/tables.ts";
+import { describeLevel, BenchProgressLine } from "../../src/bench/report/progress.ts";
 import { summarize } from "../../src/bench/report/summary.ts";
-import { formatFigures } from "../../src/bench/report/text.ts";
+import { formatReportText } from "../../src/bench/report/text.ts";
 import {
   formatBytes,
   formatCount,
@@ -28,7 +28,7 @@ import { VirtualClock } from "../fixtures/clock.ts";
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 
 function print(result: BenchResult, width = Infinity): string {
-  return formatFigures(describeResult(result), { ...PAPER, width });
+  return formatReportText(tabulateResult(result), { ...PAPER, width });
 }
 
 /** One server under one load. */
@@ -210,7 +210,7 @@ describe("a measurement that goes on", () => {
 
   it("is told with its rate, its latencies, its errors and the time that is left", () => {
     const clock = new VirtualClock();
-    const live = new Live(clock);
+    const live = new BenchProgressLine(clock);
     live.describe({ kind: "span", ...at, done: 0.1, span: span(0, 500) });
     clock.advanceTo(1000);
     assert.equal(
@@ -220,7 +220,7 @@ describe("a measurement that goes on", () => {
   });
 
   it("begins anew with each level, and leaves nothing behind", () => {
-    const live = new Live(new VirtualClock());
+    const live = new BenchProgressLine(new VirtualClock());
     const { subject } = at;
     assert.equal(live.describe({ kind: "starting", subject }), "starting toolmux, 1 server …");
     assert.match(live.describe({ kind: "warmUp", ...at }) ?? "", /16 in flight: warming up/);
@@ -240,7 +240,11 @@ describe("a measurement that goes on", () => {
 
   it("is not pushed off its line by a long name", () => {
     const subject = "npx -y @modelcontextprotocol/server-everything";
-    const text = new Live(new VirtualClock()).describe({ kind: "warmUp", subject, concurrency: 1 });
+    const text = new BenchProgressLine(new VirtualClock()).describe({
+      kind: "warmUp",
+      subject,
+      concurrency: 1,
+    });
     assert.equal(text, "npx -y @modelco…, 1 in flight: warming up …");
   });
 });

@@ -3,10 +3,10 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
 import { chooseTool } from "../../src/bench/choice.ts";
-import { Contact } from "../../src/bench/target.ts";
+import { BenchTarget } from "../../src/bench/target.ts";
 import { answerEcho } from "../../src/bench/echo-server.ts";
-import type { Subject } from "../../src/bench/subject.ts";
-import { makeTemplate } from "../../src/bench/template.ts";
+import type { BenchSubject } from "../../src/bench/subject.ts";
+import { makeCallTemplate } from "../../src/bench/template.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { Method } from "../../src/protocol/legacy.ts";
 import type { Era } from "../../src/protocol/era.ts";
@@ -20,10 +20,10 @@ const never = new AbortController().signal;
  * The echo server in this process; `links` are the server's ends, one for each time that it was started.
  * @param empty so many of its lists lack its tool
  */
-function makeSubject(empty = 0): { subject: Subject; links: Transport[] } {
+function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
   let lists = 0;
   const links: Transport[] = [];
-  const makeLink: Subject["makeLink"] = async () => {
+  const makeLink: BenchSubject["makeLink"] = async () => {
     const [ours, theirs] = memoryTransportPair();
     links.push(theirs);
     await theirs.open(
@@ -47,10 +47,10 @@ function makeSubject(empty = 0): { subject: Subject; links: Transport[] } {
   return { subject: { kind: "server", name: "echo", makeLink }, links };
 }
 
-function call(contact: Contact, args: string): Promise<Response> {
+function call(contact: BenchTarget, args: string): Promise<Response> {
   const [tool] = contact.tools;
   assert.ok(tool !== undefined);
-  const { request, rewrite, tool: name } = makeTemplate(tool, args, contact.era, true);
+  const { request, rewrite, tool: name } = makeCallTemplate(tool, args, contact.era, true);
   return new Promise((settle, fail) => {
     const record = { method: request.method, name, onResponse: settle, fail, onProgress() {} };
     contact.session?.relay(record, request, rewrite(7));
@@ -61,7 +61,7 @@ describe("a subject", () => {
   for (const era of ["legacy", "modern"] satisfies Era[]) {
     it(`is met in the ${era} era if that is wanted, and echoes texts as they are spelled`, async () => {
       const { subject } = makeSubject();
-      const contact = await Contact.open(subject, era, never);
+      const contact = await BenchTarget.open(subject, era, never);
       assert.equal(contact.era, era);
       assert.deepEqual(
         contact.tools.map(({ key }) => key),
@@ -78,7 +78,7 @@ describe("a subject", () => {
 
   it("that is lost is found again, and its answers are counted on", async () => {
     const { subject, links } = makeSubject();
-    const contact = await Contact.open(subject, "legacy", never);
+    const contact = await BenchTarget.open(subject, "legacy", never);
     const before = contact.heard;
     await call(contact, "{}");
     assert.equal(contact.heard, before + 1);
@@ -96,13 +96,13 @@ describe("a subject", () => {
 
   it("that lists before its servers have started is asked again for what is missing", async () => {
     const { subject } = makeSubject(2);
-    const contact = await Contact.open({ ...subject, listWait: 0 }, "legacy", never);
+    const contact = await BenchTarget.open({ ...subject, listWait: 0 }, "legacy", never);
     assert.deepEqual(contact.tools, []);
     const tool = await contact.find((tools) => chooseTool(tools, "echo"));
     assert.equal(tool.key, "echo");
     assert.ok(contact.ready.listed >= 400, "its tools are listed when they are there");
     await contact.close();
-    const whole = await Contact.open(
+    const whole = await BenchTarget.open(
       { ...makeSubject(1).subject, listWait: 60_000 },
       "legacy",
       never,
@@ -116,7 +116,7 @@ describe("a subject", () => {
 
   it("that is lost is not looked for once nobody measures it", async () => {
     const { subject, links } = makeSubject();
-    const contact = await Contact.open(subject, "legacy", never);
+    const contact = await BenchTarget.open(subject, "legacy", never);
     await contact.close();
     await links[0]?.close();
     assert.equal(links.length, 1);
@@ -124,7 +124,11 @@ describe("a subject", () => {
 
   it("that cannot be met is told by what it fails with", async () => {
     const cause = new HubError("unreachable", "Nobody is there.");
-    const subject: Subject = { kind: "server", name: "x", makeLink: () => Promise.reject(cause) };
-    await assert.rejects(Contact.open(subject, "legacy", never), cause);
+    const subject: BenchSubject = {
+      kind: "server",
+      name: "x",
+      makeLink: () => Promise.reject(cause),
+    };
+    await assert.rejects(BenchTarget.open(subject, "legacy", never), cause);
   });
 });

@@ -3,11 +3,11 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { Invocation, World } from "../../src/cli/command.ts";
+import type { Invocation, CommandContext } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { tryServer } from "../../src/cli/commands/trial.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
-import { addSaid, readSaid } from "../../src/cli/commands/plan.ts";
+import { addOptionSettings, readServerArguments } from "../../src/cli/commands/plan.ts";
 import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
 import { plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { specOf } from "../fixtures/memory.ts";
@@ -36,27 +36,27 @@ describe("what the command line says of a server", () => {
     [["x", "--env", "A=", "--env", "B=2", "--", "y"], { command: "y", env: { A: "", B: "2" } }],
   ] as const) {
     it(`is understood: ${argv.join(" ")}`, () => {
-      const said = readSaid(parse(...argv));
+      const said = readServerArguments(parse(...argv));
       assert.ok(said.kind === "entry");
       assert.deepEqual(plain(said.entry), entry);
     });
   }
 
   it("is only its name if that is all", () => {
-    assert.deepEqual(readSaid(parse("io.github.o/x", "--prefix", "p", "--env", "A=b")), {
+    assert.deepEqual(readServerArguments(parse("io.github.o/x", "--prefix", "p", "--env", "A=b")), {
       kind: "name",
     });
   });
 
   it("wins over what a directory says", () => {
     const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
-    const said = addSaid(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
+    const said = addOptionSettings(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
     assert.deepEqual(plain(said), {
       package: "npm:n",
       env: { A: "mine", B: "theirs" },
       prefix: "p",
     });
-    assert.deepEqual(plain(addSaid({ url: "u", headers: {} }, parse("x"))), { url: "u" });
+    assert.deepEqual(plain(addOptionSettings({ url: "u", headers: {} }, parse("x"))), { url: "u" });
   });
 
   for (const argv of [
@@ -65,10 +65,10 @@ describe("what the command line says of a server", () => {
   ]) {
     it(`may be that its tools have nothing in front: ${argv.join(" ")}`, () => {
       const given = parse(...argv, "--no-try", "--", "c", "");
-      const said = readSaid(given);
+      const said = readServerArguments(given);
       assert.ok(said.kind === "entry");
       const entry = { command: "c", args: [""], prefix: "" };
-      assert.deepEqual(plain(addSaid(said.entry, given)), entry);
+      assert.deepEqual(plain(addOptionSettings(said.entry, given)), entry);
     });
   }
 
@@ -115,7 +115,7 @@ describe("a server that is tried", () => {
   const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
   const trial = (options: readonly string[], startLimit: number) =>
     withSandbox(async ({ root, home }) => {
-      const world: World = {
+      const world: CommandContext = {
         env: { HOME: home, PATH: process.env["PATH"] },
         cwd: root,
         platform: process.platform,

@@ -5,27 +5,27 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { makeFolder } from "../../src/cli/commands/folder.ts";
+import { makeBenchFolder } from "../../src/cli/commands/folder.ts";
 import {
   listVariables,
   readTarget,
-  type Target,
+  type TargetSpec,
   writeManifest,
 } from "../../src/cli/commands/target.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { World } from "../../src/cli/command.ts";
+import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { HubError } from "../../src/base/errors.ts";
 
-const WORLD = { cwd: "/here" } as World;
+const WORLD = { cwd: "/here" } as CommandContext;
 
-function read(...argv: string[]): Target | undefined {
+function read(...argv: string[]): TargetSpec | undefined {
   const request = parseCommandLine(["bench", ...argv], COMMANDS);
   assert.ok(request.kind === "run");
   return readTarget(request.invocation, WORLD);
 }
 
-function write(target: Target | undefined): { hub: { listWait: string }; servers: object } {
+function write(target: TargetSpec | undefined): { hub: { listWait: string }; servers: object } {
   assert.ok(target !== undefined);
   return JSON.parse(writeManifest(target, { HOME: "/home", TOOLMUX_TAP: "0:/x", "a b": "" }));
 }
@@ -89,7 +89,7 @@ describe("the folder of a bench", () => {
         mkdirSync(join(parent, name, "in"), { recursive: true });
         if (name !== recent) utimesSync(join(parent, name), long, long);
       }
-      const made = basename(await makeFolder(parent));
+      const made = basename(await makeBenchFolder(parent));
       assert.match(made, new RegExp(`^toolmux-bench-${process.pid}-`));
       assert.deepEqual(readdirSync(parent).sort(), [recent, living, foreign, made].sort());
     } finally {

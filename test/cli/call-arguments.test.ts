@@ -3,13 +3,13 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { readGiven, toArguments } from "../../src/cli/call-arguments.ts";
+import { readArgumentSource, formatArguments } from "../../src/cli/call-arguments.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { World } from "../../src/cli/command.ts";
+import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { HubError } from "../../src/base/errors.ts";
 
-const NOWHERE: World = {
+const NOWHERE: CommandContext = {
   env: {},
   cwd: "/nowhere",
   platform: "linux",
@@ -22,7 +22,7 @@ const NOWHERE: World = {
 async function write(words: readonly string[], schema: unknown, world = NOWHERE): Promise<string> {
   const request = parseCommandLine(["call", "x", ...words], COMMANDS);
   assert.ok(request.kind === "run");
-  return toArguments(await readGiven(request.invocation, world), schema);
+  return formatArguments(await readArgumentSource(request.invocation, world), schema);
 }
 
 function refuses(words: readonly string[], message: RegExp, schema: unknown, world = NOWHERE) {

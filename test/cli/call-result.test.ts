@@ -4,25 +4,30 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { type Account, describeAnswer, type View } from "../../src/cli/call-result.ts";
-import { describeAttachment, nameFile, saveAttachment } from "../../src/cli/attachment.ts";
+import { type CallReport, describeResult, type ResultView } from "../../src/cli/call-result.ts";
+import {
+  describeAttachment,
+  attachmentFileName,
+  saveAttachment,
+} from "../../src/cli/attachment.ts";
 import type { Attachment } from "../../src/cli/content.ts";
 import { describeProgress } from "../../src/cli/commands/progress.ts";
 import { sanitizeLines } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 
-function answer(members: string, view: View = "texts"): Account {
+function answer(members: string, view: ResultView = "texts"): CallReport {
   const frame = parseMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
   assert.equal(frame.kind, "response");
-  return describeAnswer(frame, view);
+  return describeResult(frame, view);
 }
 
 /** What is printed if nothing is saved. */
-const print = ({ parts }: Account): string =>
+const print = ({ parts }: CallReport): string =>
   parts.map((part) => (part.kind === "text" ? part.text : describeAttachment(part))).join("\n");
 
-const content = (...blocks: string[]): Account => answer(`"result":{"content":[${blocks.join()}]}`);
+const content = (...blocks: string[]): CallReport =>
+  answer(`"result":{"content":[${blocks.join()}]}`);
 
 const text = (words: string): string => `{"type":"text","text":${JSON.stringify(words)}}`;
 
@@ -194,7 +199,7 @@ describe("what is saved of an answer", () => {
     [`x/${"y".repeat(300)}.txt`, "", `${"y".repeat(80)}.txt`],
   ] as const) {
     it(`gets a safe name: ${JSON.stringify([name.slice(0, 50), type])} → ${file.slice(0, 50)}`, () => {
-      const safe = nameFile(attach(name, type, "image"));
+      const safe = attachmentFileName(attach(name, type, "image"));
       assert.equal(safe, file);
       assert.match(safe, /^[A-Za-z0-9_][A-Za-z0-9._-]*$/);
     });

@@ -6,7 +6,7 @@ import { COMMANDS } from "../../src/cli/commands.ts";
 import { InProcessClient } from "../../src/frontend/in-process-client.ts";
 import type { Invocation } from "../../src/cli/command.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
-import { describeUse } from "../../src/cli/help.ts";
+import { formatHelp } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, parseCommandLine } from "../../src/cli/args.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import type { CallProgress } from "../../src/frontend/in-process-client.ts";
@@ -110,7 +110,7 @@ describe("a command line", () => {
 
 describe("help", () => {
   it("names every command, and every option that all have", () => {
-    const text = describeUse(COMMANDS, undefined);
+    const text = formatHelp(COMMANDS, undefined);
     for (const { name, summary } of COMMANDS)
       assert.match(text, new RegExp(`^  ${name} +${summary.slice(0, 20)}`, "m"));
     for (const { name } of GLOBAL_OPTIONS) assert.ok(text.includes(`--${name}`), name);
@@ -118,7 +118,7 @@ describe("help", () => {
 
   for (const command of COMMANDS) {
     it(`of ${command.name} shows its usage, its options and its examples`, () => {
-      const text = describeUse(COMMANDS, command);
+      const text = formatHelp(COMMANDS, command);
       assert.ok(text.includes(["Usage: toolmux", command.name, command.usage].join(" ").trim()));
       for (const { name } of [...command.options, ...GLOBAL_OPTIONS])
         assert.ok(text.includes(`--${name}`), name);
@@ -143,7 +143,7 @@ describe("help", () => {
 
   it("fits a terminal of 80 columns", () => {
     for (const command of [undefined, ...COMMANDS])
-      for (const line of describeUse(COMMANDS, command).split("\n"))
+      for (const line of formatHelp(COMMANDS, command).split("\n"))
         assert.ok(line.length <= 80, line);
   });
 

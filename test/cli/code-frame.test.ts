@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { assert as check, constantFrom, nat, property } from "fast-check";
 import picocolors from "picocolors";
-import { drawProblem } from "../../src/cli/code-frame.ts";
+import { formatCodeFrame } from "../../src/cli/code-frame.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { withSandbox } from "../fixtures/manifest/sandbox.ts";
 
@@ -15,7 +15,7 @@ function draw(source: string, name = "t.toml", paper = PLAIN): Promise<string[]>
     const { cwd, home: HOME } = box;
     const loaded = await loadManifest({ files: [file], env: { HOME }, cwd, platform: "linux" });
     assert.ok(loaded.problems.length > 0, "the manifest has no problem");
-    return loaded.problems.flatMap((problem) => drawProblem(problem, source, paper) ?? []);
+    return loaded.problems.flatMap((problem) => formatCodeFrame(problem, source, paper) ?? []);
   });
 }
 
@@ -162,7 +162,7 @@ describe("the picture of a problem", () => {
         ),
         (line, at, path) => {
           const problem = { file: "/t", position: { line: 1, column: at + 1 }, path, message: "" };
-          assert.ok(!/s3cr3t|0123456789/.test(drawProblem(problem, line, PLAIN) ?? ""));
+          assert.ok(!/s3cr3t|0123456789/.test(formatCodeFrame(problem, line, PLAIN) ?? ""));
         },
       ),
     );
@@ -170,10 +170,10 @@ describe("the picture of a problem", () => {
 
   it("is left out where there is no line to show", () => {
     const problem = { file: "/t", path: "a", message: "m" };
-    assert.equal(drawProblem(problem, "a", PLAIN), undefined);
+    assert.equal(formatCodeFrame(problem, "a", PLAIN), undefined);
     for (const line of [2, 3])
       assert.equal(
-        drawProblem({ ...problem, position: { line, column: 1 } }, "a\n\n", PLAIN),
+        formatCodeFrame({ ...problem, position: { line, column: 1 } }, "a\n\n", PLAIN),
         undefined,
       );
   });

@@ -15,14 +15,19 @@ import { utf8 } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { World } from "../../src/cli/command.ts";
+import type { CommandContext } from "../../src/cli/command.ts";
 import { examine } from "../../src/cli/doctor/doctor.ts";
 import { repair } from "../../src/cli/doctor/repair.ts";
-import { describeFindings, toJson } from "../../src/cli/doctor/report.ts";
-import { openOutside } from "../../src/cli/transport-factory.ts";
+import { describeFindings, findingsToJson } from "../../src/cli/doctor/report.ts";
+import { openTransportFactory } from "../../src/cli/transport-factory.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { terminalStyleOf } from "../../src/terminal/terminal.ts";
-import { CODES, type Code, type Finding, severityOf } from "../../src/cli/doctor/findings.ts";
+import {
+  FINDING_CODES,
+  type FindingCode,
+  type Finding,
+  severityOf,
+} from "../../src/cli/doctor/findings.ts";
 import { lintTool } from "../../src/cli/doctor/tool-schema.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
@@ -41,7 +46,7 @@ const OF_OTHERS: readonly string[] = ["TM601"];
 /** A home in which nothing is wrong, and what can be done to it. */
 class Patient {
   readonly box: Sandbox;
-  readonly world: World & { readonly env: Record<string, string> };
+  readonly world: CommandContext & { readonly env: Record<string, string> };
   readonly manifest: string;
 
   constructor(box: Sandbox) {
@@ -80,7 +85,9 @@ class Patient {
     assert.ok(loaded.ok);
     const spec = loaded.manifest.servers.find((server) => server.name === name);
     assert.ok(spec?.kind === "stdio" || spec?.kind === "remote");
-    const { identify } = openOutside(this.world, () => Promise.reject(new Error("nobody")));
+    const { identify } = openTransportFactory(this.world, () =>
+      Promise.reject(new Error("nobody")),
+    );
     const identity = await identify(spec, new Map());
     assert.ok(identity);
     const now = () => Date.now() - age;
@@ -97,7 +104,7 @@ class Patient {
     return examine(request.invocation, this.world);
   }
 
-  async codes(...argv: readonly string[]): Promise<readonly Code[]> {
+  async codes(...argv: readonly string[]): Promise<readonly FindingCode[]> {
     return (await this.examine(...argv)).map(({ code }) => code);
   }
 }
@@ -212,7 +219,9 @@ async function listen(use: (port: number) => Promise<void>): Promise<void> {
 
 /** How each is brought about, and the options that it takes to see it. */
 const CASES: Readonly<
-  Partial<Record<Code, { make: (patient: Patient) => Promise<unknown>; argv?: readonly string[] }>>
+  Partial<
+    Record<FindingCode, { make: (patient: Patient) => Promise<unknown>; argv?: readonly string[] }>
+  >
 > = {
   TM101: { make: (patient) => patient.write("[servers.bad]\ncomand = 1\n") },
   TM102: {
@@ -428,7 +437,7 @@ describe("the doctor", () => {
     }));
 
   for (const [code, { make, argv = [] }] of Object.entries(CASES)) {
-    it(`finds ${code}: ${CODES[code as Code].title}`, () =>
+    it(`finds ${code}: ${FINDING_CODES[code as FindingCode].title}`, () =>
       withPatient(async (patient) => {
         await make(patient);
         const all = await patient.examine(...argv);
@@ -438,12 +447,12 @@ describe("the doctor", () => {
         assert.match(found.text, /\.$/);
         const paper = terminalStyleOf({ NO_COLOR: "1" });
         const shown =
-          describeFindings(findings, true, paper) + JSON.stringify(toJson(findings, []));
+          describeFindings(findings, true, paper) + JSON.stringify(findingsToJson(findings, []));
         assert.doesNotMatch(shown, /canary/);
         const done = await repair(findings);
         const left = await patient.codes(...argv);
         const isFixable = (found.fixes ?? []).length > 0;
-        assert.equal(left.includes(code as Code), !isFixable);
+        assert.equal(left.includes(code as FindingCode), !isFixable);
         assert.equal(
           done.length > 0,
           findings.some(({ fixes = [] }) => fixes.length > 0),
@@ -484,7 +493,7 @@ describe("the doctor", () => {
 
   it("has a case for each of its codes", () => {
     const tested = [...Object.keys(CASES), "TM001", "TM002", "TM501", "TM502", "TM601"];
-    assert.deepEqual(tested.toSorted(), Object.keys(CODES).toSorted());
+    assert.deepEqual(tested.toSorted(), Object.keys(FINDING_CODES).toSorted());
   });
 
   it("has its codes explained in README.md, as they are", async () => {
@@ -492,7 +501,7 @@ describe("the doctor", () => {
     const rows = [...readme.matchAll(/^\| (TM\d{3}) +\| (\w+) +\| (.*?) +\|$/gm)].map((row) =>
       row.slice(1),
     );
-    const wanted = Object.entries(CODES).map(([code, { severity, title }]) => [
+    const wanted = Object.entries(FINDING_CODES).map(([code, { severity, title }]) => [
       code,
       severity,
       title,
@@ -675,7 +684,7 @@ commands = true
 async function shownBy(patient: Patient, ...argv: readonly string[]) {
   const findings = await patient.examine(...argv);
   const text = describeFindings(findings, true, terminalStyleOf({ NO_COLOR: "1" }));
-  return { findings, text: `${text}\n${JSON.stringify(toJson(findings, []))}` };
+  return { findings, text: `${text}\n${JSON.stringify(findingsToJson(findings, []))}` };
 }
 
 describe("a secret that a server is given", () => {

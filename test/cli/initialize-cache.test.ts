@@ -12,7 +12,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "node:test";
-import { Greetings } from "../../src/cli/initialize-cache.ts";
+import { InitializeCache } from "../../src/cli/initialize-cache.ts";
 
 const GREETING = { name: "toolmux", instructions: "# a\n\nBe brief." };
 
@@ -23,8 +23,8 @@ describe("what the hub has said to a client", () => {
   let home = "";
   let manifest = "";
   let kept = "";
-  const open = (argv = ["serve"], env = {}): Greetings =>
-    new Greetings(argv, { env: { HOME: home, ...env }, cwd: home, platform: "linux" }, later);
+  const open = (argv = ["serve"], env = {}): InitializeCache =>
+    new InitializeCache(argv, { env: { HOME: home, ...env }, cwd: home, platform: "linux" }, later);
 
   /** Keeps the greeting as a start does that has loaded the manifest. */
   const keep = async (greetings = open(), greeting = GREETING): Promise<void> => {
@@ -85,7 +85,7 @@ describe("what the hub has said to a client", () => {
   });
 
   it("is not kept as long as a file is so new that it could change unseen", async () => {
-    const greetings = new Greetings(["serve"], {
+    const greetings = new InitializeCache(["serve"], {
       env: { HOME: home },
       cwd: home,
       platform: "linux",
@@ -103,7 +103,7 @@ describe("what the hub has said to a client", () => {
       [2200, true],
     ] as const) {
       const surroundings = { env: { HOME: home }, cwd: home, platform: "linux" };
-      const greetings = new Greetings(["serve"], surroundings, () => second * 1000 + after);
+      const greetings = new InitializeCache(["serve"], surroundings, () => second * 1000 + after);
       greetings.note([manifest]);
       await greetings.keep(GREETING);
       assert.equal(open().recall() !== undefined, isKept);

@@ -4,12 +4,16 @@ import picocolors from "picocolors";
 import {
   describeDiagnoses,
   diagnose,
-  type Diagnosis,
+  type ServerDiagnosis,
   EXIT_CODES,
-  judge,
-  toJson,
+  verdictOf,
+  statusToJson,
 } from "../../src/cli/commands/diagnosis.ts";
-import { describeStart, openGauge, type Progress } from "../../src/cli/commands/gauge.ts";
+import {
+  describeStartProgress,
+  openStartProgress,
+  type StartProgress,
+} from "../../src/cli/commands/gauge.ts";
 import {
   alignTable,
   truncate,
@@ -17,8 +21,8 @@ import {
   formatJson,
   formatSize,
 } from "../../src/terminal/terminal.ts";
-import { suggestRemedies } from "../../src/cli/hints.ts";
-import { standingOf } from "../../src/cli/server-state.ts";
+import { hintsFor } from "../../src/cli/hints.ts";
+import { serverStateOf } from "../../src/cli/server-state.ts";
 import type { Clock } from "../../src/base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateName } from "../../src/base/events.ts";
@@ -107,14 +111,14 @@ const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', 
   stderr: ["no such repository", "\u001b[31mgiving up"],
 });
 
-const starting = (server = "git"): Diagnosis => ({
+const starting = (server = "git"): ServerDiagnosis => ({
   state: "starting",
   server,
   transport: "stdio",
   elapsed: 45_000,
 });
 
-const healthy = (server = "git", shown = 14): Diagnosis => ({
+const healthy = (server = "git", shown = 14): ServerDiagnosis => ({
   state: "connected",
   server,
   transport: "stdio",
@@ -122,14 +126,14 @@ const healthy = (server = "git", shown = 14): Diagnosis => ({
   connection: UP,
   vitals: VITALS,
 });
-const failed = (server = "git", state: "failed" | "unsupported" = "failed"): Diagnosis => ({
+const failed = (server = "git", state: "failed" | "unsupported" = "failed"): ServerDiagnosis => ({
   state,
   server,
   transport: state === "failed" ? "stdio" : undefined,
   cause: LOST,
   remedies: ["Try it by hand: git-mcp"],
 });
-const disabled: Diagnosis = { state: "disabled", server: "off", transport: "stdio" };
+const disabled: ServerDiagnosis = { state: "disabled", server: "off", transport: "stdio" };
 
 describe("numbers for people", () => {
   for (const [ms, text] of [
@@ -322,7 +326,7 @@ describe("what to do", () => {
   for (const [code, step, server, ...expected] of REMEDIES) {
     const what = server.kind === "stdio" ? [server.command, ...server.args].join(" ") : server.kind;
     it(`about ${code} at step ${step ?? "none"} of ${what} is told by code and step`, () => {
-      const remedies = suggestRemedies(new HubError(code, "whatever", { step }), server, ENV);
+      const remedies = hintsFor(new HubError(code, "whatever", { step }), server, ENV);
       assert.equal(remedies.length, expected.length, remedies.join("\n"));
       for (const [i, pattern] of expected.entries()) assert.match(remedies[i] ?? "", pattern);
     });
@@ -335,32 +339,32 @@ describe("what to do", () => {
     });
     for (const [code, step] of REMEDIES) {
       const error = new HubError(code, "whatever", { step });
-      const text = suggestRemedies(error, server, { ...ENV, SECRET: "hunter2" }).join("\n");
+      const text = hintsFor(error, server, { ...ENV, SECRET: "hunter2" }).join("\n");
       assert.ok(!text.includes("hunter2"), text);
     }
   });
 });
 
 /** A hub of which only the status is asked, with two tools of `git` in its catalog and one of another server. */
-function hubWith(connections: readonly ConnectionStatus[]): Parameters<typeof standingOf>[1] {
+function hubWith(connections: readonly ConnectionStatus[]): Parameters<typeof serverStateOf>[1] {
   const status: ServerStatus = { server: "git", transport: "stdio", goal: "up", connections };
   const routes = ["git", "git", "web"].map((server) => ({ server }));
   return { status: () => [status], catalog: { tools: { routes } } } as unknown as Parameters<
-    typeof standingOf
+    typeof serverStateOf
   >[1];
 }
 
 describe("a server", () => {
   for (const state of ["reconnecting", "failed", "stopping", "connecting"] as const) {
     it(`that is ${state} for a reason has failed for that reason`, () => {
-      const standing = standingOf(spec(), hubWith([connection(state, { cause: LOST })]));
+      const standing = serverStateOf(spec(), hubWith([connection(state, { cause: LOST })]));
       assert.deepEqual(standing, { at: "failed", server: "git", cause: LOST });
     });
   }
 
   it("that is late is starting, for as long as its start has taken, also if it has failed before", () => {
     const late = connection("connecting", { late: 45_000, lastError: LOST });
-    const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), late]));
+    const standing = serverStateOf(spec(), hubWith([connection("failed", { cause: LOST }), late]));
     assert.deepEqual(standing, { at: "starting", server: "git", elapsed: 45_000 });
     const diagnosis = diagnose(standing, spec(), undefined, ENV);
     assert.deepEqual(diagnosis, {
@@ -369,13 +373,13 @@ describe("a server", () => {
       transport: "stdio",
       elapsed: 45_000,
     });
-    assert.equal(standingOf(spec(), hubWith([late, UP])).at, "connected");
+    assert.equal(serverStateOf(spec(), hubWith([late, UP])).at, "connected");
   });
 
   it("that is late is told of in the report, and is no failure", () => {
     const lines = describeDiagnoses([healthy("files"), starting()], PAPER).split("\n");
     assert.match(lines[2] ?? "", /^git +still starting, 45 s +stdio$/);
-    const { verdict, servers } = toJson([healthy("files"), starting()]) as {
+    const { verdict, servers } = statusToJson([healthy("files"), starting()]) as {
       verdict: string;
       servers: readonly object[];
     };
@@ -391,7 +395,7 @@ describe("a server", () => {
   it("that has failed and rests has failed for that reason, unless it was seen at work", () => {
     const rests = connection("idle", { lastError: LOST });
     const at = (more: Partial<ConnectionStatus>) =>
-      standingOf(spec(), hubWith([{ ...rests, ...more }]));
+      serverStateOf(spec(), hubWith([{ ...rests, ...more }]));
     assert.deepEqual(at({}), { at: "failed", server: "git", cause: LOST });
     assert.equal(at({ listing: "snapshot" }).at, "failed");
     assert.deepEqual(at({ listing: "server" }), { at: "idle", server: "git", tools: 2 });
@@ -400,26 +404,26 @@ describe("a server", () => {
 
   it("that rests until it is called is idle, with the tools that clients see", () => {
     for (const state of ["idle", "stopping"] as const) {
-      const standing = standingOf(spec(), hubWith([connection(state, { listing: "snapshot" })]));
+      const standing = serverStateOf(spec(), hubWith([connection(state, { listing: "snapshot" })]));
       assert.deepEqual(standing, { at: "idle", server: "git", tools: 2 });
     }
   });
 
   it("that nobody has started has failed, too", () => {
     for (const connections of [[], [connection("idle")], [connection("disconnected")]]) {
-      const standing = standingOf(spec(), hubWith(connections));
+      const standing = serverStateOf(spec(), hubWith(connections));
       assert.equal(standing.at === "failed" && standing.cause.code, "serverStopped");
     }
   });
 
   it("of a server that is being authorized is that, and not that it does not run", () => {
-    const standing = standingOf(spec(), hubWith([connection("authenticating")]));
+    const standing = serverStateOf(spec(), hubWith([connection("authenticating")]));
     assert.ok(standing.at === "failed");
     assert.match(standing.cause.message, /waits for its authorization/);
   });
 
   it("is connected if one of its connections is, with the tools that clients see", () => {
-    const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), UP]));
+    const standing = serverStateOf(spec(), hubWith([connection("failed", { cause: LOST }), UP]));
     assert.deepEqual(standing, {
       at: "connected",
       server: "git",
@@ -430,11 +434,11 @@ describe("a server", () => {
 
   it("that is switched off is disabled, also if it could not be used", () => {
     for (const server of [spec({ enabled: false }), { ...REMOTE, enabled: false }])
-      assert.equal(standingOf(server, hubWith([])).at, "disabled");
+      assert.equal(serverStateOf(server, hubWith([])).at, "disabled");
   });
 
   it("that toolmux cannot use is unsupported, and what can be done is told", () => {
-    const diagnosis = diagnose(standingOf(REMOTE, hubWith([])), REMOTE, undefined, ENV);
+    const diagnosis = diagnose(serverStateOf(REMOTE, hubWith([])), REMOTE, undefined, ENV);
     assert.equal(diagnosis.state, "unsupported");
     assert.equal("cause" in diagnosis && diagnosis.cause.code, "notSupported");
     assert.equal("remedies" in diagnosis && diagnosis.remedies.length, 1);
@@ -442,7 +446,7 @@ describe("a server", () => {
 
   it("that is connected but does not answer has failed", () => {
     const silent = hubWith([{ ...UP, responsive: false }]);
-    const diagnosis = diagnose(standingOf(spec(), silent), spec(), VITALS, ENV);
+    const diagnosis = diagnose(serverStateOf(spec(), silent), spec(), VITALS, ENV);
     assert.equal(diagnosis.state, "failed");
     assert.equal("cause" in diagnosis && diagnosis.cause.code, "notResponding");
   });
@@ -476,7 +480,7 @@ describe("the verdict", () => {
   ] as const) {
     const states = diagnoses.map(({ state }) => state).join(", ") || "no server";
     it(`on ${states} is ${verdict}, exit code ${code}`, () => {
-      assert.equal(judge(diagnoses), verdict);
+      assert.equal(verdictOf(diagnoses), verdict);
       assert.equal(EXIT_CODES[verdict], code);
       assert.equal(describeDiagnoses(diagnoses, PAPER).split("\n").at(-1), text);
     });
@@ -537,7 +541,7 @@ describe("the report", () => {
   });
 
   it("has for programs all that is known, and nothing in the place of what is not", () => {
-    assert.deepEqual(JSON.parse(JSON.stringify(toJson([healthy(), failed("b"), disabled]))), {
+    assert.deepEqual(JSON.parse(JSON.stringify(statusToJson([healthy(), failed("b"), disabled]))), {
       verdict: "partial",
       servers: [
         {
@@ -606,7 +610,7 @@ class ManualClock implements Clock {
 }
 
 describe("the progress of a start", () => {
-  const progress = (server: string, state: StateName, since = 0): Progress => ({
+  const progress = (server: string, state: StateName, since = 0): StartProgress => ({
     server,
     state,
     since,
@@ -621,15 +625,21 @@ describe("the progress of a start", () => {
       progress("e", "stopping"),
       progress("f", "idle"),
     ];
-    assert.equal(describeStart(all, 2400), "1 of 6 ready, 2 failed; waiting for d 2.3 s, b 900 ms");
-    assert.equal(describeStart(all.slice(5), 2400), "0 of 1 ready");
-    assert.equal(describeStart(all.slice(2, 3), 2400), "0 of 1 ready, 1 failed");
+    assert.equal(
+      describeStartProgress(all, 2400),
+      "1 of 6 ready, 2 failed; waiting for d 2.3 s, b 900 ms",
+    );
+    assert.equal(describeStartProgress(all.slice(5), 2400), "0 of 1 ready");
+    assert.equal(describeStartProgress(all.slice(2, 3), 2400), "0 of 1 ready, 1 failed");
   });
 
   it("says no more when nobody is waited for any more", () => {
     const all = [progress("a", "connected"), progress("b", "failed")];
-    assert.equal(describeStart(all, 0), "1 of 2 ready, 1 failed");
-    assert.equal(describeStart([...all, progress("c", "idle")], 0), "1 of 3 ready, 1 failed");
+    assert.equal(describeStartProgress(all, 0), "1 of 2 ready, 1 failed");
+    assert.equal(
+      describeStartProgress([...all, progress("c", "idle")], 0),
+      "1 of 3 ready, 1 failed",
+    );
   });
 
   it("is drawn at every change and as time passes, until it ends, and goes then", () => {
@@ -642,7 +652,7 @@ describe("the progress of a start", () => {
     };
     const move = (server: string, from: StateName, to: StateName): void =>
       bus.emit({ kind: "state", server, from, to });
-    const end = openGauge(["a", "b"], bus, line, clock);
+    const end = openStartProgress(["a", "b"], bus, line, clock);
     move("a", "idle", "connecting");
     move("stranger", "idle", "connecting");
     clock.pass(250);
@@ -666,7 +676,7 @@ describe("the progress of a start", () => {
 describe("what can be done about a server over HTTP", () => {
   const remote = remoteOf("web", { url: "https://web.example/mcp?token=hunter2" });
   const about = (code: ErrorCode, more: Partial<RemoteServer> = {}): string =>
-    suggestRemedies(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
+    hintsFor(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
 
   const ADVICE: readonly (readonly [ErrorCode, RegExp])[] = [
     ["unreachable", /url is right/],
@@ -690,7 +700,7 @@ describe("what can be done about a server over HTTP", () => {
     assert.match(about("unauthorized", { auth: "none" }), /switched off/);
     assert.match(about("unauthorized", { keyFile: "k" }), /keyFile/);
     const slip = new HubError("serverRefused", "whatever", { step: "authorize" });
-    assert.match(suggestRemedies(slip, remote, {}).join("\n"), /oauth\.clientSecret/);
+    assert.match(hintsFor(slip, remote, {}).join("\n"), /oauth\.clientSecret/);
   });
 
   it("comes with its url, in which nothing looks like a secret", () => {
@@ -698,6 +708,6 @@ describe("what can be done about a server over HTTP", () => {
     const sick = diagnose({ at: "failed", server: "web", cause }, remote, undefined, {});
     const text = describeDiagnoses([sick], PAPER);
     assert.match(text, /https:\/\/web\.example\/mcp/);
-    assert.doesNotMatch(text + JSON.stringify(toJson([sick])), /hunter2/);
+    assert.doesNotMatch(text + JSON.stringify(statusToJson([sick])), /hunter2/);
   });
 });

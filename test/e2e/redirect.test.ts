@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { openOwnAuthorizer } from "../../src/cli/authorizer.ts";
+import { openUserAuthorizer } from "../../src/cli/authorizer.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { remote, resolved } from "../fixtures/guarded.ts";
 import { RawServer, type Visit } from "../fixtures/http-raw.ts";
@@ -58,7 +58,7 @@ describe("a server that sends requests on to another one", () => {
             tools.map(({ name }) => name),
             ["guarded__one"],
           );
-          const authorizer = await openOwnAuthorizer(
+          const authorizer = await openUserAuthorizer(
             { env, platform: process.platform },
             async (url) => void (await browse(url)),
           );

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { openOwnAuthorizer } from "../../src/cli/authorizer.ts";
+import { openUserAuthorizer } from "../../src/cli/authorizer.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { Guarded, remote, resolved } from "../fixtures/guarded.ts";
 import { browse } from "../fixtures/person.ts";
@@ -20,7 +20,7 @@ describe("a refresh token that is good once", () => {
       await withStage(manifest, async (stage) => {
         const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
         const open = () =>
-          openOwnAuthorizer({ env, platform: process.platform }, async (url) => {
+          openUserAuthorizer({ env, platform: process.platform }, async (url) => {
             await browse(url);
           });
         const challenge = { status: 401, header: undefined } as const;

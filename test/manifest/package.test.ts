@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { chmod, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { describeStart } from "../../src/cli/server-description.ts";
-import { suggestRemedies } from "../../src/cli/hints.ts";
-import { settleRunner } from "../../src/cli/runner.ts";
+import { describeServer } from "../../src/cli/server-description.ts";
+import { hintsFor } from "../../src/cli/hints.ts";
+import { withInstalledRunner } from "../../src/cli/runner.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parsePackage, formatPackage } from "../../src/manifest/package.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
@@ -148,7 +148,7 @@ describe("a package", () => {
   it("is shown with what will run it, and without the values of its variables", async () => {
     const { server } = await makeServer('package = "docker:o/n"\nenv.TOKEN = "sk-secret"');
     assert.equal(
-      describeStart(server),
+      describeServer(server),
       "docker:o/n, by TOKEN=… docker run -i --rm --init --label=toolmux.server=s --env=TOKEN o/n",
     );
   });
@@ -253,7 +253,7 @@ describe("the runner of a package", () => {
         assert.deepEqual([error.code, error.server, error.step], ["commandNotFound", "s", "spawn"]);
         assert.match(error.message, message);
         const { server } = await makeServer(lines);
-        assert.equal(suggestRemedies(error, server, {})[0], remedy);
+        assert.equal(hintsFor(error, server, {})[0], remedy);
       }));
   }
 
@@ -280,7 +280,7 @@ describe("a package that is shown", () => {
       const path = await install(box, ["pipx"]);
       const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
       const show = async (PATH: string): Promise<string> =>
-        describeStart(await settleRunner(server, { env: { PATH }, cwd: box.root }));
+        describeServer(await withInstalledRunner(server, { env: { PATH }, cwd: box.root }));
       assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
       assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
       await install(box, ["uvx"]);

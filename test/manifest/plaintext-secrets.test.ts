@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
-import { compare } from "../../src/recording/parameters.ts";
+import { compareValues } from "../../src/recording/parameters.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import {
   findSuspectedSecrets,
@@ -179,7 +179,7 @@ describe("that one list is what is used", () => {
   });
 
   it("for what differs between a recording and a request", () => {
-    const asked = compare({ author: "a", cookie: "a" }, { author: "ada", cookie: "hunter2" });
+    const asked = compareValues({ author: "a", cookie: "a" }, { author: "ada", cookie: "hunter2" });
     assert.deepEqual(
       asked.map((one) => [one.path, one.asked]),
       [

@@ -3,9 +3,9 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { changeFile } from "../../src/cli/manifest-file.ts";
+import { editManifestFile } from "../../src/cli/manifest-file.ts";
 import { trustContent } from "../../src/cli/commands/trust.ts";
-import { takeTurn } from "../../src/cli/turn.ts";
+import { withManifestLock } from "../../src/cli/turn.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
 import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
@@ -117,7 +117,7 @@ describe("trust", () => {
       const file = await box.write("work/toolmux.toml", server("a", "good"));
       let trusting: ReturnType<typeof trustContent> | undefined;
       // Somebody else has the turn, and writes the file before it ends.
-      await takeTurn(worldOf(box), async () => {
+      await withManifestLock(worldOf(box), async () => {
         trusting = trustContent(file, worldOf(box));
         // As long as it would take to read the file before waiting for the turn.
         for (let round = 0; round < 10; round++) await box.load({ files: [file] });
@@ -137,7 +137,7 @@ describe("trust", () => {
       const file = await box.write("work/toolmux.toml", server("a", "good"));
       await box.trust(file, state(box));
       const change = { kind: "add", name: "b", entry: { command: "y" }, isNew: true } as const;
-      const edit = await changeFile(file, change, worldOf(box));
+      const edit = await editManifestFile(file, change, worldOf(box));
       assert.equal(await isTrusted(file, bytes(edit.text), state(box)), true);
     }));
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { Recorder as Recording } from "../../src/recording/recorder.ts";
-import { recordLink } from "../../src/recording/recorded-transport.ts";
+import { recordTransport } from "../../src/recording/recorded-transport.ts";
 import { notification, type Pair, Recorder, linkContract } from "../contract/link.ts";
 import { makePair } from "../fixtures/http-upstream.ts";
 import { memory } from "../fixtures/inbox.ts";
@@ -16,7 +16,7 @@ function recorded(pair: Pair, outlet = new MemoryOutlet()): Pair {
     now: () => performance.now(),
     warn: (text) => assert.fail(text),
   });
-  return { ...pair, link: recordLink(pair.link, recording.server("peer"), recording) };
+  return { ...pair, link: recordTransport(pair.link, recording.server("peer"), recording) };
 }
 
 linkContract("recordLink() around memoryPair()", async () => recorded(await memory()));

@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { disguise } from "../../src/recording/mask.ts";
-import { openOutlet } from "../../src/recording/file.ts";
+import { maskJson } from "../../src/recording/mask.ts";
+import { openRecordingFile } from "../../src/recording/file.ts";
 import { readRecording } from "../../src/recording/reader.ts";
 import { Recorder } from "../../src/recording/recorder.ts";
 import { describeManifest, readManifest } from "../../src/recording/settings.ts";
@@ -165,7 +165,7 @@ describe("a message with a secret in it", () => {
     ["as a number", '{"a":[424242,-1.50],"b":1.0}'],
   ] as const) {
     it(`is JSON without it: ${what}`, () => {
-      const shown = disguise(value, redact) ?? "";
+      const shown = maskJson(value, redact) ?? "";
       const parsed = JSON.parse(shown) as unknown;
       assert.ok(shown.includes("[redacted]"), shown);
       const plain = JSON.stringify(parsed).replaceAll("\\", "");
@@ -186,12 +186,12 @@ describe("a message with a secret in it", () => {
 
   it("of megabytes of escapes is as it was but for the secret", () => {
     const long = "\\n\\u00e9\\\\".repeat(200_000);
-    const shown = disguise(`{"a":"${long}","b":${ASCII},"c":"${long}"}`, redact);
+    const shown = maskJson(`{"a":"${long}","b":${ASCII},"c":"${long}"}`, redact);
     assert.ok(shown === `{"a":"${long}","b":"[redacted]","c":"${long}"}`);
   });
 
   it("is as it was where there is none, with all its escapes", () => {
-    assert.equal(disguise(STRANGE, redact), STRANGE);
+    assert.equal(maskJson(STRANGE, redact), STRANGE);
   });
 });
 
@@ -208,7 +208,7 @@ describe("the file of a recording", () => {
   it("is its owner's alone, and is there from the beginning", () =>
     within(async (folder) => {
       const file = join(folder, "r");
-      const outlet = await openOutlet(file);
+      const outlet = await openRecordingFile(file);
       await outlet.append(utf8("one\n"));
       assert.equal(statSync(file).mode & 0o777, 0o600);
       outlet.appendNow(utf8("two\n"));
@@ -222,17 +222,20 @@ describe("the file of a recording", () => {
       const file = join(folder, "r");
       for (const before of [write(), ""]) {
         writeFileSync(file, before);
-        await (await openOutlet(file)).close();
+        await (await openRecordingFile(file)).close();
         assert.equal(readFileSync(file, "utf8"), "");
       }
       const link = join(folder, "link");
       writeFileSync(file, '{"servers":{}}');
       symlinkSync(file, link);
       for (const path of [file, link, folder]) {
-        await assert.rejects(openOutlet(path), { code: "usage", message: /is no recording/ });
+        await assert.rejects(openRecordingFile(path), {
+          code: "usage",
+          message: /is no recording/,
+        });
       }
       assert.equal(readFileSync(file, "utf8"), '{"servers":{}}');
-      await assert.rejects(openOutlet(join(folder, "none", "r")), { code: "usage" });
+      await assert.rejects(openRecordingFile(join(folder, "none", "r")), { code: "usage" });
     }));
 });
 

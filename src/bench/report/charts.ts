@@ -1,6 +1,6 @@
 import type { BenchResult, CostResult, LatencyResult, LevelResult } from "../result.ts";
 import { countNoun } from "../../terminal/terminal.ts";
-import { nameWay } from "./tables.ts";
+import { routeName } from "./tables.ts";
 
 /** A picture as data: a page draws it. */
 export interface Chart {
@@ -183,7 +183,7 @@ function drawLevels(
 ): Curve[] {
   return subjects.flatMap((subject) =>
     subject.levels.map((level, at, { length }) => ({
-      name: `${subjects.length > 1 ? `${nameWay(subject)}, ` : ""}${countNoun(level.concurrency, "call")}`,
+      name: `${subjects.length > 1 ? `${routeName(subject)}, ` : ""}${countNoun(level.concurrency, "call")}`,
       hue: subject.kind,
       shade: length > 1 ? at / (length - 1) : 1,
       isDashed: false,
@@ -203,7 +203,7 @@ function drawWays(
       name:
         subjects.length === 1
           ? name
-          : [nameWay(subject), ...(entries.length > 1 ? [name] : [])].join(" "),
+          : [routeName(subject), ...(entries.length > 1 ? [name] : [])].join(" "),
       hue: subject.kind,
       shade: 1,
       isDashed: at > 0,

@@ -4,11 +4,11 @@ import style from "uplot/dist/uPlot.min.css" with { type: "text" };
 import licence from "uplot/LICENSE" with { type: "text" };
 import type { BenchResult } from "../result.ts";
 import { type Chart, drawCharts } from "./charts.ts";
-import { describeResult, type Table } from "./tables.ts";
+import { tabulateResult, type ReportTable } from "./tables.ts";
 import ownStyle from "./page.css" with { type: "text" };
 import { drawPage, type Formats } from "./page.ts";
-import { summarize, type Tile } from "./summary.ts";
-import { tabulate } from "./tabulation.ts";
+import { summarize, type SummaryFigure } from "./summary.ts";
+import { chartTable } from "./tabulation.ts";
 import {
   formatBytes,
   formatCount,
@@ -31,9 +31,9 @@ const FORMATS: Formats = {
  * One HTML file that needs nothing but itself: tables of all that a measurement found, pictures of it, and the result as
  * JSON. Names and errors of servers stand in it as text, and no script but its own runs in it.
  */
-export function formatDocument(result: BenchResult): string {
+export function formatHtmlReport(result: BenchResult): string {
   const charts = drawCharts(result);
-  const { title, facts, tables } = describeResult(result);
+  const { title, facts, tables } = tabulateResult(result);
   const program = `${script}\n(${String(drawPage)})(uPlot, JSON.parse(document.getElementById("charts").textContent), ${spellFormats()});`;
   return `<!doctype html>
 <html lang="en">
@@ -74,7 +74,7 @@ ${tables.map(formatTable).join("\n")}
 `;
 }
 
-function formatTile({ label, value, note }: Tile): string {
+function formatTile({ label, value, note }: SummaryFigure): string {
   return `<div class="tile card"><dt>${escapeText(label)}</dt><dd>${escapeText(value)}</dd><dd class="quiet">${escapeText(note)}</dd></div>`;
 }
 
@@ -83,12 +83,12 @@ function formatChart(chart: Chart, at: number): string {
 <figcaption><h2>${escapeText(chart.title)}</h2><p class="quiet">${escapeText(chart.note)}</p></figcaption>
 <div data-chart="${at}" role="img" aria-label="${escapeText(`${chart.title}; the same numbers are in the table below`)}"></div>
 <details><summary>As a table</summary>
-${formatRows(tabulate(chart, FORMATS))}
+${formatRows(chartTable(chart, FORMATS))}
 </details>
 </figure>`;
 }
 
-function formatTable(table: Table): string {
+function formatTable(table: ReportTable): string {
   return `<section>
 <h2>${escapeText(table.title)}</h2>
 ${table.notes.map((note) => `<p class="quiet">${escapeText(note)}</p>`).join("\n")}
@@ -96,7 +96,7 @@ ${formatRows(table)}
 </section>`;
 }
 
-function formatRows({ columns, rows }: Pick<Table, "columns" | "rows">): string {
+function formatRows({ columns, rows }: Pick<ReportTable, "columns" | "rows">): string {
   const classes = columns.map(({ kind }) => (kind === "number" ? ' class="number"' : ""));
   const head = columns.map(
     ({ title }, at) => `<th scope="col"${classes[at]}>${escapeText(title)}</th>`,

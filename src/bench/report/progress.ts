@@ -22,7 +22,7 @@ interface Run {
 }
 
 /** Says in one line how a measurement goes on; it is fed with all that is told of it. */
-export class Live {
+export class BenchProgressLine {
   readonly #clock: Clock;
   #run: Run | undefined;
 

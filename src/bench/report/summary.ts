@@ -4,14 +4,14 @@ import { countErrors, formatChange, formatPart } from "./tables.ts";
 import { formatCount, formatRate, formatTime } from "./units.ts";
 
 /** One of the numbers that say the most. */
-export interface Tile {
+export interface SummaryFigure {
   readonly label: string;
   readonly value: string;
   readonly note: string;
 }
 
 /** The numbers that one looks for first. */
-export function summarize({ subjects, overhead = [] }: BenchResult): Tile[] {
+export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigure[] {
   const [first] = subjects;
   const levels = (first?.levels ?? []).filter(({ calls }) => calls > 0);
   const [least] = levels;
@@ -19,7 +19,7 @@ export function summarize({ subjects, overhead = [] }: BenchResult): Tile[] {
   if (!first || !least || !most) return [];
   const best = levels.reduce((a, b) => (b.rate > a.rate ? b : a));
   const through = subjects.length > 1 ? "through the hub, " : "";
-  const tiles: Tile[] = [
+  const tiles: SummaryFigure[] = [
     {
       label: "Best throughput",
       value: formatRate(best.rate),
@@ -48,7 +48,7 @@ export function summarize({ subjects, overhead = [] }: BenchResult): Tile[] {
   return tiles;
 }
 
-function summarizeOverhead(overhead: readonly OverheadResult[]): Tile[] {
+function summarizeOverhead(overhead: readonly OverheadResult[]): SummaryFigure[] {
   const [least] = overhead;
   const most = overhead.at(-1);
   if (!least || !most) return [];

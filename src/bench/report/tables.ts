@@ -1,7 +1,7 @@
 import type {
   BenchResult,
   LevelResult,
-  LoadResult,
+  LoadSettingsResult,
   OverheadResult,
   SubjectResult,
 } from "../result.ts";
@@ -9,23 +9,23 @@ import { countNoun } from "../../terminal/terminal.ts";
 import { formatBytes, formatCount, formatRate, formatTime } from "./units.ts";
 
 /** What a measurement found, in words and numbers; the same on a terminal and on a page. */
-export interface Figures {
+export interface ReportTables {
   readonly title: string;
   /** What was done, and on what. */
   readonly facts: readonly string[];
-  readonly tables: readonly Table[];
+  readonly tables: readonly ReportTable[];
 }
 
-export interface Table {
+export interface ReportTable {
   readonly title: string;
   /** Sentences before it. */
   readonly notes: readonly string[];
-  readonly columns: readonly Column[];
+  readonly columns: readonly TableColumn[];
   /** As many cells as there are columns. */
   readonly rows: readonly (readonly string[])[];
 }
 
-export interface Column {
+export interface TableColumn {
   readonly title: string;
   readonly kind: "number" | "text";
 }
@@ -33,7 +33,7 @@ export interface Column {
 const NOTHING = "–";
 
 /** A result as people read it; nothing of it is a sum over levels. */
-export function describeResult(result: BenchResult): Figures {
+export function tabulateResult(result: BenchResult): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
   const { cores, cpu, memory, system, program } = machine;
   return {
@@ -61,7 +61,7 @@ function describeSubjects(subjects: readonly SubjectResult[]): string {
 }
 
 /** `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
-function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadResult): string {
+function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettingsResult): string {
   const parts = [`tool ${tool} with ${args}`];
   parts.push(
     loop.kind === "closed" ? "closed loop" : `open loop, calls due at ${formatRate(loop.rate)}`,
@@ -78,11 +78,11 @@ function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadResult
   return parts.join("; ");
 }
 
-function describeSubject(subject: SubjectResult, load: LoadResult): Table[] {
+function describeSubject(subject: SubjectResult, load: LoadSettingsResult): ReportTable[] {
   const { levels, ready, tools } = subject;
   const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${countNoun(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
   const isOpen = load.loop.kind === "open";
-  const main: Table = {
+  const main: ReportTable = {
     title: "Calls",
     notes: isOpen
       ? [startNote, "Latency counts from when a call was due, so waiting for a turn is part of it."]
@@ -99,7 +99,7 @@ function describeSubject(subject: SubjectResult, load: LoadResult): Table[] {
   const serviced = levels.flatMap(({ concurrency, service }) =>
     service ? [{ concurrency, latency: service }] : [],
   );
-  const service: Table = {
+  const service: ReportTable = {
     title: "Service time",
     notes: ["Latency from when a call was really sent: what the server alone would claim."],
     columns: numbers("in flight", "p50", "p90", "p99", "p99.9", "max"),
@@ -117,7 +117,7 @@ function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
 const SHORTEST = 0.2;
 const isLong = (seconds: number): boolean => seconds >= SHORTEST;
 
-function describeCosts({ levels }: SubjectResult): Table {
+function describeCosts({ levels }: SubjectResult): ReportTable {
   return {
     title: "CPU and memory",
     notes: [],
@@ -151,7 +151,7 @@ function describeCosts({ levels }: SubjectResult): Table {
   };
 }
 
-function describeCancels({ levels }: SubjectResult): Table {
+function describeCancels({ levels }: SubjectResult): ReportTable {
   return {
     title: "Cancelled calls",
     notes: ["From the client's cancel until the server has it."],
@@ -183,7 +183,7 @@ function describeCancels({ levels }: SubjectResult): Table {
   };
 }
 
-function describeKills({ levels }: SubjectResult): Table {
+function describeKills({ levels }: SubjectResult): ReportTable {
   return {
     title: "Killed servers",
     notes: ["Recovery lasts from a kill to the next result, if there is one in the same turn."],
@@ -212,7 +212,7 @@ function describeKills({ levels }: SubjectResult): Table {
 function describeOverhead(
   overhead: readonly OverheadResult[],
   subjects: readonly SubjectResult[],
-): Table {
+): ReportTable {
   const at = (kind: SubjectResult["kind"], concurrency: number): LevelResult | undefined =>
     subjects
       .find((subject) => subject.kind === kind)
@@ -250,11 +250,11 @@ function describeOverhead(
   };
 }
 
-function describeErrors(subjects: readonly SubjectResult[]): Table[] {
+function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   const rows = subjects.flatMap((subject) =>
     subject.levels.flatMap(({ concurrency, errors }) =>
       Object.entries(errors).map(([kind, { count: some, example }]) => [
-        ...(subjects.length > 1 ? [nameWay(subject)] : []),
+        ...(subjects.length > 1 ? [routeName(subject)] : []),
         String(concurrency),
         formatCount(some),
         kind,
@@ -262,7 +262,7 @@ function describeErrors(subjects: readonly SubjectResult[]): Table[] {
       ]),
     ),
   );
-  const text = (title: string): Column => ({ title, kind: "text" });
+  const text = (title: string): TableColumn => ({ title, kind: "text" });
   const columns = [
     ...(subjects.length > 1 ? [text("of")] : []),
     ...numbers("in flight", "times"),
@@ -273,7 +273,7 @@ function describeErrors(subjects: readonly SubjectResult[]): Table[] {
 }
 
 /** How calls went to a server: `hub` or `direct`. */
-export function nameWay({ kind }: SubjectResult): string {
+export function routeName({ kind }: SubjectResult): string {
   return kind === "hub" ? "hub" : "direct";
 }
 
@@ -292,6 +292,6 @@ export function formatPart(part: number): string {
   return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
 }
 
-function numbers(...titles: readonly string[]): Column[] {
+function numbers(...titles: readonly string[]): TableColumn[] {
   return titles.map((title) => ({ title, kind: "number" }));
 }

@@ -1,14 +1,14 @@
 import type { Chart, Curve, Unit } from "./charts.ts";
-import type { Table } from "./tables.ts";
+import type { ReportTable } from "./tables.ts";
 
 /** The percentiles that a table has of a curve over all of them. */
 const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999] as const;
 
 /** A chart's numbers as a table: a row for each place on its lower axis, a column for each curve. */
-export function tabulate(
+export function chartTable(
   { x, y, curves }: Chart,
   formats: Readonly<Record<Unit, (value: number) => string>>,
-): Pick<Table, "columns" | "rows"> {
+): Pick<ReportTable, "columns" | "rows"> {
   const columns = [x.label, ...curves.map(({ name }) => name)].map((title) => ({
     title,
     kind: "number" as const,

@@ -1,9 +1,12 @@
 import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import type { Figures, Table } from "./tables.ts";
+import type { ReportTables, ReportTable } from "./tables.ts";
 
 /** What a measurement found, for a terminal. */
-export function formatFigures({ title, facts, tables }: Figures, paper: TerminalStyle): string {
+export function formatReportText(
+  { title, facts, tables }: ReportTables,
+  paper: TerminalStyle,
+): string {
   const { bold, dim } = paper.colors;
   const head = [bold(sanitizeLine(title)), ...facts.map((fact) => dim(sanitizeLine(fact)))].join(
     "\n",
@@ -11,7 +14,7 @@ export function formatFigures({ title, facts, tables }: Figures, paper: Terminal
   return [head, ...tables.map((table) => formatTable(table, paper))].join("\n\n");
 }
 
-function formatTable({ title, notes, columns, rows }: Table, paper: TerminalStyle): string {
+function formatTable({ title, notes, columns, rows }: ReportTable, paper: TerminalStyle): string {
   const { bold, dim } = paper.colors;
   const cells = rows.map((row) => row.map(sanitizeLine));
   // Numbers stand under each other by their ends, as do their titles.

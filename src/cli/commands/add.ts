@@ -13,18 +13,23 @@ import { runnersOf, parsePackage } from "../../manifest/package.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
 import { isRunnable } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
-import type { Invocation, World } from "../command.ts";
-import { describeStart } from "../server-description.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { describeServer } from "../server-description.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import { type Log, openLog } from "../load-manifest.ts";
-import { usage } from "../args.ts";
+import { type CommandLog, openLog } from "../load-manifest.ts";
+import { usageError } from "../args.ts";
 import { countNoun, formatJson } from "../../terminal/terminal.ts";
 import { sanitizeLine, describeFailure } from "../../terminal/report.ts";
-import { findRunner, settleRunner } from "../runner.ts";
-import { openDirectories, tellFailures } from "../registries.ts";
-import { changeFile, findFile, type Neighbours, readNeighbours } from "../manifest-file.ts";
-import { addSaid, readSaid } from "./plan.ts";
-import { type Trial, tryServer } from "./trial.ts";
+import { findInstalledRunner, withInstalledRunner } from "../runner.ts";
+import { openRegistries, logRegistryFailures } from "../registries.ts";
+import {
+  editManifestFile,
+  manifestToEdit,
+  type Neighbours,
+  readNeighbours,
+} from "../manifest-file.ts";
+import { addOptionSettings, readServerArguments } from "./plan.ts";
+import { type TrialResult, tryServer } from "./trial.ts";
 
 /** A server that is to be added. */
 interface Wanted {
@@ -36,29 +41,31 @@ interface Wanted {
 }
 
 /** Puts a server into the manifest, after it has been tried. @returns 3 if it could not be started, and nothing was written */
-export async function add(invocation: Invocation, world: World): Promise<number> {
+export async function add(invocation: Invocation, world: CommandContext): Promise<number> {
   const log = openLog(invocation);
   const tell = (text: string): void => {
     if (invocation.json === false) ownConsole.log(sanitizeLine(text));
   };
-  const file = await findFile(invocation, world);
+  const file = await manifestToEdit(invocation, world);
   const neighbours = await readNeighbours(file, invocation, world);
   const wanted = await readWanted(invocation, neighbours, world, log);
   const { key, needs } = wanted;
-  const entry = nameTools(addSaid(wanted.entry, invocation), key, neighbours);
+  const entry = nameTools(addOptionSettings(wanted.entry, invocation), key, neighbours);
   const isNew = !invocation.switches.has("replace");
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
   if (server === undefined || !isRunnable(server)) {
-    throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
+    throw usageError(
+      `${file} is the file of another client: name one of toolmux's own with --file.`,
+    );
   }
-  tell(`${key}: ${describeStart(await settleRunner(server, world))}`);
+  tell(`${key}: ${describeServer(await withInstalledRunner(server, world))}`);
   warnClear(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
   const trial = isTried ? await tryServer(server, world, log) : undefined;
   const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
-  const edit = isAdded ? await changeFile(file, change, world) : undefined;
+  const edit = isAdded ? await editManifestFile(file, change, world) : undefined;
   if (invocation.json !== false)
     ownConsole.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
   for (const line of describeTrial(trial, key)) tell(line);
@@ -84,7 +91,7 @@ function nameTools(entry: Table, key: string, { separators, servers }: Neighbour
   const prefix = typeof said === "string" ? said : isGood(key) ? key : sanitized;
   if (!isGood(prefix)) {
     const marks = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
-    throw usage(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
+    throw usageError(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
   }
   // Servers of clients' files take what is left.
   const owner = servers.find(
@@ -96,7 +103,9 @@ function nameTools(entry: Table, key: string, { separators, servers }: Neighbour
       (spec.kind === "plugin" || ("syntax" in spec && spec.syntax === "toolmux")),
   );
   if (owner !== undefined) {
-    throw usage(`The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`);
+    throw usageError(
+      `The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`,
+    );
   }
   return prefix === key || said !== undefined ? entry : { ...entry, prefix };
 }
@@ -104,23 +113,23 @@ function nameTools(entry: Table, key: string, { separators, servers }: Neighbour
 async function readWanted(
   invocation: Invocation,
   { separators }: Neighbours,
-  world: World,
-  log: Log,
+  world: CommandContext,
+  log: CommandLog,
 ): Promise<Wanted> {
   const [name = ""] = invocation.words;
-  const said = readSaid(invocation);
+  const said = readServerArguments(invocation);
   const as = invocation.values.get("as")?.at(-1);
   if (said.kind === "entry") {
     return { key: as ?? name, entry: said.entry, needs: [], optional: [] };
   }
-  const directories = await openDirectories(invocation, world);
+  const directories = await openRegistries(invocation, world);
   const { entry: listing, failures } = await findServer(directories, name, world.signal);
-  tellFailures(failures, log);
+  logRegistryFailures(failures, log);
   if (listing === undefined) {
     if (failures.length === directories.length && failures[0] !== undefined)
       throw failures[0].cause;
     const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
-    throw usage(`No directory has "${name}"; ${hint}`);
+    throw usageError(`No directory has "${name}"; ${hint}`);
   }
   const key = as ?? serverKeyOf(listing.name, separators[0]);
   const recipe = await choose(listing, key, world);
@@ -129,7 +138,11 @@ async function readWanted(
 }
 
 /** What can be started here comes first, then what is elsewhere. @throws {HubError} notSupported */
-async function choose(listing: RegistryEntry, key: string, world: World): Promise<ManifestEntry> {
+async function choose(
+  listing: RegistryEntry,
+  key: string,
+  world: CommandContext,
+): Promise<ManifestEntry> {
   const ranked = await Promise.all(
     listing.options.map(async (offer) => {
       if (offer.kind === "remote") return { offer, rank: 1 };
@@ -145,12 +158,12 @@ async function choose(listing: RegistryEntry, key: string, world: World): Promis
 }
 
 /** Whether there is anything in PATH that runs a package. */
-async function canRun(name: string, world: World): Promise<boolean> {
+async function canRun(name: string, world: CommandContext): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
-  return (await findRunner(runners, world)) !== undefined;
+  return (await findInstalledRunner(runners, world)) !== undefined;
 }
 
-function describeTrial(trial: Trial | undefined, key: string): readonly string[] {
+function describeTrial(trial: TrialResult | undefined, key: string): readonly string[] {
   switch (trial?.kind) {
     case "connected": {
       const who = [trial.name, trial.version].filter((part) => part !== undefined).join(" ");
@@ -163,7 +176,10 @@ function describeTrial(trial: Trial | undefined, key: string): readonly string[]
   }
 }
 
-function tellFailure({ cause, remedies }: Trial & { readonly kind: "failed" }, log: Log): void {
+function tellFailure(
+  { cause, remedies }: TrialResult & { readonly kind: "failed" },
+  log: CommandLog,
+): void {
   log("error", describeFailure(cause));
   for (const remedy of remedies) log("error", remedy);
 }
@@ -174,7 +190,7 @@ function describeNeed({ kind, name, description }: RequiredValue): string {
   return `to be set before it can start: ${what}${about}`;
 }
 
-function warnClear(entry: Table, key: string, log: Log): void {
+function warnClear(entry: Table, key: string, log: CommandLog): void {
   for (const { label, secretName: secret } of findPlaintextSecrets(entry, key)) {
     const form = `\${secret:${secret}}`;
     log(
@@ -187,7 +203,7 @@ function warnClear(entry: Table, key: string, log: Log): void {
 function toJson(
   { key, needs, optional }: Wanted,
   file: string,
-  trial: Trial | undefined,
+  trial: TrialResult | undefined,
   added: boolean,
 ): object {
   const outcome =

@@ -1,19 +1,19 @@
-import type { Invocation, World } from "../command.ts";
-import { usage } from "../args.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { usageError } from "../args.ts";
 
 /** Logs in to a server over HTTP, logs out, or says how it stands. */
-export async function auth(invocation: Invocation, world: World): Promise<number> {
+export async function auth(invocation: Invocation, world: CommandContext): Promise<number> {
   const [verb, ...names] = invocation.words;
   const [name] = names;
   if (verb === "status") {
-    return (await import("./status-part.ts")).tellStandings(invocation, world, names);
+    return (await import("./status-part.ts")).printAuthStatus(invocation, world, names);
   }
   if (verb !== "login" && verb !== "logout") {
-    throw usage(`auth is followed by login, logout or status, not by "${verb}".`);
+    throw usageError(`auth is followed by login, logout or status, not by "${verb}".`);
   }
   if (name === undefined || names.length > 1) {
-    throw usage(`auth ${verb} needs the name of one server.`);
+    throw usageError(`auth ${verb} needs the name of one server.`);
   }
-  const { login, logout } = await import("./login.ts");
-  return verb === "login" ? login(invocation, world, name) : logout(invocation, world, name);
+  const { runLogin, runLogout } = await import("./login.ts");
+  return verb === "login" ? runLogin(invocation, world, name) : runLogout(invocation, world, name);
 }

@@ -1,11 +1,11 @@
-import type { Plan } from "../../bench/plan.ts";
+import type { BenchPlan } from "../../bench/plan.ts";
 import type { Extent, Loop } from "../../bench/schedule.ts";
 import { MAX_DURATION, parseDuration } from "../../manifest/units.ts";
 import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
-import { usage } from "../args.ts";
+import { usageError } from "../args.ts";
 
 /** What the command line says of how to measure. */
-export type Settings = Omit<Plan, "subject" | "direct"> & {
+export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   /** The same server is measured without a hub as well. */
   readonly isCompared: boolean;
 };
@@ -17,7 +17,7 @@ const MOST_IN_FLIGHT = 100_000;
 const WARM_UP = { part: 10, most: 2000 };
 
 /** Reads it. @throws {HubError} usage */
-export function readSettings({ values }: Invocation): Settings {
+export function readBenchOptions({ values }: Invocation): BenchOptions {
   const extent = readExtent(values);
   const rate = readNumber(values, "rate", isPositive, "a number of calls a second");
   const loop: Loop = rate === undefined ? { kind: "closed" } : { kind: "open", rate };
@@ -44,7 +44,7 @@ function readExtent(values: Values): Extent {
     const duration = readDuration(values, "duration");
     return { duration: duration ?? toDuration("duration", BENCH_DEFAULTS.duration) };
   }
-  if (values.has("duration")) throw usage("Choose one of --duration and --calls.");
+  if (values.has("duration")) throw usageError("Choose one of --duration and --calls.");
   return { calls };
 }
 
@@ -60,7 +60,7 @@ function readWarmUp(values: Values, extent: Extent): Extent | undefined {
 function readLevels(text: string): readonly number[] {
   const levels = text.split(",").map((part) => Number(part.trim() || Number.NaN));
   if (levels.every((level) => isCount(level) && level <= MOST_IN_FLIGHT)) return levels;
-  throw usage(`--concurrency is a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`);
+  throw usageError(`--concurrency is a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`);
 }
 
 function readArguments(text = "{}"): string {
@@ -68,10 +68,10 @@ function readArguments(text = "{}"): string {
   try {
     value = JSON.parse(text);
   } catch {
-    throw usage("--args is no JSON.");
+    throw usageError("--args is no JSON.");
   }
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return text;
-  throw usage("--args has to be a JSON object.");
+  throw usageError("--args has to be a JSON object.");
 }
 
 function readDuration(values: Values, name: string): number | undefined {
@@ -82,7 +82,7 @@ function readDuration(values: Values, name: string): number | undefined {
 function toDuration(name: string, text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms > 0 && ms <= MAX_DURATION) return ms;
-  throw usage(`--${name} is a time such as 10s or 500ms, not "${text}".`);
+  throw usageError(`--${name} is a time such as 10s or 500ms, not "${text}".`);
 }
 
 function readNumber(
@@ -95,7 +95,7 @@ function readNumber(
   if (text === undefined) return undefined;
   const value = Number(text.trim() || Number.NaN);
   if (isRight(value)) return value;
-  throw usage(`--${name} is ${what}, not "${text}".`);
+  throw usageError(`--${name} is ${what}, not "${text}".`);
 }
 
 function last(values: Values, name: string): string | undefined {

@@ -1,8 +1,8 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Direct, Plan } from "../../bench/plan.ts";
-import type { Subject, Taps } from "../../bench/subject.ts";
+import type { DirectServer, BenchPlan } from "../../bench/plan.ts";
+import type { BenchSubject, ProxyFolder } from "../../bench/subject.ts";
 import { HubError } from "../../base/errors.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { loadManifest } from "../../manifest/load.ts";
@@ -12,50 +12,56 @@ import { discoverManifests } from "../../manifest/discover.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
-import { describeStart } from "../server-description.ts";
-import type { Invocation, World } from "../command.ts";
-import { type Log, openManifest } from "../load-manifest.ts";
+import { describeServer } from "../server-description.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { openOutside } from "../transport-factory.ts";
-import { usage } from "../args.ts";
+import { openTransportFactory } from "../transport-factory.ts";
+import { usageError } from "../args.ts";
 import { countNoun } from "../../terminal/terminal.ts";
-import { TAP_VARIABLE, writeTap } from "../tap.ts";
-import { makeFolder } from "./folder.ts";
-import type { Settings } from "./bench-options.ts";
-import { ECHO, listVariables, readTarget, type Target, writeManifest } from "./target.ts";
+import { PROXY_VARIABLE, formatProxyVariable } from "../tap.ts";
+import { makeBenchFolder } from "./folder.ts";
+import type { BenchOptions } from "./bench-options.ts";
+import {
+  ECHO_SERVER,
+  listVariables,
+  readTarget,
+  type TargetSpec,
+  writeManifest,
+} from "./target.ts";
 
 /** What is measured, and what has to go when it was. */
-export interface Stage extends Pick<Plan, "subject" | "direct"> {
+export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
 const VARIABLE = "TOOLMUX_SERVERS";
 
 /** Prepares what the command line says is to be measured. @throws {HubError} usage, manifestInvalid */
-export async function openStage(
+export async function openBenchSetup(
   invocation: Invocation,
-  settings: Settings,
-  world: World,
-  log: Log,
-): Promise<Stage> {
+  settings: BenchOptions,
+  world: CommandContext,
+  log: CommandLog,
+): Promise<BenchSetup> {
   const said = readTarget(invocation, world);
   if (said?.kind === "url") checkRemote(settings);
-  const folder = await makeFolder(tmpdir());
+  const folder = await makeBenchFolder(tmpdir());
   const close = (): Promise<void> => rm(folder, { recursive: true, force: true });
   try {
     const { chaos } = settings;
     const isTapped = said?.kind !== "url" && (chaos.delay !== null || chaos.cancelRate > 0);
-    const tap = isTapped ? writeTap(folder, chaos.delay ?? 0) : undefined;
+    const tap = isTapped ? formatProxyVariable(folder, chaos.delay ?? 0) : undefined;
     const site: Site = {
       settings,
-      world: { ...world, env: { ...world.env, [TAP_VARIABLE]: tap } },
+      world: { ...world, env: { ...world.env, [PROXY_VARIABLE]: tap } },
       taps: isTapped ? openTaps(folder) : undefined,
       log,
     };
     const isFound = said === undefined && (await hasManifest(invocation, world));
     const subjects = isFound
       ? await openManifestStage(invocation, site)
-      : await openOwnStage(said ?? ECHO, join(folder, "toolmux.json"), site);
+      : await openOwnStage(said ?? ECHO_SERVER, join(folder, "toolmux.json"), site);
     return { ...subjects, close };
   } catch (error) {
     await close();
@@ -65,32 +71,33 @@ export async function openStage(
 
 /** What subjects are made with. */
 interface Site {
-  readonly settings: Settings;
-  readonly world: World;
-  readonly taps: Taps | undefined;
-  readonly log: Log;
+  readonly settings: BenchOptions;
+  readonly world: CommandContext;
+  readonly taps: ProxyFolder | undefined;
+  readonly log: CommandLog;
 }
 
-async function hasManifest({ config }: Invocation, world: World): Promise<boolean> {
+async function hasManifest({ config }: Invocation, world: CommandContext): Promise<boolean> {
   if (config.length > 0 || world.env[VARIABLE]?.trim()) return true;
   const { files: found, problems } = await discoverManifests(world);
   return found.length + problems.length > 0;
 }
 
 /** @throws {HubError} usage */
-function checkRemote({ chaos }: Settings): void {
-  if (chaos.killEvery !== null) throw usage("--kill-every is for what is started, not for --url.");
-  if (chaos.delay !== null) throw usage("--delay is for what is started, not for --url.");
+function checkRemote({ chaos }: BenchOptions): void {
+  if (chaos.killEvery !== null)
+    throw usageError("--kill-every is for what is started, not for --url.");
+  if (chaos.delay !== null) throw usageError("--delay is for what is started, not for --url.");
 }
 
 /** One server, by itself or behind a hub with a manifest that is written for it. */
 async function openOwnStage(
-  said: Target,
+  said: TargetSpec,
   file: string,
   { settings, world, taps }: Site,
-): Promise<Pick<Stage, "subject" | "direct">> {
+): Promise<Pick<BenchSetup, "subject" | "direct">> {
   await writeFile(file, writeManifest(said, world.env), { mode: 0o600 });
-  const alone: World = {
+  const alone: CommandContext = {
     ...world,
     env: { ...world.env, [VARIABLE]: undefined, ...listVariables(said) },
   };
@@ -100,15 +107,15 @@ async function openOwnStage(
     throw new HubError("internal", "The manifest that was written has no server.");
   }
   const server = directSubject(spec, alone, taps);
-  const shown = said === ECHO ? "the embedded echo server" : server.name;
-  const bare: Subject = { ...server, name: shown };
-  if (said !== ECHO && !settings.isCompared) return { subject: bare };
+  const shown = said === ECHO_SERVER ? "the embedded echo server" : server.name;
+  const bare: BenchSubject = { ...server, name: shown };
+  if (said !== ECHO_SERVER && !settings.isCompared) return { subject: bare };
   const subject = hubSubject([file], `toolmux, with ${shown}`, alone, taps);
   if (!settings.isCompared) return { subject };
   return { subject, direct: (tool) => Promise.resolve({ subject: bare, tool }) };
 }
 
-async function readManifest(file: string, world: World): Promise<Manifest> {
+async function readManifest(file: string, world: CommandContext): Promise<Manifest> {
   const loaded = await loadManifest({ files: [file], ...world });
   if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
   return loaded.manifest;
@@ -118,14 +125,14 @@ async function readManifest(file: string, world: World): Promise<Manifest> {
 async function openManifestStage(
   invocation: Invocation,
   { settings, world, taps, log }: Site,
-): Promise<Pick<Stage, "subject" | "direct">> {
-  const manifest = await openManifest(invocation, world, log);
+): Promise<Pick<BenchSetup, "subject" | "direct">> {
+  const manifest = await loadManifestOnly(invocation, world, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
   const name = `toolmux, ${countNoun(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
   const subject = { ...hubSubject(invocation.config, name, world, taps), listWait };
   if (!settings.isCompared) return { subject };
-  const find = async (tool: string): Promise<Direct> => {
+  const find = async (tool: string): Promise<DirectServer> => {
     const { spec, remoteName } = await findServer(tool, manifest, world, log);
     return { subject: directSubject(spec, world, taps), tool: remoteName };
   };
@@ -136,8 +143,8 @@ async function openManifestStage(
 async function findServer(
   tool: string,
   manifest: Manifest,
-  world: World,
-  log: Log,
+  world: CommandContext,
+  log: CommandLog,
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
   const { hub, manifest: whole, close } = await openHub(manifest, world, log, { kinds: [] });
   try {
@@ -148,7 +155,7 @@ async function findServer(
     const route = hub.catalog.tools.find(tool);
     const spec = whole.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
-      throw usage(`"${tool}" is no tool of a server that can be reached without a hub.`);
+      throw usageError(`"${tool}" is no tool of a server that can be reached without a hub.`);
     }
     return { spec, remoteName: route.remoteName };
   } finally {
@@ -160,9 +167,9 @@ async function findServer(
 function hubSubject(
   config: readonly string[],
   name: string,
-  { env }: World,
-  taps: Taps | undefined,
-): Subject {
+  { env }: CommandContext,
+  taps: ProxyFolder | undefined,
+): BenchSubject {
   const [command, ...before] = ownCommand();
   const files = config.flatMap((file) => ["--config", file]);
   const args = [...before, "serve", ...files, "--log-level", "error"];
@@ -192,20 +199,24 @@ function hubSubject(
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /** A server as a hub would start it, or reach it, but without one. Nobody is asked to log in. */
-function directSubject(spec: ExternalServer, world: World, taps: Taps | undefined): Subject {
-  const { makeLink } = openOutside(world, async () => {
-    const { openOwnAuthorizer } = await import("../authorizer.ts");
-    return openOwnAuthorizer(world, () => Promise.resolve());
+function directSubject(
+  spec: ExternalServer,
+  world: CommandContext,
+  taps: ProxyFolder | undefined,
+): BenchSubject {
+  const { makeLink } = openTransportFactory(world, async () => {
+    const { openUserAuthorizer } = await import("../authorizer.ts");
+    return openUserAuthorizer(world, () => Promise.resolve());
   });
   return {
     kind: "server",
     taps,
-    name: describeStart(spec.kind === "stdio" ? { ...spec, env: {} } : spec),
+    name: describeServer(spec.kind === "stdio" ? { ...spec, env: {} } : spec),
     makeLink: () => makeLink(spec, new Map()),
   };
 }
 
-function openTaps(folder: string): Taps {
+function openTaps(folder: string): ProxyFolder {
   const files = async (): Promise<readonly string[]> =>
     (await readdir(folder)).filter((name) => /^\d+$/.test(name));
   return {

@@ -2,21 +2,21 @@ import { resolve } from "node:path";
 import { measure } from "../../bench/run.ts";
 import type { BenchResult } from "../../bench/result.ts";
 import type { HubError } from "../../base/errors.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
 import { makeReporter } from "./reporter.ts";
-import { readSettings } from "./bench-options.ts";
-import { openStage } from "./bench-targets.ts";
+import { readBenchOptions } from "./bench-options.ts";
+import { openBenchSetup } from "./bench-targets.ts";
 
 const INTERRUPTED = 130;
 
 /** Measures what the command line says, and shows what was found. */
-export async function bench(invocation: Invocation, world: World): Promise<number> {
-  const settings = readSettings(invocation);
+export async function bench(invocation: Invocation, world: CommandContext): Promise<number> {
+  const settings = readBenchOptions(invocation);
   const file = invocation.values.get("html")?.at(-1);
   const html = file === undefined ? undefined : resolve(world.cwd, file);
   const reporter = await makeReporter({ isJson: invocation.json !== false, html, world });
-  const stage = await openStage(invocation, settings, world, openLog(invocation));
+  const stage = await openBenchSetup(invocation, settings, world, openLog(invocation));
   let result: BenchResult | undefined;
   let broken: HubError | undefined;
   try {

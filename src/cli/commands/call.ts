@@ -9,35 +9,35 @@ import { invalidError } from "../../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import { type Account, describeAnswer, type View } from "../call-result.ts";
-import { readGiven, toArguments } from "../call-arguments.ts";
+import { type CallReport, describeResult, type ResultView } from "../call-result.ts";
+import { readArgumentSource, formatArguments } from "../call-arguments.ts";
 import { describeAttachment, saveAttachment } from "../attachment.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
-import type { Invocation, World } from "../command.ts";
-import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { type CommandLog, openLog, loadManifestOnly } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { suggest, usage } from "../args.ts";
-import { openGauge, startedBy } from "./gauge.ts";
+import { suggestName, usageError } from "../args.ts";
+import { openStartProgress, startedBy } from "./gauge.ts";
 import { terminalStyleOf, openStatusLine } from "../../terminal/terminal.ts";
 import { describeProgress } from "./progress.ts";
 import { sanitizeLines, printLine } from "../../terminal/report.ts";
-import { type Standing, standingsOf } from "../server-state.ts";
+import { type ServerState, serverStatesOf } from "../server-state.ts";
 
 /** A name that is cut ends in so many characters that tell it apart from others. */
 const HASH = 7;
 
 /** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
-export async function call(invocation: Invocation, world: World): Promise<number> {
+export async function call(invocation: Invocation, world: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
   const view = readView(invocation);
   const line = openStatusLine(world.env);
   const print = openLog(invocation);
-  const log: Log = (level, text) => {
+  const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const given = await untilAborted(readGiven(invocation, world), world.signal);
-  const whole = await openManifest(invocation, world, log);
+  const given = await untilAborted(readArgumentSource(invocation, world), world.signal);
+  const whole = await loadManifestOnly(invocation, world, log);
   refuseWrong(whole);
   const { hub, bus, manifest, close } = await openHub(whole, world, log, {
     kinds: ["log", "alert"],
@@ -46,7 +46,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
       return { ...all, servers };
     },
   });
-  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
@@ -56,9 +56,9 @@ export async function call(invocation: Invocation, world: World): Promise<number
     endGauge?.();
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
-    if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
+    if (item === undefined) throw explainAbsence(name, items, serverStatesOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
-    const args = toArguments(given, inputSchema);
+    const args = formatArguments(given, inputSchema);
     const folder = await makeFolder(invocation, world);
     const response = await client.callTool(
       name,
@@ -66,7 +66,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
       line && ((it) => line.show(describeProgress(it))),
     );
     line?.clear();
-    const account = describeAnswer(response, view);
+    const account = describeResult(response, view);
     const isWhole = await printAccount(account, folder, world);
     return isWhole ? account.code : account.code || 1;
   } finally {
@@ -83,9 +83,9 @@ function refuseWrong({ servers, plugins }: Manifest): void {
   if (wrong?.kind === "invalid" && !isAnyRight) throw invalidError(wrong);
 }
 
-function readView({ raw, structured, output }: Invocation): View {
-  if (raw && structured) throw usage("Choose one of --raw and --structured.");
-  if (raw && output !== undefined) throw usage("Choose one of --raw and --output.");
+function readView({ raw, structured, output }: Invocation): ResultView {
+  if (raw && structured) throw usageError("Choose one of --raw and --structured.");
+  if (raw && output !== undefined) throw usageError("Choose one of --raw and --output.");
   if (raw) return "raw";
   return structured ? "structured" : "texts";
 }
@@ -93,23 +93,23 @@ function readView({ raw, structured, output }: Invocation): View {
 /** The folder of `--output`: made before the call, as what comes of a call may not come a second time. */
 async function makeFolder(
   { output }: Invocation,
-  { cwd, env }: World,
+  { cwd, env }: CommandContext,
 ): Promise<string | undefined> {
   if (output === undefined) return undefined;
   const folder = resolve(cwd, expandHome(output, env));
   try {
     await mkdir(folder, { recursive: true });
   } catch (error) {
-    throw usage(`--output: the folder cannot be made: ${(error as Error).message}`);
+    throw usageError(`--output: the folder cannot be made: ${(error as Error).message}`);
   }
   return folder;
 }
 
 /** Prints all parts, and saves what is no text if there is a folder. @returns whether all of that was saved. */
 async function printAccount(
-  { stream, parts }: Account,
+  { stream, parts }: CallReport,
   folder: string | undefined,
-  { env }: World,
+  { env }: CommandContext,
 ): Promise<boolean> {
   const { isTerminal } = terminalStyleOf(env, stream);
   let isWhole = true;
@@ -141,7 +141,7 @@ function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
 function explainAbsence(
   name: string,
   items: readonly ListedItem[],
-  standings: readonly Standing[],
+  standings: readonly ServerState[],
 ): HubError {
   const failed = standings.find((standing) => standing.at === "failed");
   if (failed !== undefined) return failed.cause;
@@ -151,6 +151,6 @@ function explainAbsence(
     return new HubError("serverStopped", text, { server: off.server });
   }
   const names = items.map((item) => item.key);
-  const near = suggest(name, names) || " toolmux list shows what there is.";
+  const near = suggestName(name, names) || " toolmux list shows what there is.";
   return new HubError("unknownTool", `There is no tool "${name}".${near}`);
 }

@@ -14,15 +14,15 @@ import {
   findUnknownServers,
   placePluginProblems,
 } from "../../plugin/servers.ts";
-import type { Invocation, World } from "../command.ts";
-import { describeStart } from "../server-description.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { describeServer } from "../server-description.ts";
 import { openLog } from "../load-manifest.ts";
-import { openSchemes } from "../transport-factory.ts";
-import { drawProblem } from "../code-frame.ts";
-import { describePlugin, kindOf, pluginToJson } from "../plugins.ts";
+import { openSchemeResolvers } from "../transport-factory.ts";
+import { formatCodeFrame } from "../code-frame.ts";
+import { describePlugin, pluginKindOf, pluginToJson } from "../plugins.ts";
 import { alignTable, countNoun, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
 import { sanitizeLine, printLine } from "../../terminal/report.ts";
-import { settleRunner } from "../runner.ts";
+import { withInstalledRunner } from "../runner.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -41,7 +41,7 @@ interface SecretRow {
 }
 
 /** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing, and loads no code of others. */
-export async function check(invocation: Invocation, world: World): Promise<number> {
+export async function check(invocation: Invocation, world: CommandContext): Promise<number> {
   const { env, cwd, platform } = world;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
@@ -92,7 +92,7 @@ interface Findings {
   readonly plugins: readonly PluginSpec[];
 }
 
-async function inspect(loaded: LoadedManifest, world: World): Promise<Findings> {
+async function inspect(loaded: LoadedManifest, world: CommandContext): Promise<Findings> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
     return { ...nothing, problems: loaded.problems, starts: loaded.ok };
@@ -103,7 +103,7 @@ async function inspect(loaded: LoadedManifest, world: World): Promise<Findings> 
     return { ...nothing, problems: await placePluginProblems(wrong), starts: false };
   const strays = await placePluginProblems(findKnownStrays(loaded.manifest));
   if (strays.length > 0) return { ...nothing, problems: strays, starts: true };
-  const schemesFor = openSchemes(world);
+  const schemesFor = openSchemeResolvers(world);
   const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
   const found = await findSecrets(servers, world);
   return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
@@ -111,7 +111,7 @@ async function inspect(loaded: LoadedManifest, world: World): Promise<Findings> 
 
 async function findSecrets(
   specs: readonly ServerSpec[],
-  world: World,
+  world: CommandContext,
 ): Promise<readonly SecretRow[]> {
   const outer = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
   const names = [...new Set(outer.flatMap(listSecrets))].toSorted();
@@ -149,7 +149,7 @@ async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem
 function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
   const { plugins } = manifest;
   // What is called otherwise than the manifest does is known only when it is loaded.
-  const isKnown = plugins.every((plugin) => kindOf(plugin) === "builtIn");
+  const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
         manifest,
@@ -161,14 +161,14 @@ function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
 /** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
 function tellPlugins(plugins: readonly PluginSpec[]): void {
   for (const plugin of plugins) console.log(`plugin ${sanitizeLine(describePlugin(plugin))}`);
-  if (plugins.every((plugin) => kindOf(plugin) === "builtIn")) return;
+  if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
   console.log("What is not built in was not loaded: its options are checked when it is.");
 }
 
-async function tellProblem(problem: Problem, { env }: World): Promise<void> {
+async function tellProblem(problem: Problem, { env }: CommandContext): Promise<void> {
   console.warn(sanitizeLine(formatProblem(problem)));
   const source = await readSource(problem.file, env);
-  const picture = source && drawProblem(problem, source, terminalStyleOf(env, "stderr"));
+  const picture = source && formatCodeFrame(problem, source, terminalStyleOf(env, "stderr"));
   if (picture) console.warn(picture);
 }
 
@@ -193,14 +193,14 @@ function countServers(rows: readonly Row[]): string {
 
 async function examineServer(
   spec: ServerSpec,
-  world: World,
-  schemesFor: ReturnType<typeof openSchemes>,
+  world: CommandContext,
+  schemesFor: ReturnType<typeof openSchemeResolvers>,
 ): Promise<Row> {
   const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
   if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
-  const text = describeStart(await settleRunner(spec, world));
+  const text = describeServer(await withInstalledRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {

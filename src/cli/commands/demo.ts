@@ -4,9 +4,9 @@ import { join } from "node:path";
 import process from "node:process";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import type { Invocation, World } from "../command.ts";
-import { describeEntry } from "../entry.ts";
-import { suggest, usage } from "../args.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { formatClientEntry } from "../entry.ts";
+import { suggestName, usageError } from "../args.ts";
 import { terminalStyleOf } from "../../terminal/terminal.ts";
 
 /** The servers that this program contains, in the order in which the demo's manifest has them. */
@@ -17,18 +17,18 @@ type Server = (typeof SERVERS)[number];
 const LAST_WORDS = "cannot read the price list: no such file";
 
 /** Shows the whole hub at work, on servers of its own; with a server's name, is that server. */
-export async function demo({ words }: Invocation, world: World): Promise<number> {
+export async function demo({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word, ...rest] = words;
   if (word === undefined) return showAll(world);
   if (word === "tap") return beTap(rest);
-  if (rest.length > 0) throw usage(`Command "demo" does not take "${rest[0]}".`);
+  if (rest.length > 0) throw usageError(`Command "demo" does not take "${rest[0]}".`);
   if (word === "echo") {
     await (await import("../../bench/echo-server.ts")).serveEcho();
     return 0;
   }
   const server = SERVERS.find((one) => one === word);
   if (server !== undefined) return beServer(server);
-  throw usage(`The demo has no server "${word}".${suggest(word, SERVERS)}`);
+  throw usageError(`The demo has no server "${word}".${suggestName(word, SERVERS)}`);
 }
 
 async function beServer(server: Server): Promise<number> {
@@ -44,28 +44,28 @@ async function beServer(server: Server): Promise<number> {
 
 /** What `toolmux bench` puts in front of a server: see `src/cli/tap.ts`. */
 async function beTap([folder = "", delay, command, ...args]: readonly string[]): Promise<number> {
-  if (command === undefined) throw usage("A tap needs a folder, a delay and a command.");
-  const { runTap } = await import("../../bench/stdio-proxy.ts");
-  return runTap({ folder, delay: Number(delay), command, args });
+  if (command === undefined) throw usageError("A tap needs a folder, a delay and a command.");
+  const { runStdioProxy } = await import("../../bench/stdio-proxy.ts");
+  return runStdioProxy({ folder, delay: Number(delay), command, args });
 }
 
 async function loadServer(server: Exclude<Server, "broken">) {
   switch (server) {
     case "clock":
-      return (await import("../../demo/clock.ts")).createServer;
+      return (await import("../../demo/clock.ts")).createClockServer;
     case "text":
-      return (await import("../../demo/text.ts")).createServer;
+      return (await import("../../demo/text.ts")).createTextServer;
     case "slow":
-      return (await import("../../demo/servers.ts")).createServer;
+      return (await import("../../demo/servers.ts")).createSlowServer;
   }
 }
 
-async function showAll({ env, signal }: World): Promise<number> {
+async function showAll({ env, signal }: CommandContext): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
   try {
     const file = join(folder, "toolmux.toml");
     await writeFile(file, writeManifest());
-    const { drive } = await import("../../demo/tour.ts");
+    const { runTour } = await import("../../demo/tour.ts");
     const [command, ...before] = ownCommand();
     const program = {
       command,
@@ -73,12 +73,12 @@ async function showAll({ env, signal }: World): Promise<number> {
       env: withoutManifest(env),
     };
     console.log(`One client, one hub, and behind it the servers ${SERVERS.join(", ")}.\n`);
-    const isGood = await drive(program, LAST_WORDS, terminalStyleOf(env), signal);
+    const isGood = await runTour(program, LAST_WORDS, terminalStyleOf(env), signal);
     if (!isGood) return 1;
     console.log(
       "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",
     );
-    console.log(describeEntry(["/path/to/your/toolmux.toml"]));
+    console.log(formatClientEntry(["/path/to/your/toolmux.toml"]));
     return 0;
   } finally {
     await rm(folder, { recursive: true, force: true });

@@ -4,7 +4,7 @@ import { type ServerSpec, isRunnable } from "../../manifest/schema.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
 import type { ProcessStats } from "../../transport/transport.ts";
-import { describeStart } from "../server-description.ts";
+import { describeServer } from "../server-description.ts";
 import {
   alignTable,
   countNoun,
@@ -13,12 +13,12 @@ import {
   formatSize,
   type TerminalStyle,
 } from "../../terminal/terminal.ts";
-import { suggestRemedies } from "../hints.ts";
+import { hintsFor } from "../hints.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import type { Standing } from "../server-state.ts";
+import type { ServerState } from "../server-state.ts";
 
 /** What `status` found out about one server. */
-export type Diagnosis = Healthy | Starting | Sick | Disabled;
+export type ServerDiagnosis = Healthy | Starting | Sick | Disabled;
 
 interface Subject {
   readonly server: string;
@@ -56,7 +56,7 @@ interface Disabled extends Subject {
 }
 
 /** What it comes to for all servers that are switched on. */
-export type Verdict = "healthy" | "partial" | "failed" | "none";
+export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
 
 /** The exit codes that tell it. */
 export const EXIT_CODES = {
@@ -64,35 +64,35 @@ export const EXIT_CODES = {
   partial: 1,
   failed: 3,
   none: 2,
-} as const satisfies Record<Verdict, number>;
+} as const satisfies Record<StatusVerdict, number>;
 
 const COLORS = {
   healthy: "green",
   partial: "yellow",
   failed: "red",
   none: "yellow",
-} as const satisfies Record<Verdict, string>;
+} as const satisfies Record<StatusVerdict, string>;
 
 const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".split(" ");
 
 /** @param env the hub's own environment */
 export function diagnose(
-  standing: Standing,
+  standing: ServerState,
   spec: ServerSpec,
   vitals: ProcessStats | undefined,
   env: Env,
-): Diagnosis {
+): ServerDiagnosis {
   const { name: server, kind } = spec;
   const subject: Subject = {
     server,
     transport: isRunnable(spec) ? spec.kind : undefined,
-    ...(spec.kind === "remote" && { start: describeStart(spec) }),
+    ...(spec.kind === "remote" && { start: describeServer(spec) }),
     ...(spec.kind === "stdio" &&
-      spec.package !== undefined && { start: describeStart(spec), package: spec.package.name }),
+      spec.package !== undefined && { start: describeServer(spec), package: spec.package.name }),
   };
   const fail = (cause: HubError): Sick => {
     const state = kind === "unsupported" ? kind : "failed";
-    return { ...subject, state, cause, remedies: suggestRemedies(cause, spec, env) };
+    return { ...subject, state, cause, remedies: hintsFor(cause, spec, env) };
   };
   switch (standing.at) {
     case "disabled":
@@ -113,7 +113,7 @@ export function diagnose(
   }
 }
 
-export function judge(diagnoses: readonly Diagnosis[]): Verdict {
+export function verdictOf(diagnoses: readonly ServerDiagnosis[]): StatusVerdict {
   const wanted = diagnoses.filter(({ state }) => state !== "disabled");
   const healthy = wanted.filter(({ state }) => state === "connected");
   if (wanted.length === 0) return "none";
@@ -123,12 +123,15 @@ export function judge(diagnoses: readonly Diagnosis[]): Verdict {
 }
 
 /** For people: a table of all, then each failure and what to do about it, then the verdict. */
-export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: TerminalStyle): string {
+export function describeDiagnoses(
+  diagnoses: readonly ServerDiagnosis[],
+  paper: TerminalStyle,
+): string {
   const { colors } = paper;
   const table = drawTable(diagnoses.map(toRow), paper);
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
   const notes = diagnoses.flatMap((it) => describeNotes(it, paper));
-  const verdict = colors[COLORS[judge(diagnoses)]](describeVerdict(diagnoses));
+  const verdict = colors[COLORS[verdictOf(diagnoses)]](describeVerdict(diagnoses));
   const details = [...failures, ...(notes.length > 0 ? [notes.join("\n")] : [])];
   if (details.length > 0) return [table, ...details, verdict].join("\n\n");
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
@@ -147,7 +150,7 @@ function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): 
 }
 
 /** A dash is in the place of what a server does not have; nothing, of what is not known. */
-function toRow(diagnosis: Diagnosis): readonly string[] {
+function toRow(diagnosis: ServerDiagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") {
     const how = diagnosis.state === "starting" ? describeStarting(diagnosis.elapsed) : state;
@@ -185,7 +188,7 @@ function describeFailure(
 }
 
 /** What a person should know of a server that works. */
-function describeNotes(diagnosis: Diagnosis, { colors }: TerminalStyle): readonly string[] {
+function describeNotes(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
   if (strayOutput === undefined) return [];
@@ -194,13 +197,13 @@ function describeNotes(diagnosis: Diagnosis, { colors }: TerminalStyle): readonl
   ];
 }
 
-function describeVerdict(diagnoses: readonly Diagnosis[]): string {
-  const counted = (...states: readonly Diagnosis["state"][]): number =>
+function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
+  const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
   const disabled = counted("disabled");
   const servers = countNoun(diagnoses.length - disabled, "server");
   const more = disabled === 0 ? "" : `; ${disabled} disabled`;
-  switch (judge(diagnoses)) {
+  switch (verdictOf(diagnoses)) {
     case "healthy":
       return `all healthy: ${servers}${more}`;
     case "partial": {
@@ -221,11 +224,11 @@ function describeVerdict(diagnoses: readonly Diagnosis[]): string {
  * `resources` count what the server lists, `shown` the tools that clients see of it; what is not known is absent.
  * `strayOutput` is `{lines, example?}`, of stdout lines that were no messages; absent if there were none.
  */
-export function toJson(diagnoses: readonly Diagnosis[]): object {
-  return { verdict: judge(diagnoses), servers: diagnoses.map(toEntry) };
+export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
+  return { verdict: verdictOf(diagnoses), servers: diagnoses.map(toEntry) };
 }
 
-function toEntry(diagnosis: Diagnosis): object {
+function toEntry(diagnosis: ServerDiagnosis): object {
   const { server: name, state, transport, package: named } = diagnosis;
   const url = transport === "remote" ? diagnosis.start : undefined;
   if (diagnosis.state === "disabled") return { name, state, transport, url, package: named };

@@ -23,9 +23,9 @@ export async function checkPage(path: string): Promise<void> {
  */
 export async function writePage(path: string, result: BenchResult): Promise<void> {
   // The charts' code is only loaded for those who want charts.
-  const { formatDocument } = await import("../../bench/report/html.ts");
+  const { formatHtmlReport } = await import("../../bench/report/html.ts");
   try {
-    await writeFile(path, formatDocument(result), { mode: 0o600 });
+    await writeFile(path, formatHtmlReport(result), { mode: 0o600 });
   } catch (error) {
     throw unwritable(path, error);
   }

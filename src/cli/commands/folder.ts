@@ -7,7 +7,7 @@ import { errnoCodeOf } from "../../process/process-table.ts";
 const AGE = 3_600_000;
 
 /** Makes a folder for the time of a measurement, and removes those of others that were killed. */
-export async function makeFolder(parent: string): Promise<string> {
+export async function makeBenchFolder(parent: string): Promise<string> {
   await sweep(parent);
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
 }

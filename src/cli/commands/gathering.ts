@@ -10,13 +10,13 @@ import {
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import { CLIENTS, findClientApp } from "../../client-configs/clients.ts";
 import type { SecretStore } from "../../secrets/store.ts";
-import type { Invocation, World } from "../command.ts";
-import { suggest, usage } from "../args.ts";
-import { findFile } from "../manifest-file.ts";
-import { addServers, readTaken } from "./manifest.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { suggestName, usageError } from "../args.ts";
+import { manifestToEdit } from "../manifest-file.ts";
+import { addServers, readTakenNames } from "./manifest.ts";
 
 /** What the files of clients come to. */
-export interface Gathered {
+export interface ImportSources {
   readonly files: readonly ClientFile[];
   readonly planned: readonly PlannedServer[];
   readonly skipped: readonly SkippedServer[];
@@ -30,34 +30,34 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
   return names.map((name) => {
     const client = findClientApp(name);
     if (client !== undefined) return client;
-    const near = suggest(name, CLIENT_NAMES) || ` There are ${CLIENT_NAMES.join(", ")}.`;
-    throw usage(`There is no client "${name}".${near}`);
+    const near = suggestName(name, CLIENT_NAMES) || ` There are ${CLIENT_NAMES.join(", ")}.`;
+    throw usageError(`There is no client "${name}".${near}`);
   });
 }
 
 /** Reads the files of those clients, and says what would become of their servers. @throws {HubError} manifestInvalid */
-export async function gather(
+export async function readImportSources(
   clients: readonly ClientApp[],
   invocation: Invocation,
-  world: World,
-): Promise<Gathered> {
+  world: CommandContext,
+): Promise<ImportSources> {
   const { env, cwd, platform } = world;
   const home = clientFoldersOf(env, platform);
   const project = invocation.switches.has("project") ? cwd : undefined;
   const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
-  const plan = await planImport(files, await readTaken(invocation, world), home);
-  return { files, ...plan, manifest: await findFile(invocation, world) };
+  const plan = await planImport(files, await readTakenNames(invocation, world), home);
+  return { files, ...plan, manifest: await manifestToEdit(invocation, world) };
 }
 
 /**
  * Adds servers to the manifest. Secrets are kept first, so that the manifest never names one that there is not.
  * @param store where values that look like secrets go; undefined: they stay where they are
  */
-export async function carryOut(
-  { planned: additions, manifest }: Pick<Gathered, "planned" | "manifest">,
+export async function applyImport(
+  { planned: additions, manifest }: Pick<ImportSources, "planned" | "manifest">,
   store: SecretStore | undefined,
-  world: World,
+  world: CommandContext,
 ): Promise<void> {
   if (additions.length === 0) return;
   const servers = new Map(

@@ -7,7 +7,7 @@ import { formatDuration, type StatusLine } from "../../terminal/terminal.ts";
 const TICK = 100;
 
 /** What is waited for; `since` is when its state began, in ms of a clock. */
-export interface Progress {
+export interface StartProgress {
   readonly server: string;
   readonly state: StateName;
   readonly since: number;
@@ -17,19 +17,19 @@ export interface Progress {
  * Draws how far the start of these servers is, in one line of a terminal, until it is told to end.
  * @returns the end, which clears the line; what others print meanwhile has to clear it before.
  */
-export function openGauge(
+export function openStartProgress(
   servers: readonly string[],
   bus: EventBus,
   line: StatusLine,
   clock: Clock,
 ): () => void {
-  const all = new Map<string, Progress>(
+  const all = new Map<string, StartProgress>(
     servers.map((server) => [server, { server, state: "idle", since: clock.now() }]),
   );
   let undo = (): void => {};
   const draw = (): void => {
     undo();
-    line.show(describeStart([...all.values()], clock.now()));
+    line.show(describeStartProgress([...all.values()], clock.now()));
     undo = clock.after(TICK, draw);
   };
   const unsubscribe = bus.subscribe(
@@ -55,7 +55,7 @@ export function startedBy({ servers }: Manifest): readonly string[] {
 }
 
 /** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: who has been waited for longest comes first. */
-export function describeStart(all: readonly Progress[], now: number): string {
+export function describeStartProgress(all: readonly StartProgress[], now: number): string {
   const waiting = all
     .filter(({ state }) => isWaitedFor(state))
     .toSorted((a, b) => a.since - b.since)

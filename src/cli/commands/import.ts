@@ -2,9 +2,9 @@ import type { PlannedServer, SkippedServer } from "../../client-configs/import-p
 import type { ClientFile } from "../../client-configs/read.ts";
 import { replacePlaintextSecrets } from "../../client-configs/clear.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
-import { openStore } from "./keeping.ts";
+import { openSecretStore } from "./keeping.ts";
 import {
   alignTable,
   countNoun,
@@ -13,24 +13,27 @@ import {
   type TerminalStyle,
 } from "../../terminal/terminal.ts";
 import { sanitizeLine, printLine } from "../../terminal/report.ts";
-import { usage } from "../args.ts";
+import { usageError } from "../args.ts";
 import { askConsent } from "../consent.ts";
-import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
+import { applyImport, readImportSources, type ImportSources, pickClients } from "./gathering.ts";
 
 /** Shows which servers of other clients would be added to the manifest, and adds them if that is wanted. */
-export async function importServers(invocation: Invocation, world: World): Promise<number> {
+export async function importServers(
+  invocation: Invocation,
+  world: CommandContext,
+): Promise<number> {
   const { switches, words, json } = invocation;
-  const gathered = await gather(pickClients(words), invocation, world);
+  const gathered = await readImportSources(pickClients(words), invocation, world);
   const { planned: additions, manifest } = gathered;
   const isForPeople = json === false;
   const moves = switches.has("secrets");
-  if (isForPeople) ownConsole.log(describe(gathered, moves, terminalStyleOf(world.env)));
+  if (isForPeople) ownConsole.log(describeImport(gathered, moves, terminalStyleOf(world.env)));
   const isWanted = additions.length > 0 && !switches.has("dry-run");
   const consent =
     isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered, world))));
   if (consent === true) {
-    const store = moves ? openStore(world) : undefined;
-    await carryOut(gathered, store, world);
+    const store = moves ? openSecretStore(world) : undefined;
+    await applyImport(gathered, store, world);
     for (const name of new Set(additions.flatMap(({ requiredSecrets: wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
@@ -42,22 +45,24 @@ export async function importServers(invocation: Invocation, world: World): Promi
   const isBroken = words.length > 0 && gathered.files.some(({ problem }) => problem !== undefined);
   if (!isWanted || consent === true) return isBroken ? 2 : 0;
   if (consent === undefined) {
-    throw usage("Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.");
+    throw usageError(
+      "Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.",
+    );
   }
   printLine("nothing was added");
   return 2;
 }
 
 function ask(
-  { planned: additions, manifest }: Gathered,
-  { signal }: World,
+  { planned: additions, manifest }: ImportSources,
+  { signal }: CommandContext,
 ): Promise<boolean | undefined> {
   return askConsent(`Add ${countNoun(additions.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: what was found, what would be added, what would not, and which secrets stand there in the clear. */
-export function describe(
-  { files, planned: additions, skipped: omissions, manifest }: Gathered,
+export function describeImport(
+  { files, planned: additions, skipped: omissions, manifest }: ImportSources,
   moves: boolean,
   paper: TerminalStyle,
 ): string {
@@ -126,7 +131,7 @@ function show(entry: PlannedServer["entry"]): string {
 
 /** For programs. Values that look like secrets are not in it: what stands there is the form that would take their place. */
 function toJson(
-  { files, planned: additions, skipped: omissions, manifest }: Gathered,
+  { files, planned: additions, skipped: omissions, manifest }: ImportSources,
   isDone: boolean,
   moves: boolean,
 ): object {

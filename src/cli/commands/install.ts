@@ -10,13 +10,13 @@ import type { Table } from "../../manifest/table.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import type { ClientFileProblem } from "../../client-configs/read.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, World } from "../command.ts";
-import { usage } from "../args.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { usageError } from "../args.ts";
 import { terminalStyleOf, formatJson, type TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
-import { describe } from "./import.ts";
-import { openStore } from "./keeping.ts";
+import { applyImport, readImportSources, type ImportSources, pickClients } from "./gathering.ts";
+import { describeImport } from "./import.ts";
+import { openSecretStore } from "./keeping.ts";
 
 /** What has become of a client's file, for programs. */
 interface Outcome {
@@ -26,10 +26,10 @@ interface Outcome {
 }
 
 /** Writes toolmux into the file of a client, or takes it out again. */
-export async function install(invocation: Invocation, world: World): Promise<number> {
+export async function install(invocation: Invocation, world: CommandContext): Promise<number> {
   const { switches, words, json } = invocation;
   const [client] = pickClients(words);
-  if (client === undefined) throw usage("Which client?");
+  if (client === undefined) throw usageError("Which client?");
   const spot = await findSpot(client, switches.has("project"), world);
   const tell = (text: string): void => {
     if (json === false) ownConsole.log(text);
@@ -52,7 +52,7 @@ async function write(
   client: ClientApp,
   spot: ServerTable,
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
   tell: (text: string) => void,
 ): Promise<Outcome> {
   const { switches } = invocation;
@@ -72,10 +72,10 @@ async function write(
     case "ready": {
       const { before, after } = prepared;
       const paper = terminalStyleOf(world.env);
-      if (gathered) tell(describe(gathered, moves, paper));
+      if (gathered) tell(describeImport(gathered, moves, paper));
       tell(showDifference(spot.file, before, after, removed, paper));
       if (switches.has("dry-run")) return { action: "install", backup: undefined };
-      if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined, world);
+      if (gathered) await applyImport(gathered, moves ? openSecretStore(world) : undefined, world);
       const backup = await prepared.apply(Date.now());
       tell(`written: ${spot.file}`);
       if (backup !== undefined) tell(`as it was: ${backup}`);
@@ -88,7 +88,7 @@ async function undo(
   client: ClientApp,
   spot: ServerTable,
   { switches }: Invocation,
-  { env }: World,
+  { env }: CommandContext,
   tell: (text: string) => void,
 ): Promise<Outcome> {
   const { file } = spot;
@@ -114,7 +114,11 @@ async function undo(
 }
 
 /** The client's file that is there; or else the first that could be. @throws {HubError} usage */
-async function findSpot(client: ClientApp, isProject: boolean, world: World): Promise<ServerTable> {
+async function findSpot(
+  client: ClientApp,
+  isProject: boolean,
+  world: CommandContext,
+): Promise<ServerTable> {
   const { env, cwd, platform } = world;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [main] = all;
@@ -125,11 +129,11 @@ async function findSpot(client: ClientApp, isProject: boolean, world: World): Pr
     if (content.kind !== "absent") return spot;
   }
   if (main !== undefined) return main;
-  throw usage(`${client.title} has no file for the folder of a project.`);
+  throw usageError(`${client.title} has no file for the folder of a project.`);
 }
 
 /** @throws {HubError} usage if the client cannot go to a URL, or not with a token */
-function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: World): Table {
+function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: CommandContext): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
     const [command, ...before] = ownCommand();
@@ -138,11 +142,13 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Worl
     return client.command(command, args);
   }
   if (!URL.canParse(http) || !/^https?:/.test(http)) {
-    throw usage(`--http wants the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`);
+    throw usageError(
+      `--http wants the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`,
+    );
   }
   const entry = client.remote(http, httpTokenEnv);
   if (entry !== undefined) return entry;
-  throw usage(
+  throw usageError(
     client.remote(http, undefined) === undefined
       ? `${client.title} only starts programs by its file; leave out --http.`
       : `${client.title} takes no token from a variable by its file; leave out --http-token-env.`,
@@ -154,9 +160,9 @@ async function gatherFrom(
   client: ClientApp,
   spot: ServerTable,
   invocation: Invocation,
-  world: World,
-): Promise<Gathered & { readonly names: readonly string[] }> {
-  const all = await gather([client], invocation, world);
+  world: CommandContext,
+): Promise<ImportSources & { readonly names: readonly string[] }> {
+  const all = await readImportSources([client], invocation, world);
   const content = await readClientFileText(spot.file, client.format);
   // Those of single projects stay: they stand in other tables.
   const table = content.kind === "read" ? tableAt(content.root, spot.keys) : undefined;

@@ -7,12 +7,12 @@ import { untilAborted } from "../../base/grace.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import { type Invocation, LISTS, type World } from "../command.ts";
+import { type Invocation, LISTS, type CommandContext } from "../command.ts";
 import { systemClock } from "../../base/clock.ts";
-import { openGauge, startedBy } from "./gauge.ts";
-import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import { openStartProgress, startedBy } from "./gauge.ts";
+import { type CommandLog, openLog, loadManifestOnly } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { suggest, usage } from "../args.ts";
+import { suggestName, usageError } from "../args.ts";
 import {
   alignTable,
   countNoun,
@@ -22,7 +22,7 @@ import {
   openStatusLine,
 } from "../../terminal/terminal.ts";
 import { describeFailure, printLine } from "../../terminal/report.ts";
-import { type Standing, standingsOf } from "../server-state.ts";
+import { type ServerState, serverStatesOf } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
 type Entries = Exclude<List, "servers">;
@@ -36,22 +36,22 @@ const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }
 };
 
 /** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
-export async function list(invocation: Invocation, world: World): Promise<number> {
+export async function list(invocation: Invocation, world: CommandContext): Promise<number> {
   const what = readList(invocation.words[0] ?? "tools");
   const line = invocation.json === false ? openStatusLine(world.env) : undefined;
   const print = openLog(invocation);
-  const log: Log = (level, text) => {
+  const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const whole = await openManifest(invocation, world, log);
+  const whole = await loadManifestOnly(invocation, world, log);
   const { hub, bus, manifest, close } = await openHub(whole, world, log, { authorizes: false });
-  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     endGauge?.();
-    const standings = standingsOf(manifest, hub);
+    const standings = serverStatesOf(manifest, hub);
     const code = exitCode(standings);
     if (what === "servers") printServers(manifest, standings, invocation, world);
     else await printEntries(what, client, hub, invocation, world);
@@ -72,7 +72,7 @@ function readList(word: string): List {
   const found = LISTS.find((one) => one === word);
   if (found !== undefined) return found;
   const known = `${LISTS.slice(0, -1).join(", ")} and ${LISTS.at(-1)}`;
-  throw usage(`There is no list of "${word}", only of ${known}.${suggest(word, LISTS)}`);
+  throw usageError(`There is no list of "${word}", only of ${known}.${suggestName(word, LISTS)}`);
 }
 
 async function printEntries(
@@ -80,7 +80,7 @@ async function printEntries(
   client: InProcessClient,
   hub: Hub,
   { json, all }: Invocation,
-  { env }: World,
+  { env }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = ENTRIES[what];
   // The client in this process is of the legacy era, which has no list of skills.
@@ -145,7 +145,7 @@ const STATES: Readonly<
   idleOverride: "not used",
 };
 
-function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): string {
+function countEntries(what: Entries, standings: readonly ServerState[], hub: Hub): string {
   const { kinds, noun } = ENTRIES[what];
   const known = standings.filter((standing) => "tools" in standing);
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
@@ -154,7 +154,7 @@ function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): 
   return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
 }
 
-function countServers(standings: readonly Standing[]): string {
+function countServers(standings: readonly ServerState[]): string {
   const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
     const some = standings.filter(({ at }) => at === state).length;
     return some === 0 ? "" : `${some} ${state}`;
@@ -177,9 +177,9 @@ function firstLine({ description: listed, title, frontmatter }: Described): stri
 
 function printServers(
   { servers }: Manifest,
-  standings: readonly Standing[],
+  standings: readonly ServerState[],
   { json }: Invocation,
-  { env }: World,
+  { env }: CommandContext,
 ): void {
   const urls = new Map(
     servers.flatMap((spec) =>
@@ -191,7 +191,7 @@ function printServers(
     return;
   }
   // Where all are started here, there is nothing to say of how they are reached.
-  const places = (standing: Standing): readonly string[] => {
+  const places = (standing: ServerState): readonly string[] => {
     const way = standing.at === "connected" ? standing.connection.way : undefined;
     return urls.size === 0 ? [] : [way ?? "", urls.get(standing.server) ?? ""];
   };
@@ -207,7 +207,7 @@ function printServers(
 }
 
 /** `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
-function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
+function toJson(standing: ServerState, urls: ReadonlyMap<string, string>): object {
   const { server: name, at } = standing;
   const url = urls.get(name);
   const state = { state: at, ...(url !== undefined && { url }) };
@@ -228,7 +228,7 @@ function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
   };
 }
 
-function tellFailures(standings: readonly Standing[]): void {
+function tellFailures(standings: readonly ServerState[]): void {
   for (const standing of standings) {
     if (standing.at === "starting") {
       printLine(`${standing.server}: ${describeStarting(standing.elapsed)}`);
@@ -240,7 +240,7 @@ function tellFailures(standings: readonly Standing[]): void {
 }
 
 /** It is a failure if servers are wanted and none is there. */
-function exitCode(standings: readonly Standing[]): number {
+function exitCode(standings: readonly ServerState[]): number {
   const wanted = standings.filter(({ at }) => at !== "disabled");
   return wanted.length === 0 || wanted.some((standing) => "tools" in standing) ? 0 : 3;
 }

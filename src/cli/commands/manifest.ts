@@ -9,14 +9,17 @@ import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { loadOptions } from "../load-manifest.ts";
-import { changeFile, findFile } from "../manifest-file.ts";
+import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
 /** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
-export async function readTaken(invocation: Invocation, world: World): Promise<TakenNames> {
+export async function readTakenNames(
+  invocation: Invocation,
+  world: CommandContext,
+): Promise<TakenNames> {
   const none = { servers: [], separator: HUB_DEFAULTS.separator };
-  const file = await findFile(invocation, world);
+  const file = await manifestToEdit(invocation, world);
   const loaded = await loadManifest(loadOptions(invocation, world));
   if (loaded.ok)
     return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
@@ -33,13 +36,13 @@ export async function addServers(
   file: string,
   servers: ReadonlyMap<string, ServerEntry>,
   before: () => Promise<void>,
-  world: World,
+  world: CommandContext,
 ): Promise<void> {
   const change = { kind: "addAll", servers } as const;
   await refuseForeign(file);
   await prepareEdit(file, change);
   await before();
-  await changeFile(file, change, world);
+  await editManifestFile(file, change, world);
 }
 
 /** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */

@@ -4,21 +4,21 @@ import type { ServedHub } from "../../frontend/http/server.ts";
 import type { TransportWrapper } from "../../hub/options.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseSize } from "../../manifest/units.ts";
-import { openOutlet } from "../../recording/file.ts";
-import { recordFace } from "../../recording/face.ts";
+import { openRecordingFile } from "../../recording/file.ts";
+import { recordHttpServer } from "../../recording/face.ts";
 import { Recorder } from "../../recording/recorder.ts";
 import { describeManifest } from "../../recording/settings.ts";
-import { recordLink } from "../../recording/recorded-transport.ts";
+import { recordTransport } from "../../recording/recorded-transport.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
-import type { Invocation, World } from "../command.ts";
-import { usage } from "../args.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { usageError } from "../args.ts";
 
 /** What a recording holds if nobody says how much, in bytes; and the least that makes sense. */
 const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
 
 /** A recording of a hub, from what is put in its places. */
-export interface Recording {
+export interface HubRecording {
   readonly openTap: (redact: (text: string) => string) => TransportWrapper;
   client(link: Transport): Transport;
   face(hub: ServedHub): ServedHub;
@@ -31,15 +31,15 @@ export interface Recording {
  * @param secrets what must not be shown beside what servers are given
  * @throws {HubError} usage if it cannot be written there
  */
-export async function openRecording(
+export async function openHubRecording(
   path: string,
   { values }: Invocation,
-  { cwd }: World,
+  { cwd }: CommandContext,
   secrets: readonly string[],
   warn: (text: string) => void,
-): Promise<Recording> {
+): Promise<HubRecording> {
   const limit = readLimit(values.get("record-limit")?.at(-1));
-  const outlet = await openOutlet(resolve(cwd, path));
+  const outlet = await openRecordingFile(resolve(cwd, path));
   const own = new Redactor(secrets);
   let others = (text: string): string => text;
   const recorder = new Recorder({
@@ -55,10 +55,10 @@ export async function openRecording(
   return {
     openTap: (redact) => {
       others = redact;
-      return (link, server) => recordLink(link, recorder.server(server), recorder);
+      return (link, server) => recordTransport(link, recorder.server(server), recorder);
     },
-    client: (link) => recordLink(link, recorder.client(), recorder),
-    face: (hub) => recordFace(hub, recorder),
+    client: (link) => recordTransport(link, recorder.client(), recorder),
+    face: (hub) => recordHttpServer(hub, recorder),
     manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
     close: async () => {
       await recorder.close();
@@ -72,5 +72,5 @@ function readLimit(text: string | undefined): number {
   if (text === undefined) return LIMIT.default;
   const limit = parseSize(text);
   if (limit !== undefined && limit >= LIMIT.least) return limit;
-  throw usage(`--record-limit is a size of at least 4KiB, as 64MiB, not "${text}".`);
+  throw usageError(`--record-limit is a size of at least 4KiB, as 64MiB, not "${text}".`);
 }

@@ -1,15 +1,15 @@
 import { listSecrets } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import { changeFile, findFile } from "../manifest-file.ts";
+import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
 /** Takes a server out of the manifest, and says what of it remains elsewhere. */
-export async function remove(invocation: Invocation, world: World): Promise<number> {
+export async function remove(invocation: Invocation, world: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
-  const file = await findFile(invocation, world);
-  const edit = await changeFile(file, { kind: "remove", name }, world);
+  const file = await manifestToEdit(invocation, world);
+  const edit = await editManifestFile(file, { kind: "remove", name }, world);
   ownConsole.log(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;

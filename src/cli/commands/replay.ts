@@ -6,31 +6,31 @@ import { HubError } from "../../base/errors.ts";
 import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../../manifest/schema.ts";
-import { play, type PlayerParts } from "../../recording/replay.ts";
+import { replayServer, type ReplayOptions } from "../../recording/replay.ts";
 import { groupEntries, readRecording } from "../../recording/reader.ts";
-import { Review } from "../../recording/review.ts";
-import { findScenes, type Scene } from "../../recording/exchanges.ts";
-import { Score } from "../../recording/matcher.ts";
+import { ReplayReport } from "../../recording/review.ts";
+import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
+import { ExchangeMatcher } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/settings.ts";
 import { settlesWithin } from "../../base/grace.ts";
 import { memoryTransportPair } from "../../transport/memory.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 import { openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { usage } from "../args.ts";
+import { usageError } from "../args.ts";
 import { formatLogRecord } from "../../terminal/report.ts";
-import { aborted, orphaned } from "../serve-hub.ts";
+import { untilSignal, untilParentGone } from "../serve-hub.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;
 
 /** What plays one server. */
-type Cast = ReadonlyMap<string, PlayerParts>;
+type Cast = ReadonlyMap<string, ReplayOptions>;
 
 /** Serves what was recorded: one server as it is, or a hub over all of them. */
-export async function replay(invocation: Invocation, world: World): Promise<number> {
+export async function replay(invocation: Invocation, world: CommandContext): Promise<number> {
   const { words, values, switches, logFormat } = invocation;
   const [path = ""] = words;
   const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
@@ -38,15 +38,15 @@ export async function replay(invocation: Invocation, world: World): Promise<numb
   const notices = new StderrWriter((missing) => `${missing} lines are missing here: nobody read`);
   const tell = (level: "info" | "warn", text: string): void =>
     notices.print(formatLogRecord(makeLogRecord(level, text), logFormat));
-  const review = new Review((text) => tell("warn", text));
+  const review = new ReplayReport((text) => tell("warn", text));
   const scenes = new Map(
     [...groupEntries(recorded.entries, ({ server }) => server)].map(
-      ([name, entries]) => [name, findScenes(entries)] as const,
+      ([name, entries]) => [name, readExchanges(entries)] as const,
     ),
   );
   const cast: Cast = new Map(
     [...scenes].map(([server, of]) => {
-      const score = new Score(of);
+      const score = new ExchangeMatcher(of);
       return [server, { server, score, review, clock: systemClock, speed }] as const;
     }),
   );
@@ -71,11 +71,15 @@ export async function replay(invocation: Invocation, world: World): Promise<numb
 }
 
 /** @returns whether it was recorded that it ends */
-async function serveAlone(server: string, cast: Cast, world: World): Promise<boolean> {
+async function serveAlone(server: string, cast: Cast, world: CommandContext): Promise<boolean> {
   const parts = cast.get(server);
   if (parts === undefined) return false;
-  const played = play(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), parts, world.signal);
-  const left = Promise.race([aborted(world.signal), orphaned()]).then(() => false);
+  const played = replayServer(
+    new StdioServerTransport(LIMIT_DEFAULTS.maxMessage),
+    parts,
+    world.signal,
+  );
+  const left = Promise.race([untilSignal(world.signal), untilParentGone()]).then(() => false);
   return Promise.race([played, left]);
 }
 
@@ -83,14 +87,14 @@ function missServer(server: string, names: readonly string[]): HubError {
   const nearest = findNearest(server, names);
   const others = names.length === 0 ? "no servers" : names.map((name) => `"${name}"`).join(", ");
   const hint = nearest === undefined ? ` It has ${others}.` : ` Did you mean "${nearest}"?`;
-  return usage(`The recording has no server "${server}".${hint}`);
+  return usageError(`The recording has no server "${server}".${hint}`);
 }
 
 async function serveHub(
   manifest: Manifest,
   cast: Cast,
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
 ): Promise<void> {
   const { hub, close } = await openHub(manifest, world, openLog(invocation), {
     kinds: ["log"],
@@ -107,21 +111,24 @@ async function serveHub(
         }
         const [ours, theirs] = memoryTransportPair();
         // Without a hub there is nobody to play for.
-        play(theirs, parts, world.signal).catch(() => {});
+        replayServer(theirs, parts, world.signal).catch(() => {});
         return Promise.resolve(ours);
       },
     },
   });
   const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), world.signal);
   try {
-    await Promise.race([aborted(world.signal), orphaned(), client]);
+    await Promise.race([untilSignal(world.signal), untilParentGone(), client]);
   } finally {
     await close();
   }
 }
 
 /** A server is spoken to in the era in which it was: over another link that may be asked for otherwise. */
-function castManifest(manifest: Manifest, scenes: ReadonlyMap<string, readonly Scene[]>): Manifest {
+function castManifest(
+  manifest: Manifest,
+  scenes: ReadonlyMap<string, readonly RecordedExchange[]>,
+): Manifest {
   const servers = manifest.servers.map((spec) => {
     const of = scenes.get(spec.name);
     if (of === undefined || !isRunnable(spec)) return spec;
@@ -138,7 +145,7 @@ async function read(file: string, name: string): Promise<Buffer> {
     return await readFile(file);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw usage(`${name} cannot be read: ${why}`);
+    throw usageError(`${name} cannot be read: ${why}`);
   }
 }
 
@@ -147,5 +154,5 @@ function readSpeed(text: string): number {
   if (text === "max") return Number.POSITIVE_INFINITY;
   const speed = /^\d+(?:\.\d+)?$/.test(text) ? Number(text) : 0;
   if (speed > 0 && Number.isFinite(speed)) return speed;
-  throw usage(`--speed is a number, 1 for as fast as it was, or max, not "${text}".`);
+  throw usageError(`--speed is a number, 1 for as fast as it was, or max, not "${text}".`);
 }

@@ -1,13 +1,13 @@
 import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { systemClock } from "../../base/clock.ts";
-import type { World } from "../command.ts";
+import type { CommandContext } from "../command.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import { terminalStyleOf, formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { printLine } from "../../terminal/report.ts";
-import { describeResult } from "../../bench/report/tables.ts";
-import { describeLevel, Live } from "../../bench/report/progress.ts";
+import { tabulateResult } from "../../bench/report/tables.ts";
+import { describeLevel, BenchProgressLine } from "../../bench/report/progress.ts";
 import { checkPage, writePage } from "./file.ts";
-import { formatFigures } from "../../bench/report/text.ts";
+import { formatReportText } from "../../bench/report/text.ts";
 
 /** How what is measured is shown. */
 export interface ReporterOptions {
@@ -15,7 +15,7 @@ export interface ReporterOptions {
   readonly isJson: boolean;
   /** The file for a page with charts; absolute. */
   readonly html: string | undefined;
-  readonly world: World;
+  readonly world: CommandContext;
 }
 
 /** Shows people, or programs, what a measurement finds. */
@@ -35,7 +35,7 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
   const { isJson, html, world } = options;
   if (html !== undefined) await checkPage(html);
   const line = openStatusLine(world.env);
-  const live = new Live(systemClock);
+  const live = new BenchProgressLine(systemClock);
   return {
     progress(event) {
       const text = line && live.describe(event);
@@ -50,7 +50,7 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
       ownConsole.log(
         isJson
           ? formatJson(result)
-          : formatFigures(describeResult(result), terminalStyleOf(world.env)),
+          : formatReportText(tabulateResult(result), terminalStyleOf(world.env)),
       );
       if (html === undefined) return;
       await writePage(html, result);

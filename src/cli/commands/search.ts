@@ -1,9 +1,9 @@
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { usage } from "../args.ts";
+import { usageError } from "../args.ts";
 import {
   countNoun,
   truncate,
@@ -12,24 +12,24 @@ import {
   type TerminalStyle,
 } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import { openDirectories, tellFailures } from "../registries.ts";
+import { openRegistries, logRegistryFailures } from "../registries.ts";
 
 const USUAL_LIMIT = 20;
 const MAX_LIMIT = 200;
 
 /** Looks for servers in directories. @returns 1 if nothing was found, 3 if none could be asked */
-export async function search(invocation: Invocation, world: World): Promise<number> {
+export async function search(invocation: Invocation, world: CommandContext): Promise<number> {
   const { words, json, values } = invocation;
   const limit = readLimit(values.get("limit")?.at(-1));
   const log = openLog(invocation);
-  const directories = await openDirectories(invocation, world);
+  const directories = await openRegistries(invocation, world);
   const { entries: listings, failures } = await searchRegistries(
     directories,
     words,
     limit,
     world.signal,
   );
-  tellFailures(failures, log);
+  logRegistryFailures(failures, log);
   const isAsked = failures.length < directories.length;
   if (json !== false) {
     const failed = failures.map(({ directory, cause: { code, message } }) => ({
@@ -47,7 +47,7 @@ function readLimit(text: string | undefined): number {
   if (text === undefined) return USUAL_LIMIT;
   const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw usage(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
+  throw usageError(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
 }
 
 function describe(listings: readonly RegistryEntry[], { colors, width }: TerminalStyle): string {
@@ -75,11 +75,11 @@ function describe(listings: readonly RegistryEntry[], { colors, width }: Termina
 
 /** How it can be had, or why not by its name alone. */
 function describeWays({ options: offers, omissions }: RegistryEntry): string {
-  return offers.length > 0 ? offers.map(describeOffer).join(", ") : omissions.join(" ");
+  return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }
 
 /** What it is, in a word or two. */
-export function describeOffer(offer: ServerOption): string {
+export function describeOption(offer: ServerOption): string {
   return offer.kind === "package" ? offer.name : offer.url;
 }
 

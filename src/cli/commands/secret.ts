@@ -6,10 +6,10 @@ import { readSecretVariable, secretVariableOf } from "../../secrets/environment.
 import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
 import { isReservedName } from "../../secrets/store.ts";
 import { untilAborted } from "../../base/grace.ts";
-import { type Invocation, SECRET_VERBS as VERBS, type World } from "../command.ts";
+import { type Invocation, SECRET_VERBS as VERBS, type CommandContext } from "../command.ts";
 import { ownConsole } from "../../terminal/console.ts";
 import { loadOptions } from "../load-manifest.ts";
-import { suggest, usage } from "../args.ts";
+import { suggestName, usageError } from "../args.ts";
 import { alignTable, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
 import { printLine } from "../../terminal/report.ts";
 import { askHidden, canAsk } from "../prompt.ts";
@@ -18,34 +18,34 @@ import { askHidden, canAsk } from "../prompt.ts";
 const MAX_VALUE = 64 * 1024;
 
 /** Keeps, lists or removes secrets. Values are neither taken from the command line nor shown. */
-export async function secret(invocation: Invocation, world: World): Promise<number> {
+export async function secret(invocation: Invocation, world: CommandContext): Promise<number> {
   const [word = "", ...rest] = invocation.words;
   const secrets = openSecrets(world);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
       return setSecret(rest, invocation, secrets, world);
     case "list":
-      if (rest.length > 0) throw usage("toolmux secret list takes no name.");
+      if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
       return printSecrets(invocation, secrets, world);
     case "remove":
       return removeSecret(rest, invocation, secrets, world);
     case undefined:
-      throw usage(`toolmux secret can ${VERBS.join(", ")}.${suggest(word, VERBS)}`);
+      throw usageError(`toolmux secret can ${VERBS.join(", ")}.${suggestName(word, VERBS)}`);
   }
 }
 
 /** No word of it is repeated: a value may stand where it does not belong. @throws {HubError} usage */
 function readName(words: readonly string[], verb: string): string {
   const [name, ...more] = words;
-  if (name === undefined) throw usage(`Which secret? toolmux secret ${verb} NAME`);
+  if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);
   if (more.length > 0 && verb === "set") {
-    throw usage(
+    throw usageError(
       "A value is not taken from the command line, where other programs and the shell's history see it: pipe it in, or type it when you are asked.",
     );
   }
-  if (more.length > 0) throw usage(`toolmux secret ${verb} takes one name.`);
+  if (more.length > 0) throw usageError(`toolmux secret ${verb} takes one name.`);
   if (!SECRET_NAME.test(name)) {
-    throw usage("The name of a secret has letters, digits, _ - . and /, and nothing else.");
+    throw usageError("The name of a secret has letters, digits, _ - . and /, and nothing else.");
   }
   return name;
 }
@@ -54,16 +54,17 @@ async function setSecret(
   words: readonly string[],
   { store = "file" }: Invocation,
   secrets: Secrets,
-  { env, signal }: World,
+  { env, signal }: CommandContext,
 ): Promise<number> {
   const name = readName(words, "set");
   if (isReservedName(name))
-    throw usage(`${name} is a name that toolmux keeps for tokens: choose another.`);
+    throw usageError(`${name} is a name that toolmux keeps for tokens: choose another.`);
   const value = canAsk()
     ? await askHidden(`Value of ${name} (it is not shown): `, signal)
     : await untilAborted(readValue(), signal);
-  if (value === "") throw usage("An empty value is none: nothing was changed.");
-  if (value.includes("\0")) throw usage("The value holds a NUL character: nothing was changed.");
+  if (value === "") throw usageError("An empty value is none: nothing was changed.");
+  if (value.includes("\0"))
+    throw usageError("The value holds a NUL character: nothing was changed.");
   await secrets[store].set(name, value);
   ownConsole.log(`${name} is kept in ${secrets[store].place}`);
   await tellProtection(secrets);
@@ -83,11 +84,11 @@ async function readValue(): Promise<string> {
     for await (const chunk of process.stdin) {
       size += (chunk as Uint8Array).length;
       value += decoder.decode(chunk as Uint8Array, { stream: true });
-      if (size > MAX_VALUE) throw usage(`A value has ${MAX_VALUE} bytes at most.`);
+      if (size > MAX_VALUE) throw usageError(`A value has ${MAX_VALUE} bytes at most.`);
     }
     value += decoder.decode();
   } catch (error) {
-    if (error instanceof TypeError) throw usage("The value is not UTF-8 text.");
+    if (error instanceof TypeError) throw usageError("The value is not UTF-8 text.");
     throw error;
   }
   return value.replace(/\r?\n$/, "");
@@ -106,7 +107,7 @@ async function removeSecret(
   words: readonly string[],
   { store }: Invocation,
   secrets: Secrets,
-  { env }: World,
+  { env }: CommandContext,
 ): Promise<number> {
   const name = readName(words, "remove");
   let found = 0;
@@ -137,7 +138,7 @@ interface Row {
 async function printSecrets(
   invocation: Invocation,
   secrets: Secrets,
-  world: World,
+  world: CommandContext,
 ): Promise<number> {
   const uses = await findUses(invocation, world);
   const rows = await listRows(secrets, uses ?? new Map(), world);
@@ -167,7 +168,7 @@ async function printSecrets(
 async function listRows(
   secrets: Secrets,
   uses: ReadonlyMap<string, readonly string[]>,
-  { env }: World,
+  { env }: CommandContext,
 ): Promise<readonly Row[]> {
   const kept = { file: await secrets.file.list(), keychain: await secrets.keychain.list() };
   const names = [...new Set([...kept.file, ...kept.keychain, ...uses.keys()])].toSorted();
@@ -185,7 +186,7 @@ async function listRows(
 /** Which servers want which secrets; undefined if there is no manifest, or it cannot be used. */
 async function findUses(
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
 ): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
   const uses = new Map<string, string[]>();
   const loaded = await loadManifest(loadOptions(invocation, world));

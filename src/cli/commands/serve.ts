@@ -8,10 +8,10 @@ import { installationKeyPath } from "../../base/place.ts";
 import { VERSION } from "../../base/version.ts";
 import { settlesWithin } from "../../base/grace.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
-import { readAddress } from "../http-address.ts";
-import { loadOptions, openBasis, openLog } from "../load-manifest.ts";
-import type { Invocation, World } from "../command.ts";
-import type { Voices } from "../serve-hub.ts";
+import { readHttpAddress } from "../http-address.ts";
+import { loadOptions, loadManifestLogged, openLog } from "../load-manifest.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import type { HostOutput } from "../serve-hub.ts";
 import { LogTapeLogger } from "../../terminal/logtape.ts";
 import { makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
@@ -24,7 +24,7 @@ const FLUSH_LIMIT = 250;
  * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
  * HTTP, until this process is told to end.
  */
-export async function serve(invocation: Invocation, world: World): Promise<number> {
+export async function serve(invocation: Invocation, world: CommandContext): Promise<number> {
   const { logFormat } = invocation;
   const notices = new StderrWriter((missing) => {
     const text = `${missing} lines are missing here: nobody read`;
@@ -42,20 +42,28 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
   }
 }
 
-async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
-  const wanted = readAddress(invocation, world);
+async function run(
+  invocation: Invocation,
+  world: CommandContext,
+  voices: HostOutput,
+): Promise<number> {
+  const wanted = readHttpAddress(invocation, world);
   // Whether something can be recorded, and how much of it, shows only when the hub is put together.
   const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
   if (isUsual) world.greetings?.note(listDependencies(loadOptions(invocation, world)));
-  const basis = await openBasis(invocation, world, voices.log);
+  const basis = await loadManifestLogged(invocation, world, voices.log);
   await refuseToLoop(basis.manifest, wanted === undefined || invocation.stdio, world);
   const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);
-  const { host } = await import("../serve-hub.ts");
-  return host({ invocation, world: { ...world, welcome }, voices, basis, wanted });
+  const { serveHub } = await import("../serve-hub.ts");
+  return serveHub({ invocation, world: { ...world, welcome }, voices, basis, wanted });
 }
 
 /** @param isOnStdio whether there is a client to be told @throws {HubError} hubLoop, after the client has been told */
-async function refuseToLoop(manifest: Manifest, isOnStdio: boolean, world: World): Promise<void> {
+async function refuseToLoop(
+  manifest: Manifest,
+  isOnStdio: boolean,
+  world: CommandContext,
+): Promise<void> {
   if (!world.env[HUBS_VARIABLE]) return;
   const { answerWith, refuseLoop } = await import("../hub-loop.ts");
   try {
@@ -74,14 +82,17 @@ const RECORDING = ["record", "record-limit"] as const;
  * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
  * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
  */
-async function greetEarly(manifest: Manifest, world: World): Promise<EarlyInitialize | undefined> {
+async function greetEarly(
+  manifest: Manifest,
+  world: CommandContext,
+): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
   // What is said then depends on what is wrong.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
   let wording: InitializeAnswers | undefined = {};
   if (mayKnow(world)) {
-    const { openRecall } = await import("../recalled-instructions.ts");
-    wording = openRecall(manifest, world);
+    const { openInstructionsRecall } = await import("../recalled-instructions.ts");
+    wording = openInstructionsRecall(manifest, world);
   }
   const welcome =
     wording && new EarlyInitialize({ name: manifest.hub.name, version: VERSION }, wording);
@@ -90,7 +101,7 @@ async function greetEarly(manifest: Manifest, world: World): Promise<EarlyInitia
 }
 
 /** Whether anything may be kept of servers: nothing can be read without the key. */
-function mayKnow({ env, platform }: World): boolean {
+function mayKnow({ env, platform }: CommandContext): boolean {
   try {
     return process
       .getBuiltinModule("node:fs")

@@ -3,7 +3,7 @@ import { quoteArgument } from "../../auth/errors.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 
 /** How it stands with a server's authorization, in half a sentence. `now` in ms since the epoch. */
-export function describeStanding(
+export function describeAuthStatus(
   { name, auth }: Pick<RemoteServer, "name" | "auth">,
   standing: AuthorizationStatus,
   now: number,
@@ -27,7 +27,7 @@ export function describeStanding(
 }
 
 /** The same for programs: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
-export function standingToJson(
+export function authStatusToJson(
   { name }: Pick<RemoteServer, "name">,
   standing: AuthorizationStatus,
 ): object {

@@ -1,13 +1,13 @@
 import type { OAuthAuthorizer, AuthorizationStatus } from "../../auth/oauth-authorizer.ts";
 import { HubError } from "../../base/errors.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
-import { openOwnAuthorizer } from "../authorizer.ts";
+import { openUserAuthorizer } from "../authorizer.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, World } from "../command.ts";
-import { openLog, openManifest } from "../load-manifest.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { openLog, loadManifestOnly } from "../load-manifest.ts";
 import { alignTable, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
-import { describeStanding, standingToJson } from "./standing.ts";
-import { fillIn, pickRemotes } from "./subject.ts";
+import { describeAuthStatus, authStatusToJson } from "./standing.ts";
+import { resolveRemoteSpec, pickRemoteServers } from "./subject.ts";
 
 interface Row {
   readonly spec: RemoteServer;
@@ -16,14 +16,14 @@ interface Row {
 }
 
 /** Says how it stands with the authorization of each server over HTTP, or of those that are named. Asks nobody, shows no value. */
-export async function tellStandings(
+export async function printAuthStatus(
   invocation: Invocation,
-  world: World,
+  world: CommandContext,
   names: readonly string[],
 ): Promise<number> {
-  const manifest = await openManifest(invocation, world, openLog(invocation));
-  const specs = pickRemotes(manifest, names);
-  const authorizer = await openOwnAuthorizer(world, () => Promise.resolve());
+  const manifest = await loadManifestOnly(invocation, world, openLog(invocation));
+  const specs = pickRemoteServers(manifest, names);
+  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => look(spec, authorizer, world)));
   if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
   else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
@@ -38,9 +38,13 @@ export async function tellStandings(
   return 0;
 }
 
-async function look(spec: RemoteServer, authorizer: OAuthAuthorizer, world: World): Promise<Row> {
+async function look(
+  spec: RemoteServer,
+  authorizer: OAuthAuthorizer,
+  world: CommandContext,
+): Promise<Row> {
   try {
-    return { spec, standing: await authorizer.stand(spec, await fillIn(spec, world)) };
+    return { spec, standing: await authorizer.stand(spec, await resolveRemoteSpec(spec, world)) };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
     return { spec, standing: error };
@@ -50,11 +54,11 @@ async function look(spec: RemoteServer, authorizer: OAuthAuthorizer, world: Worl
 function toCells({ spec, standing }: Row): readonly string[] {
   if (standing instanceof HubError) return [spec.name, `unknown: ${standing.message}`, ""];
   const issuer = "issuer" in standing ? standing.issuer : "";
-  return [spec.name, describeStanding(spec, standing, Date.now()), issuer];
+  return [spec.name, describeAuthStatus(spec, standing, Date.now()), issuer];
 }
 
 function toJson({ spec, standing }: Row): object {
-  if (!(standing instanceof HubError)) return standingToJson(spec, standing);
+  if (!(standing instanceof HubError)) return authStatusToJson(spec, standing);
   const { code, message } = standing;
   return { server: spec.name, state: "unknown", error: { code, message } };
 }

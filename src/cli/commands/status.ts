@@ -4,55 +4,59 @@ import { type Manifest, type ServerSpec, isRunnable } from "../../manifest/schem
 import { untilAborted } from "../../base/grace.ts";
 import type { ProcessStats } from "../../transport/transport.ts";
 import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, World } from "../command.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 import {
   describeDiagnoses,
   diagnose,
-  type Diagnosis,
+  type ServerDiagnosis,
   EXIT_CODES,
-  judge,
-  toJson,
+  verdictOf,
+  statusToJson,
 } from "./diagnosis.ts";
-import { openGauge, startedBy } from "./gauge.ts";
-import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import { openStartProgress, startedBy } from "./gauge.ts";
+import { type CommandLog, openLog, loadManifestOnly } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { suggest, usage } from "../args.ts";
+import { suggestName, usageError } from "../args.ts";
 import { terminalStyleOf, formatJson, openStatusLine } from "../../terminal/terminal.ts";
-import { settleRunner } from "../runner.ts";
-import { standingOf } from "../server-state.ts";
+import { withInstalledRunner } from "../runner.ts";
+import { serverStateOf } from "../server-state.ts";
 
 /** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
-export async function status(invocation: Invocation, world: World): Promise<number> {
+export async function status(invocation: Invocation, world: CommandContext): Promise<number> {
   const isForPeople = invocation.json === false;
   const line = isForPeople ? openStatusLine(world.env) : undefined;
   const print = openLog(invocation);
-  const log: Log = (level, text) => {
+  const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const whole = await openManifest(invocation, world, log);
+  const whole = await loadManifestOnly(invocation, world, log);
   const { hub, bus, manifest, close } = await openHub(whole, world, log, {
     choose: (all) => pickServers(all, invocation.words),
     // Who looks how things are does not want to be asked.
     authorizes: false,
   });
-  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
     endGauge?.();
     ownConsole.log(
       isForPeople
         ? describeDiagnoses(diagnoses, terminalStyleOf(world.env))
-        : formatJson(toJson(diagnoses)),
+        : formatJson(statusToJson(diagnoses)),
     );
-    return EXIT_CODES[judge(diagnoses)];
+    return EXIT_CODES[verdictOf(diagnoses)];
   } finally {
     endGauge?.();
     await close();
   }
 }
 
-async function examine(manifest: Manifest, hub: Hub, world: World): Promise<readonly Diagnosis[]> {
+async function examine(
+  manifest: Manifest,
+  hub: Hub,
+  world: CommandContext,
+): Promise<readonly ServerDiagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
   const vitals = new Map<string, ProcessStats | undefined>();
   await Promise.all(
@@ -64,8 +68,8 @@ async function examine(manifest: Manifest, hub: Hub, world: World): Promise<read
   );
   return Promise.all(
     manifest.servers.map(async (spec) => {
-      const settled = isRunnable(spec) ? await settleRunner(spec, world) : spec;
-      return diagnose(standingOf(spec, hub), settled, vitals.get(spec.name), world.env);
+      const settled = isRunnable(spec) ? await withInstalledRunner(spec, world) : spec;
+      return diagnose(serverStateOf(spec, hub), settled, vitals.get(spec.name), world.env);
     }),
   );
 }
@@ -75,8 +79,8 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   const known = manifest.servers.map(({ name }) => name);
   const strange = names.find((name) => !known.includes(name));
   if (strange !== undefined) {
-    const near = suggest(strange, known) || " toolmux check shows what there is.";
-    throw usage(`There is no server "${strange}" in the manifest.${near}`);
+    const near = suggestName(strange, known) || " toolmux check shows what there is.";
+    throw usageError(`There is no server "${strange}" in the manifest.${near}`);
   }
   const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));
   return { ...manifest, servers: servers.map(askOnce) };

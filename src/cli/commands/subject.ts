@@ -1,11 +1,11 @@
 import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
 import { resolveRemote, type ResolvedRemote } from "../../manifest/resolve.ts";
-import type { World } from "../command.ts";
-import { openSchemes } from "../transport-factory.ts";
-import { suggest, usage } from "../args.ts";
+import type { CommandContext } from "../command.ts";
+import { openSchemeResolvers } from "../transport-factory.ts";
+import { suggestName, usageError } from "../args.ts";
 
 /** The servers of a manifest that one can be authorized for, or those of them that are named. @throws {HubError} usage */
-export function pickRemotes(
+export function pickRemoteServers(
   { servers }: Manifest,
   names: readonly string[],
 ): readonly RemoteServer[] {
@@ -13,11 +13,11 @@ export function pickRemotes(
     const found = servers.find((spec) => spec.name === name);
     if (found === undefined) {
       const known = servers.map((spec) => spec.name);
-      const near = suggest(name, known) || " toolmux check shows what there is.";
-      throw usage(`There is no server "${name}" in the manifest.${near}`);
+      const near = suggestName(name, known) || " toolmux check shows what there is.";
+      throw usageError(`There is no server "${name}" in the manifest.${near}`);
     }
     if (found.kind !== "remote") {
-      throw usage(`Server "${name}" has no url: what it bears is set in its env.`);
+      throw usageError(`Server "${name}" has no url: what it bears is set in its env.`);
     }
   }
   return servers.filter(
@@ -26,7 +26,10 @@ export function pickRemotes(
 }
 
 /** Fills in what the manifest says of a server. @throws {HubError} valueMissing, notSupported */
-export function fillIn(spec: RemoteServer, world: World): Promise<ResolvedRemote> {
+export function resolveRemoteSpec(
+  spec: RemoteServer,
+  world: CommandContext,
+): Promise<ResolvedRemote> {
   const { env, cwd } = world;
-  return resolveRemote(spec, env, cwd, openSchemes(world)(spec, new Map()));
+  return resolveRemote(spec, env, cwd, openSchemeResolvers(world)(spec, new Map()));
 }

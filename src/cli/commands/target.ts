@@ -1,12 +1,12 @@
 import { resolve } from "node:path";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import type { Invocation, World } from "../command.ts";
-import { usage } from "../args.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { usageError } from "../args.ts";
 import { readHeaders } from "./plan.ts";
 
 /** The one server that the command line is about. */
-export type Target =
+export type TargetSpec =
   | {
       readonly kind: "url";
       readonly url: string;
@@ -15,7 +15,7 @@ export type Target =
   | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
 
 /** The server that is measured where none is named. */
-export const ECHO: Target = (() => {
+export const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "demo", "echo"] };
 })();
@@ -30,8 +30,8 @@ const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 /** Reads it; undefined: it is about a manifest. @throws {HubError} usage */
 export function readTarget(
   { words, values, config }: Invocation,
-  { cwd }: World,
-): Target | undefined {
+  { cwd }: CommandContext,
+): TargetSpec | undefined {
   const url = values.get("url")?.at(-1);
   const [command, ...args] = words;
   const ways = [
@@ -39,13 +39,13 @@ export function readTarget(
     ...(url === undefined ? [] : ["--url"]),
     ...(command === undefined ? [] : ["a command"]),
   ];
-  if (ways.length > 1) throw usage(`${ways.join(" and ")} say different things: choose one.`);
+  if (ways.length > 1) throw usageError(`${ways.join(" and ")} say different things: choose one.`);
   if (url !== undefined) {
     const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-    if (!isHttp) throw usage("--url is one that begins with http:// or https://.");
+    if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
     return { kind: "url", url, headers: readHeaders(values) };
   }
-  if (values.has("header")) throw usage("--header means something only beside --url.");
+  if (values.has("header")) throw usageError("--header means something only beside --url.");
   if (command === undefined) return undefined;
   return {
     kind: "command",
@@ -55,14 +55,14 @@ export function readTarget(
 }
 
 /** Names are those of the server, and a command gets the whole environment, as it would in a shell. */
-export function writeManifest(target: Target, env: Env): string {
+export function writeManifest(target: TargetSpec, env: Env): string {
   return JSON.stringify({
     hub: { clientPrefix: "", nameLimit: 128, listWait: LIST_WAIT },
     servers: { [SERVER]: { ...writeEntry(target, env), prefix: "" } },
   });
 }
 
-function writeEntry(target: Target, env: Env): object {
+function writeEntry(target: TargetSpec, env: Env): object {
   const literal = (text: string): string => text.replaceAll("${", () => "$${");
   if (target.kind === "url") {
     const names = Object.keys(target.headers);
@@ -79,7 +79,7 @@ function writeEntry(target: Target, env: Env): object {
 }
 
 /** The variables that the manifest refers to. */
-export function listVariables(target: Target): Env {
+export function listVariables(target: TargetSpec): Env {
   if (target.kind !== "url") return {};
   const said = Object.values(target.headers);
   return Object.fromEntries(said.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));

@@ -7,16 +7,16 @@ import {
   type RunnableServer,
 } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
-import type { World } from "../command.ts";
-import type { Log } from "../load-manifest.ts";
-import { openGauge } from "./gauge.ts";
+import type { CommandContext } from "../command.ts";
+import type { CommandLog } from "../load-manifest.ts";
+import { openStartProgress } from "./gauge.ts";
 import { openHub } from "../open-hub.ts";
 import { openStatusLine } from "../../terminal/terminal.ts";
-import { suggestRemedies } from "../hints.ts";
-import { standingOf } from "../server-state.ts";
+import { hintsFor } from "../hints.ts";
+import { serverStateOf } from "../server-state.ts";
 
 /** What came of starting a server once. */
-export type Trial =
+export type TrialResult =
   | {
       readonly kind: "connected";
       /** As it says itself. */
@@ -32,9 +32,13 @@ export type Trial =
  * Starts a server once, alone, and asks what it has; afterwards nothing of it is left. One that is late is waited for
  * as long as its manifest lets it start. Nobody is asked for an authorization.
  */
-export async function tryServer(spec: RunnableServer, world: World, print: Log): Promise<Trial> {
+export async function tryServer(
+  spec: RunnableServer,
+  world: CommandContext,
+  print: CommandLog,
+): Promise<TrialResult> {
   const line = openStatusLine(world.env);
-  const log: Log = (level, text) => {
+  const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
@@ -48,7 +52,7 @@ export async function tryServer(spec: RunnableServer, world: World, print: Log):
   };
   const options = { kinds: [], authorizes: false };
   const { hub, bus, close } = await openHub(manifest, world, log, options);
-  const endGauge = line && openGauge([once.name], bus, line, systemClock);
+  const endGauge = line && openStartProgress([once.name], bus, line, systemClock);
   try {
     hub.startAll();
     await untilAborted(hub.settled("untilStarted"), world.signal);
@@ -56,7 +60,7 @@ export async function tryServer(spec: RunnableServer, world: World, print: Log):
     // Whoever waits for an authorization has settled already.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
-    const standing = standingOf(once, hub);
+    const standing = serverStateOf(once, hub);
     if (standing.at === "connected") {
       const { peer, tools = 0 } = standing.connection;
       return { kind: "connected", name: peer?.name, version: peer?.version, tools };
@@ -64,7 +68,7 @@ export async function tryServer(spec: RunnableServer, world: World, print: Log):
     const cause = standing.at === "failed" ? standing.cause : undefined;
     if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${standing.at}`);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
-    return { kind: "failed", cause, remedies: suggestRemedies(cause, spec, world.env) };
+    return { kind: "failed", cause, remedies: hintsFor(cause, spec, world.env) };
   } finally {
     endGauge?.();
     await close();

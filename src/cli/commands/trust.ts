@@ -6,14 +6,14 @@ import { manifestError } from "../../manifest/problems.ts";
 import type { Manifest, ServerSpec } from "../../manifest/schema.ts";
 import { templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
-import type { Invocation, World } from "../command.ts";
-import { describeStart } from "../server-description.ts";
+import type { Invocation, CommandContext } from "../command.ts";
+import { describeServer } from "../server-description.ts";
 import { describePlugin } from "../plugins.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
-import { takeTurn } from "../turn.ts";
+import { withManifestLock } from "../turn.ts";
 
 /** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
-export async function trustFile({ words }: Invocation, world: World): Promise<number> {
+export async function trustFile({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word = ""] = words;
   const { real, manifest } = await trustContent(
     resolve(world.cwd, expandHome(word, world.env)),
@@ -25,7 +25,7 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
   );
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
-    const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
+    const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeServer(spec);
     console.log(
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
     );
@@ -49,11 +49,11 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
  */
 export function trustContent(
   path: string,
-  world: World,
+  world: CommandContext,
 ): Promise<{ readonly real: string; readonly manifest: Manifest }> {
   const { cwd, platform } = world;
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
-  return takeTurn(world, async () => {
+  return withManifestLock(world, async () => {
     const loaded = await loadManifest({ files: [path], env, cwd, platform });
     if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
     const [found] = loaded.files;

@@ -8,12 +8,12 @@ import { CLIENTS } from "../../client-configs/clients.ts";
 import type { Finding } from "./findings.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import type { World } from "../command.ts";
+import type { CommandContext } from "../command.ts";
 
 /** Looks at the files of other clients: what they start that toolmux has as well, and which toolmux they start. @param now ms since the epoch */
-export async function examineClients(
+export async function checkClients(
   manifest: Manifest | undefined,
-  { env, platform }: World,
+  { env, platform }: CommandContext,
   now: number,
 ): Promise<readonly Finding[]> {
   const home = clientFoldersOf(env, platform);

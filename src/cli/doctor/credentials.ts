@@ -3,20 +3,20 @@ import type { Finding } from "./findings.ts";
 import type { RemoteServer, ServerSpec } from "../../manifest/schema.ts";
 import { resolveRemote } from "../../manifest/resolve.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { openOwnAuthorizer } from "../authorizer.ts";
-import type { World } from "../command.ts";
-import { isCertain, schemesFor } from "./servers.ts";
+import { openUserAuthorizer } from "../authorizer.ts";
+import type { CommandContext } from "../command.ts";
+import { isResolvable, dryRunSchemes } from "./servers.ts";
 
 /** Looks at the tokens that are kept for servers. Nobody is asked for another one. */
-export async function examineTokens(
+export async function checkTokens(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  world: World,
+  world: CommandContext,
 ): Promise<readonly Finding[]> {
   const remote = servers.filter((spec) => spec.kind === "remote");
   const found = await Promise.all(
     remote.map(async (spec): Promise<readonly Finding[]> => {
-      if (!spec.enabled || !isCertain(spec)) return [];
+      if (!spec.enabled || !isResolvable(spec)) return [];
       try {
         return await examineToken(spec, secrets, world);
       } catch (error) {
@@ -32,11 +32,11 @@ export async function examineTokens(
 async function examineToken(
   spec: RemoteServer,
   secrets: Secrets,
-  world: World,
+  world: CommandContext,
 ): Promise<readonly Finding[]> {
   const { name: subject, auth, oauth } = spec;
-  const resolved = await resolveRemote(spec, world.env, world.cwd, schemesFor(spec, secrets));
-  const authorizer = await openOwnAuthorizer(world, () => Promise.resolve());
+  const resolved = await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets));
+  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
   const standing = await authorizer.stand(spec, resolved);
   const advice = `toolmux auth login ${subject}`;
   if (standing.kind === "none") {

@@ -1,13 +1,13 @@
 import { lstat, readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Finding, Fix } from "./findings.ts";
-import { clearOf } from "./manifest.ts";
+import { plaintextSecretsOf } from "./manifest.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
-import type { World } from "../command.ts";
+import type { CommandContext } from "../command.ts";
 import { countNoun } from "../../terminal/terminal.ts";
 
 /** Permissions of the group and of everybody. */
@@ -28,9 +28,9 @@ interface Entry {
 }
 
 /** Looks at permissions, and at what was left behind. @param now ms since the epoch */
-export async function examineDisk(
+export async function checkDisk(
   manifest: Manifest | undefined,
-  { env, platform }: World,
+  { env, platform }: CommandContext,
   now: number,
 ): Promise<readonly Finding[]> {
   const state = await listAll(stateFolder(env, platform), DEPTH);
@@ -71,7 +71,7 @@ async function examineManifests(manifest: Manifest | undefined): Promise<readonl
       const isToken =
         httpToken?.file === path &&
         parseTemplate(httpToken.text, "toolmux").every(({ kind }) => kind === "text");
-      if (!isToken && own.every((spec) => clearOf(spec).length === 0)) return [];
+      if (!isToken && own.every((spec) => plaintextSecretsOf(spec).length === 0)) return [];
       const text = "What looks like secrets stands in it as it is, and others can read the file.";
       const advice = `Keep it to yourself: chmod 600 ${path}`;
       const mode = stats.mode & 0o700;

@@ -1,16 +1,16 @@
 /** How bad something is. */
-export type Severity = "error" | "warning" | "info" | "ok";
+export type FindingSeverity = "error" | "warning" | "info" | "ok";
 
 interface Meaning {
-  readonly severity: Severity;
+  readonly severity: FindingSeverity;
   /** What it says, for the table in README.md. */
   readonly title: string;
 }
 
-const means = (severity: Severity, title: string): Meaning => ({ severity, title });
+const means = (severity: FindingSeverity, title: string): Meaning => ({ severity, title });
 
 /** What the doctor can find. A code keeps its meaning for ever; those that are out of use are not used again. */
-export const CODES = {
+export const FINDING_CODES = {
   TM001: means("ok", "which toolmux this is, and what it runs on"),
   TM002: means("ok", "which manifest is in use"),
   TM101: means("error", "the manifest has a problem"),
@@ -65,7 +65,7 @@ export const CODES = {
   TM964: means("warning", "a server writes to stdout what is not MCP"),
 } as const satisfies Readonly<Record<string, Meaning>>;
 
-export type Code = keyof typeof CODES;
+export type FindingCode = keyof typeof FINDING_CODES;
 
 /** What can be done about a finding without asking anybody. */
 export type Fix =
@@ -75,7 +75,7 @@ export type Fix =
 
 /** Something that was found. Its texts hold no secret. */
 export interface Finding {
-  readonly code: Code;
+  readonly code: FindingCode;
   /** The server, file or whatever else it is about; empty: toolmux itself. */
   readonly subject: string;
   /** A whole sentence. */
@@ -86,10 +86,10 @@ export interface Finding {
   readonly fixes?: readonly Fix[];
 }
 
-const ORDER: readonly Severity[] = ["error", "warning", "info", "ok"];
+const ORDER: readonly FindingSeverity[] = ["error", "warning", "info", "ok"];
 
-export function severityOf({ code }: Pick<Finding, "code">): Severity {
-  return CODES[code].severity;
+export function severityOf({ code }: Pick<Finding, "code">): FindingSeverity {
+  return FINDING_CODES[code].severity;
 }
 
 /** The worst first; what is as bad as another in the order of the codes. */

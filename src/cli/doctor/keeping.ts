@@ -3,13 +3,13 @@ import type { Finding } from "./findings.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseTemplate, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { sentence } from "./servers.ts";
+import { toSentence } from "./servers.ts";
 
 /** Names under which other parts of toolmux keep their own. */
 const OWN = /^(?:oauth\/|toolmux\/http-token$)/;
 
 /** Looks at the secrets that are kept, and at where their key is. @param manifest undefined: there is none that could use them */
-export async function examineSecrets(
+export async function checkSecrets(
   secrets: Secrets,
   manifest: Manifest | undefined,
 ): Promise<readonly Finding[]> {
@@ -33,7 +33,7 @@ export async function examineSecrets(
     return findings;
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
-    return [{ code: "TM304", subject: secrets.folder, text: sentence(error.message) }];
+    return [{ code: "TM304", subject: secrets.folder, text: toSentence(error.message) }];
   }
 }
 

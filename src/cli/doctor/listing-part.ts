@@ -2,11 +2,11 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import type { ExposureNote } from "../../catalog/shape.ts";
 import { textOf } from "../../base/bytes.ts";
 import { isTable } from "../../manifest/table.ts";
-import { CODES, type Code, type Finding } from "./findings.ts";
+import { FINDING_CODES, type FindingCode, type Finding } from "./findings.ts";
 import { lintTool } from "./tool-schema.ts";
 
 /** How many tools clients take, as their makers or their users say; more are cut off, refused or warned of. */
-export const CAPS: readonly { readonly client: string; readonly most: number }[] = [
+export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly most: number }[] = [
   { client: "Cursor", most: 80 },
   { client: "Windsurf", most: 100 },
   { client: "Antigravity", most: 100 },
@@ -18,7 +18,7 @@ export const CAPS: readonly { readonly client: string; readonly most: number }[]
 const MOST_NAMES = 5;
 
 /** Looks at what clients would see. @param isRepaired whether the manifest has the plugin that repairs schemas */
-export function examineListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
+export function checkListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
   return [
     ...examineNames(catalog.notes),
     ...(isRepaired ? [] : examineSchemas(catalog)),
@@ -26,7 +26,7 @@ export function examineListing(catalog: Catalog, isRepaired: boolean): readonly 
   ];
 }
 
-const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], Code>>> = {
+const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> = {
   shortened: "TM901",
   clash: "TM902",
   duplicate: "TM903",
@@ -36,7 +36,7 @@ const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], Code>>> = {
   conflict: "TM907",
 };
 
-const REMEDIES: Readonly<Partial<Record<Code, string>>> = {
+const REMEDIES: Readonly<Partial<Record<FindingCode, string>>> = {
   TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
   TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
   TM906:
@@ -87,7 +87,7 @@ function parse(bytes: Uint8Array): unknown {
 }
 
 function examineCount(tools: number): readonly Finding[] {
-  const exceeded = CAPS.filter(({ most }) => tools > most);
+  const exceeded = CLIENT_TOOL_LIMITS.filter(({ most }) => tools > most);
   if (exceeded.length === 0) return [];
   const list = exceeded.map(({ client, most }) => `${client} (${most})`).join(", ");
   const text = `Clients would see ${tools} tools, more than these take: ${list}.`;
@@ -98,14 +98,14 @@ function examineCount(tools: number): readonly Finding[] {
 
 interface Found {
   readonly server: string;
-  readonly code: Code;
+  readonly code: FindingCode;
   readonly tool: string;
 }
 
 /** One finding for all tools of a server that have the same. */
 function gather(
   found: readonly Found[],
-  advise: (code: Code) => string | undefined,
+  advise: (code: FindingCode) => string | undefined,
 ): readonly Finding[] {
   const groups = new Map<string, Found[]>();
   for (const one of found) {
@@ -120,7 +120,7 @@ function gather(
     const { code, server: subject } = first;
     const names = each.slice(0, MOST_NAMES).map(({ tool }) => `"${tool.slice(0, 80)}"`);
     const more = each.length > MOST_NAMES ? ` and ${each.length - MOST_NAMES} more` : "";
-    const { title } = CODES[code];
+    const { title } = FINDING_CODES[code];
     const text = `${title.charAt(0).toUpperCase()}${title.slice(1)}: ${names.join(", ")}${more}.`;
     return [{ code, subject, text, advice: advise(code) }];
   });

@@ -16,21 +16,21 @@ import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { type SnapshotSurvey, surveySnapshots } from "../../snapshot/survey.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { untilAborted } from "../../base/grace.ts";
-import type { World } from "../command.ts";
-import type { Log } from "../load-manifest.ts";
+import type { CommandContext } from "../command.ts";
+import type { CommandLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { openOutside } from "../transport-factory.ts";
+import { openTransportFactory } from "../transport-factory.ts";
 import { countNoun, describeStarting } from "../../terminal/terminal.ts";
-import { suggestRemedies } from "../hints.ts";
+import { hintsFor } from "../hints.ts";
 import { describeFailure } from "../../terminal/report.ts";
-import { standingsOf } from "../server-state.ts";
-import { isCertain, sentence } from "./servers.ts";
+import { serverStatesOf } from "../server-state.ts";
+import { isResolvable, toSentence } from "./servers.ts";
 
 /** As many servers are named in a finding. */
 const MOST_NAMES = 10;
 
 /** What clients would see, and what there is to be said of how that is known. */
-export interface Seen {
+export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
   /** Takes out of a text what was filled in for servers that were started; absent: none was. */
@@ -38,11 +38,11 @@ export interface Seen {
 }
 
 /** Looks at what servers listed last. @param now ms since the epoch */
-export async function recallListing(
+export async function savedListing(
   manifest: Manifest | undefined,
-  world: World,
+  world: CommandContext,
   now: number,
-): Promise<Seen> {
+): Promise<VisibleListing> {
   const survey = await surveySnapshots(stateFolder(world.env, world.platform), now);
   const findings = [...examineFiles(survey)];
   if (manifest === undefined) return { catalog: undefined, findings };
@@ -50,7 +50,7 @@ export async function recallListing(
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
-    const source = isCertain(spec) ? await recall(spec, survey, world) : undefined;
+    const source = isResolvable(spec) ? await recall(spec, survey, world) : undefined;
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);
   }
@@ -99,9 +99,11 @@ function examineFiles({ files }: SnapshotSurvey): readonly Finding[] {
 async function recall(
   spec: ExternalServer,
   survey: SnapshotSurvey,
-  world: World,
+  world: CommandContext,
 ): Promise<CatalogSource | undefined> {
-  const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
+  const { identify } = openTransportFactory(world, () =>
+    Promise.reject(new Error("Nobody logs in here.")),
+  );
   const identity = await identify(spec, new Map());
   const kept = identity && (await survey.find(listSubjects(identity)));
   if (kept === undefined) return undefined;
@@ -156,7 +158,11 @@ function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Ite
 }
 
 /** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
-export async function readListing(whole: Manifest, world: World, log: Log): Promise<Seen> {
+export async function readListing(
+  whole: Manifest,
+  world: CommandContext,
+  log: CommandLog,
+): Promise<VisibleListing> {
   const { hub, manifest, redact, close } = await openHub(whole, world, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
@@ -164,7 +170,7 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
   try {
     await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
-    const findings = standingsOf(manifest, hub).flatMap((standing): readonly Finding[] => {
+    const findings = serverStatesOf(manifest, hub).flatMap((standing): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === standing.server);
       if (standing.at === "starting") {
         const text = `It is ${describeStarting(standing.elapsed)}.`;
@@ -173,13 +179,13 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       }
       if (standing.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const { cause } = standing;
-      const text = sentence(describeFailure(cause));
+      const text = toSentence(describeFailure(cause));
       if (cause.code === "unauthorized" || isWaiting(hub, spec.name)) {
         const wish = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
         const login = `toolmux auth login ${spec.name}`;
         return [{ code: "TM401", subject: spec.name, text: wish, advice: login }];
       }
-      const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
+      const [advice = "toolmux status says more."] = hintsFor(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)], redact };

@@ -6,7 +6,7 @@ import type { ServerSpec } from "../../manifest/schema.ts";
 import type { Finding } from "./findings.ts";
 
 /** Looks at the manifest as it was loaded. */
-export function examineManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
+export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
   const passed = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
@@ -82,7 +82,7 @@ function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec)
 
 /** What of a server looks like a secret and stands there as it is. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
-  const clear = clearOf(spec);
+  const clear = plaintextSecretsOf(spec);
   const [first] = clear;
   if (first === undefined) return [];
   const labels = clear.map(({ label }) => label);
@@ -91,7 +91,7 @@ export function findSecrets(spec: ServerSpec): readonly Finding[] {
   return [{ code: "TM107", subject: spec.name, text, advice }];
 }
 
-export function clearOf(spec: ServerSpec): ReturnType<typeof findPlaintextSecrets> {
+export function plaintextSecretsOf(spec: ServerSpec): ReturnType<typeof findPlaintextSecrets> {
   if (spec.kind === "stdio") {
     const { command, args, env, cwd, name } = spec;
     return findPlaintextSecrets({ command, args, env, cwd }, name);

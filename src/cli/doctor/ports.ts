@@ -1,17 +1,17 @@
 import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
-import { readAddress } from "../http-address.ts";
-import type { Invocation, World } from "../command.ts";
+import { readHttpAddress } from "../http-address.ts";
+import type { Invocation, CommandContext } from "../command.ts";
 
 /** Looks whether the ports that will be needed are free. @throws {HubError} usage */
-export async function examinePorts(
+export async function checkPorts(
   invocation: Invocation,
   servers: readonly ServerSpec[],
-  world: World,
+  world: CommandContext,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
-  const address = readAddress(invocation, world);
+  const address = readHttpAddress(invocation, world);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
     const fault = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);

@@ -1,4 +1,4 @@
-import { type Finding, type Severity, severityOf, sortFindings } from "./findings.ts";
+import { type Finding, type FindingSeverity, severityOf, sortFindings } from "./findings.ts";
 import { countNoun, type TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/report.ts";
 
@@ -7,7 +7,7 @@ const COLORS = {
   warning: "yellow",
   info: "cyan",
   ok: "green",
-} as const satisfies Record<Severity, string>;
+} as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
 /** For people: the worst first, each with its code and what to do, and what it comes to. @param all also what is fine */
@@ -41,7 +41,7 @@ function summarize(findings: readonly Finding[]): string {
 }
 
 /** For programs: `{ok, findings: [{code, severity, subject, text, advice?, fixable}], fixed: […]}`. */
-export function toJson(findings: readonly Finding[], fixed: readonly string[]): object {
+export function findingsToJson(findings: readonly Finding[], fixed: readonly string[]): object {
   return {
     ok: !findings.some((it) => severityOf(it) === "error"),
     findings: sortFindings(findings).map((finding) => ({

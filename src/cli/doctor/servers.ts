@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { HubError } from "../../base/errors.ts";
-import type { Code, Finding } from "./findings.ts";
+import type { FindingCode, Finding } from "./findings.ts";
 import type { ExternalServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
@@ -11,11 +11,11 @@ import { loginShellPath } from "../../process/path-lookup.ts";
 import { childEnvironment } from "../../process/environment.ts";
 import { resolveFirstCommand } from "../../transport/launch.ts";
 import { newOwnerTag } from "../../process/orphans.ts";
-import type { World } from "../command.ts";
-import { suggestRemedies } from "../hints.ts";
+import type { CommandContext } from "../command.ts";
+import { hintsFor } from "../hints.ts";
 
 /** What a server's texts are filled in with. No command is run, and no plugin asked: what these know counts as there. */
-export function schemesFor(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
+export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);
   return new Map<string, (path: string) => Promise<string>>([
     ...assumed,
@@ -25,7 +25,7 @@ export function schemesFor(spec: ExternalServer, secrets: Secrets): SchemeResolv
 }
 
 /** Whether all that the server is started with is known without running anything. */
-export function isCertain(spec: ExternalServer): boolean {
+export function isResolvable(spec: ExternalServer): boolean {
   return templatePartsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
 }
 
@@ -33,10 +33,10 @@ export function isCertain(spec: ExternalServer): boolean {
  * Looks whether each server that is switched on could be started, without starting any.
  * @param hidden gets the values that no finding may show
  */
-export async function examineServers(
+export async function checkServers(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  world: World,
+  world: CommandContext,
   hidden: Set<string>,
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
@@ -45,7 +45,7 @@ export async function examineServers(
       if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
       try {
         if (spec.kind === "remote") {
-          await resolveRemote(spec, world.env, world.cwd, schemesFor(spec, secrets), hidden);
+          await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets), hidden);
         } else {
           for (const file of await locate(spec, secrets, world, hidden)) {
             if (!programs.has(file)) programs.set(file, spec.name);
@@ -55,8 +55,8 @@ export async function examineServers(
       } catch (error) {
         if (!(error instanceof HubError)) throw error;
         const code = CODES_OF[error.code] ?? "TM205";
-        const [advice] = suggestRemedies(error, spec, world.env);
-        return [{ code, subject: spec.name, text: sentence(error.message), advice }];
+        const [advice] = hintsFor(error, spec, world.env);
+        return [{ code, subject: spec.name, text: toSentence(error.message), advice }];
       }
     }),
   );
@@ -66,7 +66,7 @@ export async function examineServers(
   return [...found.flat(), ...old.flat()];
 }
 
-const CODES_OF: Readonly<Record<string, Code>> = {
+const CODES_OF: Readonly<Record<string, FindingCode>> = {
   commandNotFound: "TM201",
   notExecutable: "TM202",
   spawnFailed: "TM204",
@@ -78,11 +78,11 @@ const CODES_OF: Readonly<Record<string, Code>> = {
 async function locate(
   spec: StdioServer,
   secrets: Secrets,
-  { env, cwd }: World,
+  { env, cwd }: CommandContext,
   hidden: Set<string>,
 ): Promise<readonly string[]> {
   const { name: server } = spec;
-  const resolved = await resolveServer(spec, env, cwd, schemesFor(spec, secrets), hidden);
+  const resolved = await resolveServer(spec, env, cwd, dryRunSchemes(spec, secrets), hidden);
   const folder = resolve(resolved.cwd ?? cwd);
   const isFolder = await stat(folder).then(
     (stats) => stats.isDirectory(),
@@ -127,6 +127,6 @@ async function examineVersion(file: string, server: string): Promise<readonly Fi
   return [{ code: "TM203", subject: server, text, advice: `Install a newer ${rule.name}.` }];
 }
 
-export function sentence(text: string): string {
+export function toSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 }

@@ -1,9 +1,9 @@
 import { isTable, type Table } from "../../manifest/table.ts";
-import type { Code } from "./findings.ts";
+import type { FindingCode } from "./findings.ts";
 
 /** What of a tool clients or models' providers are known to refuse. */
-export type Flaw = Extract<
-  Code,
+export type SchemaFlaw = Extract<
+  FindingCode,
   "TM911" | "TM912" | "TM913" | "TM914" | "TM915" | "TM916" | "TM917" | "TM918"
 >;
 
@@ -30,9 +30,9 @@ const SINGLE = [
 ];
 
 /** Looks at one listed tool. */
-export function lintTool(tool: Table): ReadonlySet<Flaw> {
+export function lintTool(tool: Table): ReadonlySet<SchemaFlaw> {
   const { description, inputSchema: root } = tool;
-  const flaws = new Set<Flaw>();
+  const flaws = new Set<SchemaFlaw>();
   if (typeof description === "string" && description.length > LONGEST) flaws.add("TM917");
   if (!isTable(root)) return flaws.add("TM918");
   if (root["type"] !== "object") flaws.add("TM912");
@@ -51,7 +51,7 @@ export function lintTool(tool: Table): ReadonlySet<Flaw> {
   return flaws;
 }
 
-function inspect(schema: Table, flaws: Set<Flaw>): void {
+function inspect(schema: Table, flaws: Set<SchemaFlaw>): void {
   const { $schema, type, items, exclusiveMinimum, exclusiveMaximum } = schema;
   const isOld =
     (typeof $schema === "string" && OLD.test($schema)) ||
@@ -75,8 +75,8 @@ function partsOf(schema: Table): readonly unknown[] {
 }
 
 /** Goes where the references lead, each but once. */
-function followReferences(root: Table): ReadonlySet<Flaw> {
-  const flaws = new Set<Flaw>();
+function followReferences(root: Table): ReadonlySet<SchemaFlaw> {
+  const flaws = new Set<SchemaFlaw>();
   const done = new Set<unknown>();
   const open = new Set<unknown>();
   let left = MOST;

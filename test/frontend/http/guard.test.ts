@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { closeAddress, readAddress } from "../../../src/cli/http-address.ts";
+import { withManifestToken, readHttpAddress } from "../../../src/cli/http-address.ts";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { Invocation } from "../../../src/cli/command.ts";
 import { parseCommandLine } from "../../../src/cli/args.ts";
@@ -285,9 +285,9 @@ describe("the address of an HTTP face", () => {
   const read = (
     argv: readonly string[],
     env: Readonly<Record<string, string>> = {},
-  ): ReturnType<typeof readAddress> => {
+  ): ReturnType<typeof readHttpAddress> => {
     const request = parseCommandLine(["serve", ...argv], COMMANDS);
-    return readAddress((request as { invocation: Invocation }).invocation, { env });
+    return readHttpAddress((request as { invocation: Invocation }).invocation, { env });
   };
 
   it("may be named without a command", () => {
@@ -332,7 +332,7 @@ describe("the address of an HTTP face", () => {
         const env = { T: "secret" };
         const address = read(argv, env);
         assert.ok(address);
-        return (await closeAddress(address, undefined, { env, platform: "linux" })).token;
+        return (await withManifestToken(address, undefined, { env, platform: "linux" })).token;
       };
       await assert.rejects(
         close(["--http", text]),

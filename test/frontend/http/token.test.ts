@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { chmod } from "node:fs/promises";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
-import { type Address, closeAddress } from "../../../src/cli/http-address.ts";
-import { drawProblem } from "../../../src/cli/code-frame.ts";
+import { type HttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
+import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpToken } from "../../../src/manifest/schema.ts";
 import { resolveHttpToken } from "../../../src/manifest/resolve.ts";
@@ -81,7 +81,7 @@ describe("the token in a manifest", () => {
   it("is masked where a problem with it is shown", () => {
     const problem = { file: "/t", position: { line: 1, column: 13 }, message: "" };
     const draw = (line: string, path: string): string | undefined =>
-      drawProblem({ ...problem, path }, line, {
+      formatCodeFrame({ ...problem, path }, line, {
         width: 80,
         colors: picocolors.createColors(false),
       });
@@ -115,31 +115,37 @@ describe("the token in a manifest", () => {
 });
 
 describe("who serves over HTTP", () => {
-  const here: Address = { hostname: "127.0.0.1", port: 1, token: undefined };
-  const anywhere: Address = { ...here, hostname: "0.0.0.0" };
+  const here: HttpAddress = { hostname: "127.0.0.1", port: 1, token: undefined };
+  const anywhere: HttpAddress = { ...here, hostname: "0.0.0.0" };
 
   it("asks for the token of the command line, else for that of the manifest, else for none", async () => {
     const token = saying("${env:TOKEN}");
     const named = { ...anywhere, token: "named" };
     assert.equal(
-      (await closeAddress(named, token, { env: ENV, platform: "linux" })).token,
+      (await withManifestToken(named, token, { env: ENV, platform: "linux" })).token,
       "named",
     );
     assert.equal(
-      (await closeAddress(anywhere, token, { env: ENV, platform: "linux" })).token,
+      (await withManifestToken(anywhere, token, { env: ENV, platform: "linux" })).token,
       SECRET,
     );
-    assert.equal((await closeAddress(here, token, { env: ENV, platform: "linux" })).token, SECRET);
-    assert.deepEqual(await closeAddress(here, undefined, { env: ENV, platform: "linux" }), here);
+    assert.equal(
+      (await withManifestToken(here, token, { env: ENV, platform: "linux" })).token,
+      SECRET,
+    );
+    assert.deepEqual(
+      await withManifestToken(here, undefined, { env: ENV, platform: "linux" }),
+      here,
+    );
   });
 
   it("takes a token from among the secrets", async () => {
     const env = { ...ENV, TOOLMUX_SECRET_HUB_TOKEN: SECRET, TOOLMUX_KEYCHAIN: "off" };
     const world = { env, platform: "linux" };
     const token = saying("${secret:hub/token}");
-    assert.equal((await closeAddress(here, token, world)).token, SECRET);
+    assert.equal((await withManifestToken(here, token, world)).token, SECRET);
     await assert.rejects(
-      closeAddress(here, saying("${secret:none}"), world),
+      withManifestToken(here, saying("${secret:none}"), world),
       misuse(/run: toolmux secret set none/),
     );
   });
@@ -148,7 +154,7 @@ describe("who serves over HTTP", () => {
     const named = { ...anywhere, token: "named" };
     const missing = saying("${env:NONE}");
     assert.equal(
-      (await closeAddress(named, missing, { env: ENV, platform: "linux" })).token,
+      (await withManifestToken(named, missing, { env: ENV, platform: "linux" })).token,
       "named",
     );
   });
@@ -156,12 +162,12 @@ describe("who serves over HTTP", () => {
   it("lets nobody in without a token that was wanted", async () => {
     for (const text of ["${env:EMPTY}", "${env:LINES}", "s3cr3t with spaces", "s3cr3t-ü"])
       await assert.rejects(
-        closeAddress(here, saying(text), { env: ENV, platform: "linux" }),
+        withManifestToken(here, saying(text), { env: ENV, platform: "linux" }),
         misuse(/token of hub\.httpToken cannot be borne/),
       );
     const named = { ...here, token: "s3cr3t named" };
     await assert.rejects(
-      closeAddress(named, undefined, { env: ENV, platform: "linux" }),
+      withManifestToken(named, undefined, { env: ENV, platform: "linux" }),
       misuse(/token of --http-token-env cannot be borne/),
     );
   });
