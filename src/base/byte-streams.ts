@@ -1,20 +1,27 @@
 import { Buffer } from "node:buffer";
 
-/** One interface over the byte streams of Bun, Node and the web. */
-
-/** A source of chunks. It does not reuse the memory of a chunk after handing it over. */
+/** A source of bytes: a child's stdout, or the hub's own stdin. */
 export interface ByteInput {
+  /** Starts reading; called once. The source does not reuse the memory of a chunk after handing it over. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
   resume(): void;
 }
 
-/** A destination of bytes: `write` returns a promise when the reader is slow; see `ByteOutput` in `jsonrpc/pipe.ts`. */
+/** A destination of bytes. */
 export interface ByteOutput {
+  /**
+   * @returns undefined if more may be written at once, or a promise that settles when it may.
+   * The promise never rejects: when the stream breaks it settles, and later writes are discarded.
+   */
   write(bytes: Uint8Array): Promise<void> | undefined;
+  /** Ends the stream after everything that was written. */
   end(): void;
+  /** A write that returned no promise is complete, and its memory may be reused. */
   readonly retainsNoMemory?: true | undefined;
 }
+
+/** One interface over the byte streams of Bun, Node and the web. */
 
 /** Bun's `FileSink`. */
 export interface BunFileSink {

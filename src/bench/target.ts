@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -9,7 +10,7 @@ import { Session, type SessionEvents } from "../upstream/session.ts";
 import { VERSION } from "../base/version.ts";
 import { sleep } from "../base/grace.ts";
 import type { Message } from "../jsonrpc/message.ts";
-import type { SentRequest, ProcessStats } from "../transport/transport.ts";
+import type { SentRequest } from "../transport/transport.ts";
 import type { BenchSubject } from "./subject.ts";
 
 /** Who asks. */

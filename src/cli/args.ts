@@ -1,8 +1,9 @@
+import { LOG_FORMATS } from "../terminal/report.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { type Command, type Invocation, LOG_FORMATS, type Option, STORES } from "./command.ts";
+import { type Command, type Invocation, type Option, STORES } from "./command.ts";
 
 /** The command that is meant when none is named. */
 export const DEFAULT_COMMAND = "serve";

@@ -1,3 +1,4 @@
+import type { LogFormat } from "../terminal/report.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
@@ -19,11 +20,6 @@ export const BENCH_DEFAULTS = {
 /** What `secret` can do, and where it can keep what it is given. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 export const STORES = ["file", "keychain"] as const;
-
-/** What a line on stderr can look like. */
-export const LOG_FORMATS = ["text", "json"] as const;
-
-export type LogFormat = (typeof LOG_FORMATS)[number];
 
 /** What a command runs in: its surroundings, and when it has to end. */
 export interface CommandContext extends SystemEnvironment {

@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import { Alerts } from "../base/alerts.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
@@ -36,7 +37,7 @@ import {
 import { ClientView } from "../upstream/view.ts";
 import { VERSION } from "../base/version.ts";
 import { settlesWithin } from "../base/grace.ts";
-import type { Transport, ProcessStats } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 
 /** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
 const FLUSH_LIMIT = 1000;

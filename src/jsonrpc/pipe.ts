@@ -1,3 +1,4 @@
+import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import { Buffer, isUtf8 } from "node:buffer";
 import { collectGarbage } from "../base/runtime.ts";
 import { parseMessage, parseInChunk } from "./parse.ts";
@@ -6,27 +7,6 @@ import { LineReader } from "./line-reader.ts";
 import { buffersOf, parseLongResponse } from "./long.ts";
 import { WriteBuffer } from "./outbox.ts";
 import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
-
-/** A source of bytes: a child's stdout, or the hub's own stdin. */
-export interface ByteInput {
-  /** Starts reading; called once. The source does not reuse the memory of a chunk after handing it over. */
-  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
-  pause(): void;
-  resume(): void;
-}
-
-/** A destination of bytes. */
-export interface ByteOutput {
-  /**
-   * @returns undefined if more may be written at once, or a promise that settles when it may.
-   * The promise never rejects: when the stream breaks it settles, and later writes are discarded.
-   */
-  write(bytes: Uint8Array): Promise<void> | undefined;
-  /** Ends the stream after everything that was written. */
-  end(): void;
-  /** A write that returned no promise is complete, and its memory may be reused. */
-  readonly retainsNoMemory?: true | undefined;
-}
 
 export interface PipeEvents {
   message(message: Message): void;

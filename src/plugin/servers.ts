@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/prefix.ts";
 import { addPositionsLater } from "../manifest/place.ts";
@@ -10,7 +11,6 @@ import type {
   TransportEvents,
   SendOptions,
   NegotiatedProtocol,
-  ProcessStats,
 } from "../transport/transport.ts";
 import type { PluginInstance } from "./instance.ts";
 

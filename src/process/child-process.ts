@@ -3,9 +3,20 @@ import type { Readable, Writable } from "node:stream";
 import { TERMINATE, endProcesses, KILL } from "./process-group.ts";
 import { EOF_GRACE, settlesWithin } from "../base/grace.ts";
 import { type ProcessGroup, liveGroups, sendSignal } from "./group.ts";
-import type { ProcessStats } from "../transport/transport.ts";
+
 import { listProcesses } from "./processes.ts";
 import type { ProcessEntry } from "./process-table.ts";
+
+/** The processes that the transport has started. */
+export interface ProcessStats {
+  /** The process that was started; the others are its descendants. */
+  readonly pid: number;
+  readonly processes: number;
+  /** Resident memory of all processes together, in bytes. */
+  readonly memory: number;
+  /** One entry per process. */
+  readonly entries: readonly ProcessEntry[];
+}
 
 /**
  * process/: child processes, process groups, the system's process table, and orphans of hubs that have died.

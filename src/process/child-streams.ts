@@ -1,8 +1,8 @@
+import type { ByteOutput, ByteInput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
 import { bunChildStdinOf } from "../base/runtime.ts";
 import { outputOfBunSink } from "../base/byte-streams.ts";
-import type { ByteOutput, ByteInput } from "../jsonrpc/pipe.ts";
 
 /**
  * How much of one stream is read in one turn of the event loop, in bytes: some runtimes read on as long as there is

@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import { joinPieces } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import { toHubError } from "../base/errors.ts";
@@ -12,7 +13,6 @@ import type {
   TransportEvents,
   SendOptions,
   NegotiatedProtocol,
-  ProcessStats,
 } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
 import type { RecordedPeer } from "./format.ts";

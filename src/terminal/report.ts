@@ -1,7 +1,12 @@
 import type { HubError } from "../base/errors.ts";
 import { ownConsole } from "./console.ts";
-import type { LogFormat } from "../cli/command.ts";
+
 import { type LogRecord, recordsOfError, SERVER_CATEGORY } from "./log.ts";
+
+/** What a line on stderr can look like. */
+export const LOG_FORMATS = ["text", "json"] as const;
+
+export type LogFormat = (typeof LOG_FORMATS)[number];
 
 /*
  * All that is told on stderr goes through `warn`: console.error is red on some runtimes' terminals.

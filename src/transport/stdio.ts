@@ -1,15 +1,10 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import { HubError } from "../base/errors.ts";
 import type { ChildProcess, ExitStatus } from "../process/child-process.ts";
 import { DRAIN_GRACE, settlesWithin } from "../base/grace.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { startServerProcess, type StdioTarget } from "./launch.ts";
-import type {
-  ServerTransport,
-  SentRequest,
-  Transport,
-  TransportEvents,
-  ProcessStats,
-} from "./transport.ts";
+import type { ServerTransport, SentRequest, Transport, TransportEvents } from "./transport.ts";
 import { NO_HANDLE } from "./memory.ts";
 import { ServerLog } from "./server-log.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";

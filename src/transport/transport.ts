@@ -1,8 +1,8 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { AuthChallenge } from "./http/credentials.ts";
 import type { Message, EncodedMessage } from "../jsonrpc/message.ts";
-import type { ProcessEntry } from "../process/process-table.ts";
 
 /**
  * transport/: messages to and from one peer, over any wire.
@@ -89,17 +89,6 @@ export interface TransportEvents {
 export interface NegotiatedProtocol {
   readonly era: "legacy" | "modern";
   readonly version: string;
-}
-
-/** The processes that the transport has started. */
-export interface ProcessStats {
-  /** The process that was started; the others are its descendants. */
-  readonly pid: number;
-  readonly processes: number;
-  /** Resident memory of all processes together, in bytes. */
-  readonly memory: number;
-  /** One entry per process. */
-  readonly entries: readonly ProcessEntry[];
 }
 
 /**

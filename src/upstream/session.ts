@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../process/child-process.ts";
 import type { ListedItem, Kind } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Era } from "../protocol/era.ts";
@@ -12,7 +13,6 @@ import type {
   MalformedOutput,
   Transport,
   TransportEvents,
-  ProcessStats,
 } from "../transport/transport.ts";
 import { MessageAttribution } from "./attribution.ts";
 import type { ConnectionClients } from "./audience.ts";

@@ -1,3 +1,4 @@
+import type { ProcessStats } from "../../src/process/child-process.ts";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
@@ -34,7 +35,7 @@ import {
   type UnsupportedServer,
 } from "../../src/manifest/schema.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
-import type { ProcessStats } from "../../src/transport/transport.ts";
+
 import { remoteOf } from "../fixtures/remote.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };

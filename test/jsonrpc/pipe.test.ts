@@ -1,3 +1,4 @@
+import type { ByteOutput, ByteInput } from "../../src/base/byte-streams.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
@@ -6,7 +7,7 @@ import { PassThrough } from "node:stream";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import type { Message } from "../../src/jsonrpc/message.ts";
-import { type ByteOutput, type ByteInput, Pipe, WRITE_LIMITS } from "../../src/jsonrpc/pipe.ts";
+import { Pipe, WRITE_LIMITS } from "../../src/jsonrpc/pipe.ts";
 import { outputOfChild } from "../../src/process/child-streams.ts";
 
 /** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */

@@ -1,9 +1,10 @@
+import type { ProcessStats } from "../../process/child-process.ts";
 import { HubError } from "../../base/errors.ts";
 import type { Env } from "../../base/paths.ts";
 import { type ServerSpec, isRunnable } from "../../manifest/schema.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
-import type { ProcessStats } from "../../transport/transport.ts";
+
 import { describeServer } from "../server-description.ts";
 import {
   alignTable,

@@ -1,8 +1,9 @@
+import type { ProcessStats } from "../../process/child-process.ts";
 import { systemClock } from "../../base/clock.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { type Manifest, type ServerSpec, isRunnable } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
-import type { ProcessStats } from "../../transport/transport.ts";
+
 import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, CommandContext } from "../command.ts";
 import {
