@@ -4,7 +4,7 @@ import type { LatencyResult } from "./result.ts";
 /** What is counted in, per ms: tenths of a µs, well below what a call over a pipe takes. */
 const UNITS = 10_000;
 /** An hour; what takes longer counts as that. */
-const LONGEST = 3_600_000 * UNITS;
+const MAX_LATENCY = 3_600_000 * UNITS;
 
 /** The percentiles of curves: ever closer to 100. */
 const CURVE = [
@@ -20,7 +20,7 @@ export class LatencyHistogram {
   constructor(digits: 2 | 3 = 3) {
     this.#histogram = build({
       lowestDiscernibleValue: 1,
-      highestTrackableValue: LONGEST,
+      highestTrackableValue: MAX_LATENCY,
       numberOfSignificantValueDigits: digits,
       bitBucketSize: 32,
     });
@@ -29,7 +29,7 @@ export class LatencyHistogram {
   /** @param ms what is below zero, by clocks that differ a little, counts as zero */
   record(ms: number): void {
     const value = Math.round(ms * UNITS);
-    this.#histogram.recordValue(value < 0 ? 0 : value > LONGEST ? LONGEST : value);
+    this.#histogram.recordValue(value < 0 ? 0 : value > MAX_LATENCY ? MAX_LATENCY : value);
   }
 
   get count(): number {

@@ -13,7 +13,7 @@ export interface CallFailure {
 }
 
 /** So much of what was said is repeated, in UTF-16 units. */
-const LONGEST = 300;
+const MAX_MESSAGE_LENGTH = 300;
 /** What the protocol calls its codes. */
 const NAMES: Readonly<Record<number, string>> = {
   [-32700]: "parse error",
@@ -81,9 +81,9 @@ function firstText(content: unknown): string {
 }
 
 function excerpt(bytes: Buffer, { start, end }: Response["body"]): string {
-  return shorten(textOf(bytes, start, Math.min(end, start + LONGEST)));
+  return shorten(textOf(bytes, start, Math.min(end, start + MAX_MESSAGE_LENGTH)));
 }
 
 function shorten(text: string): string {
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
+  return text.length > MAX_MESSAGE_LENGTH ? `${text.slice(0, MAX_MESSAGE_LENGTH)}…` : text;
 }

@@ -1,3 +1,5 @@
+import { runLogin, runLogout } from "./login.ts";
+import { printAuthStatus } from "./status-part.ts";
 import type { Invocation, CommandContext } from "../command.ts";
 import { usageError } from "../args.ts";
 
@@ -6,7 +8,7 @@ export async function auth(invocation: Invocation, world: CommandContext): Promi
   const [verb, ...names] = invocation.words;
   const [name] = names;
   if (verb === "status") {
-    return (await import("./status-part.ts")).printAuthStatus(invocation, world, names);
+    return printAuthStatus(invocation, world, names);
   }
   if (verb !== "login" && verb !== "logout") {
     throw usageError(`auth is followed by login, logout or status, not by "${verb}".`);
@@ -14,6 +16,5 @@ export async function auth(invocation: Invocation, world: CommandContext): Promi
   if (name === undefined || names.length > 1) {
     throw usageError(`auth ${verb} needs the name of one server.`);
   }
-  const { runLogin, runLogout } = await import("./login.ts");
   return verb === "login" ? runLogin(invocation, world, name) : runLogout(invocation, world, name);
 }

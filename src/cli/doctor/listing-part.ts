@@ -15,7 +15,7 @@ export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly mo
 ];
 
 /** As many tools are named in a finding. */
-const MOST_NAMES = 5;
+const MAX_NAMES_IN_FINDING = 5;
 
 /** Looks at what clients would see. @param isRepaired whether the manifest has the plugin that repairs schemas */
 export function checkListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
@@ -118,8 +118,8 @@ function gather(
     const [first] = each;
     if (first === undefined) return [];
     const { code, server: subject } = first;
-    const names = each.slice(0, MOST_NAMES).map(({ tool }) => `"${tool.slice(0, 80)}"`);
-    const more = each.length > MOST_NAMES ? ` and ${each.length - MOST_NAMES} more` : "";
+    const names = each.slice(0, MAX_NAMES_IN_FINDING).map(({ tool }) => `"${tool.slice(0, 80)}"`);
+    const more = each.length > MAX_NAMES_IN_FINDING ? ` and ${each.length - MAX_NAMES_IN_FINDING} more` : "";
     const { title } = FINDING_CODES[code];
     const text = `${title.charAt(0).toUpperCase()}${title.slice(1)}: ${names.join(", ")}${more}.`;
     return [{ code, subject, text, advice: advise(code) }];

@@ -27,7 +27,7 @@ import { serverStatesOf } from "../server-state.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 
 /** As many servers are named in a finding. */
-const MOST_NAMES = 10;
+const MAX_TOOL_NAMES = 10;
 
 /** What clients would see, and what there is to be said of how that is known. */
 export interface VisibleListing {
@@ -55,8 +55,8 @@ export async function savedListing(
     else unknown.push(spec.name);
   }
   if (unknown.length > 0) {
-    const names = unknown.slice(0, MOST_NAMES).join(", ");
-    const more = unknown.length > MOST_NAMES ? ` and ${unknown.length - MOST_NAMES} more` : "";
+    const names = unknown.slice(0, MAX_TOOL_NAMES).join(", ");
+    const more = unknown.length > MAX_TOOL_NAMES ? ` and ${unknown.length - MAX_TOOL_NAMES} more` : "";
     const text = `Nothing is known of what these list, so their tools were not looked at: ${names}${more}.`;
     const advice = "toolmux doctor --connect starts the servers and looks.";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
