@@ -1,7 +1,7 @@
 import process from "node:process";
 import { InitializeCache } from "./cli/initialize-cache.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
-import { formatLine } from "./terminal/report.ts";
+import { formatLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";
 import { EarlyInitialize } from "./frontend/early-initialize.ts";
 import { runtimeName } from "./base/runtime.ts";

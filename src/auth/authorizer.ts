@@ -1,10 +1,10 @@
 import type { ResolvedRemote } from "../manifest/resolve.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
 import type {
-  AuthorizationProgress,
   AuthChallenge,
+  AuthorizationProgress,
   RequestCredentials,
-} from "../transport/http/credentials.ts";
+} from "../transport/http/target.ts";
 
 /** How an authorization is gone through. */
 export interface AuthorizationOptions {

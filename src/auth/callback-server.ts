@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse, Server } from "node:http";
 import process from "node:process";
 import { errnoCodeOf } from "../process/process-table.ts";
 

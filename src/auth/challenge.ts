@@ -1,4 +1,4 @@
-import type { AuthChallenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge } from "../transport/http/target.ts";
 
 /** What a server's `WWW-Authenticate` says of the authorization that it wants. */
 export interface BearerChallenge {

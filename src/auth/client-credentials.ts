@@ -1,8 +1,11 @@
-import { storedTokenOf, type LoginOptions } from "./login.ts";
+import { type LoginOptions, storedTokenOf } from "./login.ts";
 import type { StoredToken } from "./stored-token.ts";
 import { oauthErrorOf, unauthorizedError } from "./errors.ts";
-import { clientInformationOf, type ClientRegistration } from "./registration.ts";
-import { clientAuthenticationOf } from "./proof.ts";
+import {
+  clientAuthenticationOf,
+  clientInformationOf,
+  type ClientRegistration,
+} from "./registration.ts";
 import { loadSdk } from "./sdk.ts";
 
 /** What a client that nobody has to help needs of a flow. */

@@ -1,25 +1,249 @@
-import type { Clock } from "../base/clock.ts";
-import type { OAuthSettings } from "../manifest/remote.ts";
-import type { SecretStore } from "../secrets/store.ts";
-import { untilAborted } from "../base/grace.ts";
-import type { AuthChallenge } from "../transport/http/credentials.ts";
+import { type Clock, untilAborted, withLimit } from "../base/clock.ts";
+import type { OAuthSettings } from "../manifest/schema.ts";
+import type { SecretStore } from "../secrets/secrets.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
+import type { AuthChallenge, AuthorizationProgress } from "../transport/http/target.ts";
 import type { AuthorizationOptions } from "./authorizer.ts";
 import { type BearerChallenge, parseChallenge } from "./challenge.ts";
-import { discoverAuthorizationServer } from "./discovery.ts";
-import { login, type LoginOptions } from "./login.ts";
-import { AttemptGuard } from "./hope.ts";
-import { isRefreshDue, isExpired, type StoredToken } from "./stored-token.ts";
-import { requestChallenge } from "./knock.ts";
-import { withLimit } from "../base/limit.ts";
 import { requestClientCredentials } from "./client-credentials.ts";
-import { type LockFunction, TokenCache } from "./purse.ts";
-import { type SdkFetch, trustedUrlsOf, makeSafeFetch } from "./safe-fetch.ts";
-import { oauthErrorOf, quoteText, unauthorizedError, loginRequiredError } from "./errors.ts";
-import { forgetRegistration } from "./registration.ts";
+import {
+  type AuthorizationServer,
+  discoverAuthorizationServer,
+  requestChallenge,
+} from "./discovery.ts";
+import { loginRequiredError, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
+import { type LoginOptions, login } from "./login.ts";
 import { refreshToken, revokeToken } from "./refresh.ts";
-import { chooseScopes, coversScopes } from "./scopes.ts";
-import { SharedOperation } from "./shared.ts";
+import { forgetRegistration } from "./registration.ts";
+import { makeSafeFetch, type SdkFetch, trustedUrlsOf } from "./safe-fetch.ts";
+import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from "./stored-token.ts";
+
+export interface ScopeChoice {
+  /** Those that the manifest says, or a person; undefined: whatever the server wants. */
+  readonly wanted: readonly string[] | undefined;
+  /** What there is does not go far enough. */
+  readonly isTooLittle: boolean;
+  readonly demand: BearerChallenge;
+  readonly authority: AuthorizationServer;
+  /** What there was before. */
+  readonly before: StoredToken | undefined;
+  readonly grant: StoredToken["grant"];
+}
+
+/**
+ * The scopes to ask for: those that are wanted, and else what the server has just said that it wants, or else all that it has;
+ * and what was asked for before, as a token that can do more must not be one that can do less. None: what the authorization server thinks right.
+ */
+export function chooseScopes(choice: ScopeChoice): readonly string[] {
+  const { wanted, isTooLittle, demand, authority, before, grant } = choice;
+  const said = demand.scopes.length > 0 ? demand.scopes : authority.scopes;
+  const asked = before?.issuer === authority.issuer ? before.asked : [];
+  const more = isTooLittle ? demand.scopes : [];
+  const base = wanted === undefined ? said : [...wanted, ...more];
+  const scopes = new Set([...asked, ...base]);
+  const offered = authority.metadata?.scopes_supported;
+  // Some give a refresh token only to those who ask for this. Others refuse what they do not have.
+  if (grant === "authorizationCode" && scopes.size > 0 && offered?.includes(OFFLINE) === true) {
+    scopes.add(OFFLINE);
+  }
+  return [...scopes];
+}
+const OFFLINE = "offline_access";
+
+/** Whether one may hope that asking for those scopes leads to more than there is. */
+export function isStepUp({ scopes }: BearerChallenge, before: StoredToken | undefined): boolean {
+  return scopes.some((scope) => before?.asked.includes(scope) !== true);
+}
+
+/** Whether what there is goes as far as that. */
+export function coversScopes({ scopes: given }: StoredToken, { scopes }: BearerChallenge): boolean {
+  return scopes.every((scope) => given.includes(scope));
+}
+
+/** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
+const MAX_LOGINS = 3;
+const LOGINS_WITHIN = 5 * 60 * 1000;
+
+/** So many tokens within so long, in ms, are renewed because the server has refused them. */
+const MAX_RENEWALS = 10;
+const RENEWALS_WITHIN = 60 * 1000;
+
+/** Whether asking for an authorization once more can lead to anything else than the last time. */
+export class AttemptGuard {
+  readonly #server: string;
+  readonly #now: () => number;
+  /** When there was one lately. */
+  #logins: readonly number[] = [];
+  #renewals: readonly number[] = [];
+
+  /** @param now ms since the epoch */
+  constructor({ server, now }: { readonly server: string; readonly now: () => number }) {
+    this.#server = server;
+    this.#now = now;
+  }
+
+  /** There is one now. */
+  note(): void {
+    this.#logins = [...this.#logins, this.#now()];
+  }
+
+  /** One that was refused is to be renewed. @returns whether that is worth it */
+  renew(): boolean {
+    const since = this.#now() - RENEWALS_WITHIN;
+    this.#renewals = this.#renewals.filter((time) => time > since);
+    if (this.#renewals.length >= MAX_RENEWALS) return false;
+    this.#renewals = [...this.#renewals, this.#now()];
+    return true;
+  }
+
+  /** @param found what there is @throws {HubError} unauthorized if there is none */
+  check(demand: BearerChallenge, found: StoredToken | undefined): void {
+    if (demand.status === 403 && !isStepUp(demand, found)) {
+      const scopes = demand.scopes.length > 0 ? ` (${quoteText(demand.scopes.join(" "))})` : "";
+      throw loginRequiredError(this.#server, `it wants more than it was asked to give${scopes}`);
+    }
+    const since = this.#now() - LOGINS_WITHIN;
+    this.#logins = this.#logins.filter((time) => time > since);
+    if (this.#logins.length < MAX_LOGINS) return;
+    throw loginRequiredError(this.#server, "it does not take tokens that it has just been given");
+  }
+}
+
+/** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
+export type LockFunction = <T>(
+  name: string,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+  limit: number,
+) => Promise<T>;
+
+export interface TokenCacheOptions {
+  /** The name under which it is kept. */
+  readonly name: string;
+  /** What it is for. */
+  readonly url: URL;
+  readonly store: SecretStore;
+  readonly lock: LockFunction;
+}
+
+/** How long other processes may take to exchange a token, in ms. */
+const LIMIT = 60_000;
+
+/** What is kept for one server, as this process knows it. */
+export class TokenCache {
+  readonly #parts: TokenCacheOptions;
+  #kept: StoredToken | undefined;
+  #isRead = false;
+  /** What could not be kept, and the token in the store that it stands for. */
+  #unsaved: { readonly kept: StoredToken; readonly instead: string | undefined } | undefined;
+
+  constructor(parts: TokenCacheOptions) {
+    this.#parts = parts;
+  }
+
+  /** As far as it was read. */
+  get kept(): StoredToken | undefined {
+    return this.#kept;
+  }
+
+  /** Read now if it was not yet. @throws {HubError} what the store throws, as do all below */
+  async known(): Promise<StoredToken | undefined> {
+    return this.#isRead ? this.#kept : this.read();
+  }
+
+  /** Read now: another process may have put something else there. */
+  async read(): Promise<StoredToken | undefined> {
+    const { store, name, url } = this.#parts;
+    const stored = await loadToken(store, name, url);
+    // What somebody has put there since is newer.
+    if (this.#unsaved?.instead !== stored?.access) this.#unsaved = undefined;
+    this.#kept = this.#unsaved?.kept ?? stored;
+    this.#isRead = true;
+    return this.#kept;
+  }
+
+  /**
+   * It is on disk before anybody uses it: what it replaces may be worth nothing any more. If that fails this process has it
+   * all the same, until something else is there.
+   */
+  async put(kept: StoredToken): Promise<void> {
+    const instead = this.#unsaved === undefined ? this.#kept?.access : this.#unsaved.instead;
+    try {
+      await saveToken(this.#parts.store, this.#parts.name, kept);
+      this.#unsaved = undefined;
+    } catch (error) {
+      this.#unsaved = { kept, instead };
+      throw error;
+    } finally {
+      this.#kept = kept;
+      this.#isRead = true;
+    }
+  }
+
+  async empty(): Promise<void> {
+    this.#unsaved = undefined;
+    await this.#parts.store.remove(this.#parts.name);
+    this.#kept = undefined;
+  }
+
+  /** Nobody else exchanges it meanwhile. What has begun is not given up: its end may be the only chance. */
+  exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const { lock, name } = this.#parts;
+    return lock(`token-${name}`, new AbortController().signal, work, LIMIT);
+  }
+}
+
+interface Running {
+  readonly done: Promise<void>;
+  readonly abort: AbortController;
+  readonly there: Set<AuthorizationOptions>;
+  progress: AuthorizationProgress | undefined;
+}
+
+type Work = (
+  signal: AbortSignal,
+  progressed: (progress: AuthorizationProgress) => void,
+) => Promise<void>;
+
+/** Something that is done once for all who want it at a time, and given up when nobody wants it any more. */
+export class SharedOperation {
+  #running: Running | undefined;
+
+  /** Joins what runs, or begins. @throws what the work throws; the reason of one's own signal */
+  async join(own: AuthorizationOptions, work: Work): Promise<void> {
+    own.signal.throwIfAborted();
+    const running = (this.#running ??= this.#begin(work));
+    running.there.add(own);
+    if (running.progress !== undefined) own.onProgress(running.progress);
+    try {
+      await untilAborted(running.done, own.signal);
+    } finally {
+      running.there.delete(own);
+      if (running.there.size === 0) this.#end(running, own.signal.reason);
+    }
+  }
+
+  #begin(work: Work): Running {
+    const abort = new AbortController();
+    const there = new Set<AuthorizationOptions>();
+    // Who begins is there before anything is told.
+    const done = Promise.resolve().then(() =>
+      work(abort.signal, (progress) => {
+        running.progress = progress;
+        for (const each of there) each.onProgress(progress);
+      }),
+    );
+    const running: Running = { done, abort, there, progress: undefined };
+    done.catch(() => {}).finally(() => this.#end(running, undefined));
+    return running;
+  }
+
+  /** Whoever comes from now on begins anew. */
+  #end(running: Running, reason: unknown): void {
+    if (this.#running === running) this.#running = undefined;
+    running.abort.abort(reason);
+  }
+}
 
 export interface ServerCredentialsOptions {
   readonly server: string;

@@ -1,23 +1,23 @@
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
-import type { OAuthSettings } from "../manifest/remote.ts";
-import type { AuthorizationProgress } from "../transport/http/credentials.ts";
+import type { OAuthSettings } from "../manifest/schema.ts";
+import type { AuthorizationProgress } from "../transport/http/target.ts";
 import { type CallbackServer, openCallbackServer } from "./callback-server.ts";
 import { splitScopes } from "./challenge.ts";
 import type { AuthorizationServer } from "./discovery.ts";
 import { expiryOf, type StoredToken } from "./stored-token.ts";
-import { clientAuthenticationOf } from "./proof.ts";
-import { checkUrl } from "./safe-fetch.ts";
-import { oauthErrorOf, oauthCode, quoteText, unauthorizedError } from "./errors.ts";
 import {
-  type RegistrationOptions,
+  clientAuthenticationOf,
+  clientInformationOf,
+  type ClientRegistration,
   findRegistration,
   forgetRegistration,
-  clientInformationOf,
   registerClient,
-  type ClientRegistration,
+  type RegistrationOptions,
 } from "./registration.ts";
-import { loadSdk, type AuthorizationServerMetadata, type OAuthTokens } from "./sdk.ts";
+import { checkUrl } from "./safe-fetch.ts";
+import { oauthCode, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
+import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** One authorization, to be gone through by a person. */
 export interface LoginOptions extends RegistrationOptions {

@@ -2,20 +2,24 @@ import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
 import type { ResolvedRemote } from "../manifest/resolve.ts";
-import type { SecretStore } from "../secrets/store.ts";
+import type { SecretStore } from "../secrets/secrets.ts";
 import {
   type AuthChallenge,
-  type RequestCredentials,
   NO_CREDENTIALS,
-} from "../transport/http/credentials.ts";
+  type RequestCredentials,
+} from "../transport/http/target.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
-import type { Authorizer, AuthorizationOptions } from "./authorizer.ts";
+import type { AuthorizationOptions, Authorizer } from "./authorizer.ts";
 import { isExpired, isRefreshable, type StoredToken } from "./stored-token.ts";
-import { storeName } from "./label.ts";
-import { ServerCredentials, type OAuthTerms, type ScopeRequest } from "./credentials.ts";
-import type { LockFunction } from "./purse.ts";
-import { unauthorizedError, loginRequiredError } from "./errors.ts";
+import { storeName } from "./registration.ts";
+import {
+  type LockFunction,
+  type OAuthTerms,
+  type ScopeRequest,
+  ServerCredentials,
+} from "./credentials.ts";
+import { loginRequiredError, unauthorizedError } from "./errors.ts";
 
 export interface AuthorizerOptions {
   readonly store: SecretStore;

@@ -1,11 +1,10 @@
-import type { OAuthSettings } from "../manifest/remote.ts";
+import type { OAuthSettings } from "../manifest/schema.ts";
 import { splitScopes } from "./challenge.ts";
 import { expiryOf, type StoredToken } from "./stored-token.ts";
-import { clientAuthenticationOf } from "./proof.ts";
+import { clientAuthenticationOf, clientInformationOf } from "./registration.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import { oauthCode, unauthorizedError } from "./errors.ts";
-import { clientInformationOf } from "./registration.ts";
-import { loadSdk, type AuthorizationServerMetadata, type OAuthTokens } from "./sdk.ts";
+import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Errors of OAuth that time may cure. All others mean that this refresh token is good for nothing any more. */
 const PASSING = ["server_error", "temporarily_unavailable", "too_many_requests", "slow_down"];

@@ -1,10 +1,41 @@
-import type { OAuthSettings } from "../manifest/remote.ts";
-import type { SecretStore } from "../secrets/store.ts";
+import type { OAuthSettings } from "../manifest/schema.ts";
+import type { SecretStore } from "../secrets/secrets.ts";
 import type { AuthorizationServer } from "./discovery.ts";
-import { storeName, parseObject } from "./label.ts";
-import type { SdkFetch } from "./safe-fetch.ts";
 import { oauthErrorOf, unauthorizedError } from "./errors.ts";
-import { type ClientInformation, loadSdk, type AuthorizationServerMetadata } from "./sdk.ts";
+import type { SdkFetch } from "./safe-fetch.ts";
+import {
+  type AuthorizationServerMetadata,
+  type ClientInformation,
+  type ClientProof,
+  loadSdk,
+} from "./sdk.ts";
+
+/** The names under which things are kept: readable, and made of what every store takes. */
+export async function storeName(
+  kind: "server" | "client",
+  ...key: readonly string[]
+): Promise<string> {
+  const [first = ""] = key;
+  const readable = first
+    .replace(/^https?:\/\//, "")
+    .replace(/[^\w.-]+/g, "-")
+    .slice(0, 40);
+  const bytes = new TextEncoder().encode(key.join("\0"));
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const mark = [...digest.subarray(0, 8)].map((it) => it.toString(16).padStart(2, "0")).join("");
+  return `oauth/${kind}/${readable}-${mark}`;
+}
+
+/** @returns undefined if it is no object of JSON */
+export function parseObject(text: string | undefined): object | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 /** As whom the hub comes to an authorization server. */
 export interface ClientRegistration {
@@ -148,3 +179,80 @@ export function clientInformationOf(
     ...(method !== undefined && { token_endpoint_auth_method: method }),
   };
 }
+
+/**
+ * How a client says who it is, and proves it: with the manifest's private key, or with its secret, or not at all.
+ * @throws {HubError} unauthorized if the key cannot be used
+ */
+export async function clientAuthenticationOf(
+  client: ClientRegistration,
+  settings: OAuthSettings,
+  methods: readonly string[] | undefined,
+  server: string,
+): Promise<ClientProof> {
+  const { privateKey } = settings;
+  if (client.kind === "configured" && privateKey !== undefined) {
+    return proveByKey(client.id, privateKey, settings.keyAlgorithm, server);
+  }
+  const { selectClientAuthMethod } = await loadSdk();
+  const information = clientInformationOf(client, settings);
+  const { client_id: id, client_secret: secret } = information;
+  const method = selectClientAuthMethod(information, [...(methods ?? [])]);
+  return (headers, body) => {
+    if (method === "client_secret_basic" && secret !== undefined) {
+      const pair = new TextEncoder().encode(`${encode(id)}:${encode(secret)}`);
+      headers.set("authorization", `Basic ${btoa(String.fromCodePoint(...pair))}`);
+      return;
+    }
+    body.set("client_id", id);
+    if (method === "client_secret_post" && secret !== undefined) body.set("client_secret", secret);
+  };
+}
+
+/** As in forms (RFC 6749, 2.3.1). */
+function encode(text: string): string {
+  return new URLSearchParams([["", text]]).toString().slice(1);
+}
+
+async function proveByKey(
+  id: string,
+  text: string,
+  algorithm: string | undefined,
+  server: string,
+): Promise<ClientProof> {
+  const { createPrivateKey } = await import("node:crypto");
+  let key: ReturnType<typeof createPrivateKey>;
+  try {
+    key = createPrivateKey(text);
+  } catch {
+    throw unauthorizedError(server, "oauth.privateKey in the manifest is no private key in PEM");
+  }
+  const { asymmetricKeyType: kind, asymmetricKeyDetails: details } = key;
+  const fitting = (kind === "ec" ? CURVES[details?.namedCurve ?? ""] : KINDS[kind ?? ""]) ?? [];
+  const [own] = fitting;
+  if (own === undefined) {
+    throw unauthorizedError(
+      server,
+      "oauth.privateKey in the manifest is of a kind that cannot be used",
+    );
+  }
+  const alg = algorithm ?? own;
+  if (!fitting.includes(alg)) {
+    const why = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${fitting.join(", ")}`;
+    throw unauthorizedError(server, why);
+  }
+  const { createPrivateKeyJwtAuth } = await loadSdk();
+  // Whichever form it was written in.
+  const privateKey = key.export({ type: "pkcs8", format: "pem" });
+  return createPrivateKeyJwtAuth({ issuer: id, subject: id, privateKey, alg });
+}
+
+/** Best first. */
+type Algorithms = Readonly<Record<string, readonly string[]>>;
+const CURVES: Algorithms = {
+  prime256v1: ["ES256"],
+  secp384r1: ["ES384"],
+  secp521r1: ["ES512"],
+};
+const PSS = ["PS256", "PS384", "PS512"];
+const KINDS: Algorithms = { rsa: ["RS256", "RS384", "RS512", ...PSS], "rsa-pss": PSS };

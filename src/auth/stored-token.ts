@@ -1,6 +1,5 @@
-import type { SecretStore } from "../secrets/store.ts";
-import { parseObject } from "./label.ts";
-import type { ClientRegistration } from "./registration.ts";
+import type { SecretStore } from "../secrets/secrets.ts";
+import { type ClientRegistration, parseObject } from "./registration.ts";
 
 /** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
 export interface StoredToken {

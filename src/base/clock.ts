@@ -17,3 +17,75 @@ export const systemClock: Clock = {
     return () => clearTimeout(timer);
   },
 };
+
+// Grace periods for a server to exit, in ms. MCP clients wait about 2 s from closing the hub's stdin to SIGTERM, and 2
+// s more to SIGKILL; the first three together must stay below 2 s, so that nothing is left by then.
+
+/** From the end of its stdin to SIGTERM. */
+export const EOF_GRACE = 1000;
+/** From SIGTERM to SIGKILL. */
+export const TERM_GRACE = 500;
+/** From SIGKILL until the process table shows it; only a process that is stuck in the kernel takes longer. */
+export const KILL_GRACE = 250;
+/** For a hub to stop: longer than all of the above, however slow the system is. */
+export const STOP_LIMIT = 3000;
+/** At the exit of this process, from SIGKILL to its descendants until none of them is listed. */
+export const EXIT_GRACE = 900;
+/** For output left in a pipe whose writer has exited; a grandchild can keep such a pipe open for ever. */
+export const DRAIN_GRACE = 250;
+
+/** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
+export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
+  return new Promise((resolve) => {
+    // After a long block the event loop runs timers before it reads pipes: give it one more turn to read.
+    const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
+    void promise.then(() => {
+      clearTimeout(timer);
+      resolve(true);
+    });
+  });
+}
+
+export function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
+
+/** Like `sleep`, but blocks the thread. */
+export function sleepSync(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
+
+/** Waits for a promise until the signal is aborted. @throws the signal's reason */
+export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
+    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", onAbort));
+  });
+}
+
+export interface TimeLimit {
+  readonly clock: Clock;
+  /** In ms. */
+  readonly after: number;
+  readonly signal: AbortSignal;
+  /** What its signal is aborted with then. */
+  readonly reason: () => Error;
+}
+
+/** Does something that is given up after a while, or when the signal says so. */
+export async function withLimit<T>(
+  { clock, after, signal, reason }: TimeLimit,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const late = new AbortController();
+  const undo = clock.after(after, () => late.abort(reason()));
+  try {
+    return await work(AbortSignal.any([signal, late.signal]));
+  } finally {
+    undo();
+  }
+}

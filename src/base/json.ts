@@ -3,9 +3,40 @@
  * values, so that ids, arguments, schemas and tools can be sliced without parsing and stringifying them. Pure; its only
  * state is a scratch stack that is not in use between calls.
  */
+import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
-import { startsWithAt, type ByteRange, cachedTextOf, textOf, utf8 } from "./bytes.ts";
-import { skipPlainChars, toInt32View } from "./words.ts";
+/** Scans long strings four bytes at a time: arguments of 1 MB are mostly one string. */
+
+/** The bytes as 32-bit words, from the first aligned byte on. */
+export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Array {
+  const start = (byteOffset + 3) & ~3;
+  return new Int32Array(buffer, start, Math.max(byteOffset + length - start, 0) >> 2);
+}
+
+/**
+ * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
+ * top bit of a byte. It does so for each of these characters, and for another byte only behind one of them in the same
+ * word.
+ * @param words view of the bytes
+ * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
+ * @returns the index of the first word that may contain one of them, or the end of the last word
+ */
+export function skipPlainChars(
+  int32View: Int32Array,
+  { byteOffset }: Uint8Array,
+  at: number,
+): number {
+  const start = int32View.byteOffset - byteOffset;
+  let i = (at - start) >> 2;
+  for (; i < int32View.length; i++) {
+    const word = int32View[i] as number;
+    const control = word - 0x20202020;
+    const quote = (word ^ 0x22222222) - 0x01010101;
+    const backslash = (word ^ 0x5c5c5c5c) - 0x01010101;
+    if (((control | quote | backslash) & ~word & 0x80808080) !== 0) break;
+  }
+  return start + i * 4;
+}
 
 /** One member of an object: its decoded key, and the byte range `[start, end)` of its value. */
 export interface JsonMember {
@@ -369,4 +400,46 @@ function skipDigits(bytes: Uint8Array, at: number): number {
 function decodeString(bytes: Uint8Array, start: number, end: number): string {
   const text = cachedTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
+}
+
+/** Edits of the objects in a JSON text; all other bytes keep their spelling. Pure. */
+
+/** Removes members from an object. @param members all of its members, in order; @param isRemoved tests a key */
+export function removeMembers(
+  bytes: Uint8Array,
+  object: Pick<ByteRange, "start">,
+  members: readonly JsonMember[],
+  isRemoved: (key: string) => boolean,
+): Edit[] {
+  const edits: Edit[] = [];
+  /** Start of the next member, including its key, and the comma before it if that is removed with it. */
+  let from = object.start + 1;
+  let isFirst = true;
+  for (const { key, end } of members) {
+    const comma = skipWhitespace(bytes, end);
+    const next = bytes[comma] === COMMA ? comma + 1 : end;
+    if (!isRemoved(key)) {
+      isFirst = false;
+      from = end;
+      continue;
+    }
+    const to = isFirst ? next : end;
+    const previous = edits.at(-1);
+    // Adjacent removals become one edit.
+    const start = previous?.end === from ? previous.start : from;
+    if (start < from) edits.pop();
+    edits.push({ start, end: to, replacement: "" });
+    from = to;
+  }
+  return edits;
+}
+
+/**
+ * Appends members, so that they override earlier ones. @param json one or more `"key":value`, separated by commas;
+ * @param object its range, braces included
+ */
+export function appendMembers(bytes: Uint8Array, object: ByteRange, json: string): Edit {
+  const at = object.end - 1;
+  const isEmpty = skipWhitespace(bytes, object.start + 1) === at;
+  return { start: at, end: at, replacement: utf8(isEmpty ? json : `,${json}`) };
 }

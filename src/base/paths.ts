@@ -1,5 +1,5 @@
-import process from "node:process";
 import { isAbsolute, join } from "node:path";
+import process from "node:process";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
@@ -47,4 +47,9 @@ function xdgFolder(env: Env, variable: string): string | undefined {
 
 function libraryFolder(env: Env): string {
   return join(safeHomeFolder(env), "Library", "Application Support", "toolmux");
+}
+
+/** Where the key of this installation is: in the state folder, 32 random bytes as hex digits, and a line end. */
+export function installationKeyPath(folder: string): string {
+  return `${folder}/installation.key`;
 }

@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
-import { NO_CACHING } from "../catalog/offer.ts";
+import { NO_CACHING } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
+import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
 import { type Implementation, Method, negotiateVersion } from "../protocol/legacy.ts";
 import {
   mayBeModern,
@@ -15,11 +15,11 @@ import {
 import { VERSION } from "../base/version.ts";
 import {
   buildError,
-  type Message,
+  bytesOf,
   type EncodedMessage,
+  type Message,
   type Request,
   RESULT_MEMBER,
-  bytesOf,
 } from "../jsonrpc/message.ts";
 
 const SERVER: Implementation = { name: "toolmux-echo", version: VERSION };

@@ -1,14 +1,18 @@
+import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
-import type { HubError } from "../base/errors.ts";
+import { HubError } from "../base/errors.ts";
+import { type JsonMember, lastMember, scanObject } from "../base/json.ts";
+import type { ListedItem } from "../catalog/listing.ts";
+import type { Request, Response } from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { PendingRequest } from "../upstream/pending.ts";
+import { type Era, formatEnvelope, LATEST_MODERN } from "../protocol/modern.ts";
+import { paramHeaders } from "../protocol/param-headers.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Response } from "../jsonrpc/message.ts";
-import type { BenchTargetEvents } from "./target.ts";
-import type { Schedule } from "./schedule.ts";
-import type { LevelStats } from "./stats.ts";
-import type { CallTemplate } from "./template.ts";
-import { failureOf, failureOfLoss } from "./verdict.ts";
+import type { LoadSettingsResult } from "./result.ts";
+import { failureOfLoss, failureOf, type LevelStats } from "./stats.ts";
+import { BENCH_CLIENT, type BenchTargetEvents } from "./target.ts";
 
 /** What calls are made over. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
@@ -247,4 +251,138 @@ class Caller implements PendingRequest {
   }
 
   onProgress(): void {}
+}
+
+/** How calls follow each other, and how long or how many of them there are: ms, or calls. */
+export type Loop = LoadSettingsResult["loop"];
+export type Extent = LoadSettingsResult["extent"];
+
+/** Beyond this a test of arithmetic is not worth it: a call that is due by less than a rounding error is due. */
+const EPSILON = 1e-6;
+
+/**
+ * When calls are to be made. In a closed loop one is due whenever somebody is free to make it. In an open loop they are due at
+ * a constant rate from the beginning, whatever becomes of those before: the k-th at `start + k / rate`, so that nothing drifts,
+ * and one that has to wait keeps the time at which it was due.
+ */
+export class Schedule {
+  readonly #loop: Loop;
+  readonly #start: number;
+  /** ms. Infinity: only their number ends it. */
+  readonly #end: number;
+  readonly #most: number;
+  #taken = 0;
+
+  /** @param start ms, of the clock that `take` is told of */
+  constructor(loop: Loop, extent: Extent, start: number) {
+    this.#loop = loop;
+    this.#start = start;
+    const isCounted = "calls" in extent;
+    const isOpen = loop.kind === "open";
+    this.#end = isCounted
+      ? isOpen
+        ? start + (extent.calls * 1000) / loop.rate
+        : Number.POSITIVE_INFINITY
+      : start + extent.duration;
+    if (isCounted) this.#most = extent.calls;
+    else this.#most = isOpen ? Math.ceil((extent.duration * loop.rate) / 1000) : Infinity;
+  }
+
+  /** Takes the next call, if there is one that may be made now. @returns when it was due, in ms */
+  take(now: number): number | undefined {
+    if (this.wait(now) !== 0) return undefined;
+    const due = this.#next(now);
+    this.#taken++;
+    return due;
+  }
+
+  /** How long it is until one more may be made, in ms; undefined: there will be none. */
+  wait(now: number): number | undefined {
+    if (this.#taken >= this.#most) return undefined;
+    if (this.#loop.kind === "closed") return now < this.#end ? 0 : undefined;
+    const left = this.#next(now) - now;
+    return left <= EPSILON ? 0 : left;
+  }
+
+  /** Calls that are due and were not taken; none in a closed loop. */
+  backlog(now: number): number {
+    if (this.#loop.kind === "closed") return 0;
+    const due = Math.floor(((now - this.#start) * this.#loop.rate) / 1000 + EPSILON) + 1;
+    return Math.min(due, this.#most) - this.#taken;
+  }
+
+  /** When the last call is due, at the latest, in ms. Infinity: that is not known. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** The part of it that is over, 0 to 1. */
+  progress(now: number): number {
+    const byTime = (now - this.#start) / (this.#end - this.#start);
+    const byCount = this.#taken / this.#most;
+    return Math.min(1, Math.max(0, byTime || 0, byCount || 0));
+  }
+
+  #next(now: number): number {
+    if (this.#loop.kind === "closed") return now;
+    return this.#start + (this.#taken * 1000) / this.#loop.rate;
+  }
+}
+
+/** The member of a call's `_meta` that tells it from others at the server's end, whatever ids it is given on the way. */
+export const CALL_MARK = "toolmux.bench/call";
+
+/** A call, written once: each that is made is a copy with another id in it, and another mark. */
+export interface CallTemplate {
+  readonly tool: string;
+  readonly request: Request;
+  /** The headers that repeat its arguments. */
+  readonly mirrored: Readonly<Record<string, string>> | undefined;
+  /** What to replace in a copy beside its id. */
+  rewrite(mark: number): RequestRewrite;
+}
+
+/**
+ * Makes calls of a tool.
+ * @param args a JSON object, sent as it is written
+ * @param isMarked whether each says which one it is
+ * @throws {HubError} usage if the arguments are no JSON object
+ */
+export function makeCallTemplate(
+  tool: ListedItem,
+  args: string,
+  era: Era,
+  isMarked: boolean,
+): CallTemplate {
+  const client = {
+    version: LATEST_MODERN,
+    client: BENCH_CLIENT,
+    capabilities: {},
+    level: undefined,
+  };
+  const members = [
+    ...(isMarked ? [`"${CALL_MARK}":0`] : []),
+    ...(era === "modern" ? [formatEnvelope(client)] : []),
+  ];
+  const meta = members.length === 0 ? "" : `,"_meta":{${members.join(",")}}`;
+  const params = `{"name":${JSON.stringify(tool.key)},"arguments":${args}${meta}}`;
+  const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
+  const request = parseMessage(Buffer.from(text));
+  if (request.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+  const mark = isMarked ? findMark(request) : undefined;
+  return {
+    tool: tool.key,
+    request,
+    mirrored: era === "modern" ? paramHeaders(tool, JSON.parse(args)) : undefined,
+    rewrite: (number) => ({
+      edits: mark === undefined ? [] : [{ ...mark, replacement: String(number) }],
+      tokens: [],
+    }),
+  };
+}
+
+function findMark({ bytes, params }: Request): Pick<JsonMember, "start" | "end"> | undefined {
+  const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
+  const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
+  return mark && { start: mark.start, end: mark.end };
 }

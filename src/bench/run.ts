@@ -1,17 +1,205 @@
+import { textOf } from "../base/bytes.ts";
+import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { chooseTool } from "./choice.ts";
-import { BenchTarget } from "./target.ts";
-import { LevelRun } from "./level.ts";
-import { machineInfo } from "./machine.ts";
-import { divideExtent, type BenchPlan, ROUNDS } from "./plan.ts";
+import type { ListedItem } from "../catalog/listing.ts";
+import { findNearest } from "../manifest/problems.ts";
+import type { Era } from "../protocol/modern.ts";
+import { membersOf } from "../upstream/handshake.ts";
+import { Chaos, preciseClock } from "./chaos.ts";
+import {
+  type CallTemplate,
+  type Extent,
+  LoadGenerator,
+  type Loop,
+  makeCallTemplate,
+  Schedule,
+} from "./load.ts";
 import type {
   BenchProgress,
   BenchResult,
+  ChaosResult,
   LevelResult,
   OverheadResult,
   SubjectResult,
 } from "./result.ts";
-import { makeCallTemplate, type CallTemplate } from "./template.ts";
+import { LevelStats } from "./stats.ts";
+import { type BenchSubject, BenchTarget } from "./target.ts";
+import { machineInfo, ProcessUsageMeter } from "./usage.ts";
+
+/** So many names are told of those that there are. */
+const MOST_NAMES = 20;
+
+/**
+ * The tool that is to be called: the one that was named, or the first one that says that it changes nothing and wants no
+ * arguments, as nobody has said which and with what.
+ * @throws {HubError} usage
+ */
+export function chooseTool(tools: readonly ListedItem[], named: string | undefined): ListedItem {
+  if (named !== undefined) {
+    const found = tools.find(({ key }) => key === named);
+    if (found !== undefined) return found;
+    const nearest = findNearest(
+      named,
+      tools.map(({ key }) => key),
+    );
+    const hint = nearest === undefined ? listNames(tools) : ` Did you mean "${nearest}"?`;
+    throw new HubError("usage", `There is no tool "${named}".${hint}`);
+  }
+  const harmless = tools.find(isHarmless);
+  if (harmless !== undefined) return harmless;
+  const text = "None of the tools says that it changes nothing and wants no arguments:";
+  throw new HubError("usage", `${text} name one with --tool, and --args.${listNames(tools)}`);
+}
+
+function isHarmless({ bytes }: ListedItem): boolean {
+  const { annotations, inputSchema } = membersOf(JSON.parse(textOf(bytes)));
+  const { required } = membersOf(inputSchema);
+  const needs = Array.isArray(required) && required.length > 0;
+  return !needs && membersOf(annotations)["readOnlyHint"] === true;
+}
+
+function listNames(tools: readonly ListedItem[]): string {
+  if (tools.length === 0) return " It has no tools.";
+  const names = tools.slice(0, MOST_NAMES).map(({ key }) => key);
+  const more = tools.length > MOST_NAMES ? ", …" : "";
+  return ` There are: ${names.join(", ")}${more}.`;
+}
+
+export interface LevelOptions {
+  readonly plan: BenchPlan;
+  readonly contact: BenchTarget;
+  readonly template: CallTemplate;
+  readonly concurrency: number;
+  readonly tell: (event: BenchProgress) => void;
+}
+
+/** Spans of the timeline, in ms: so many of them, if they get long enough. */
+const SPANS = { most: 60, shortest: 250 };
+
+/** One subject under one number of concurrent calls, measured in one round or several. */
+export class LevelRun {
+  readonly #parts: LevelOptions;
+  readonly #tally: LevelStats;
+  readonly #chaos: Chaos;
+  readonly #costs: ProcessUsageMeter;
+  #hasBegun = false;
+
+  constructor(parts: LevelOptions) {
+    const { plan, contact, concurrency, tell } = parts;
+    const { extent, loop } = plan;
+    const duration = "duration" in extent ? extent.duration : 0;
+    const span = Math.max(SPANS.shortest, duration / SPANS.most);
+    const subject = contact.subject.name;
+    this.#parts = parts;
+    this.#tally = new LevelStats(
+      loop.kind === "open",
+      span,
+      (text) => contact.redact(text),
+      (it) => tell({ kind: "span", subject, concurrency, done: this.#done(), span: it }),
+    );
+    this.#chaos = new Chaos({ chaos: plan.chaos, contact, tally: this.#tally, clock: systemClock });
+    this.#costs = new ProcessUsageMeter(contact);
+  }
+
+  /** Whether there is anything to tell of it. */
+  get hasBegun(): boolean {
+    return this.#hasBegun;
+  }
+
+  /** One round of it. @throws {HubError} as `Load.run` does; what there is by then counts */
+  async run(extent: Extent, warmUp: Extent | undefined, signal: AbortSignal): Promise<void> {
+    const { contact, concurrency, tell } = this.#parts;
+    if (warmUp !== undefined) {
+      tell({ kind: "warmUp", subject: contact.subject.name, concurrency });
+      const unheard = new LevelStats(false, Number.POSITIVE_INFINITY, String, () => {});
+      await this.#load(warmUp, unheard).run(signal);
+    }
+    await this.#costs.begin();
+    this.#chaos.begin();
+    this.#hasBegun = true;
+    try {
+      await this.#load(extent, this.#tally, this.#chaos).run(signal);
+    } finally {
+      this.#chaos.end();
+      await this.#costs.end();
+    }
+  }
+
+  async result(): Promise<LevelResult> {
+    return {
+      concurrency: this.#parts.concurrency,
+      ...this.#tally.result(),
+      ...(await this.#chaos.results()),
+      ...this.#costs.results(this.#tally.calls),
+    };
+  }
+
+  #load(extent: Extent, tally: LevelStats, chaos?: Chaos): LoadGenerator {
+    const { plan, contact, template, concurrency } = this.#parts;
+    const { loop, timeout } = plan;
+    return new LoadGenerator({
+      contact,
+      template,
+      concurrency,
+      schedule: new Schedule(loop, extent, systemClock.now()),
+      tally,
+      clock: systemClock,
+      precise: preciseClock,
+      timeout,
+      chaos,
+    });
+  }
+
+  /** The part of it that is over. */
+  #done(): number {
+    const { extent } = this.#parts.plan;
+    const part =
+      "calls" in extent
+        ? (this.#tally.calls + this.#tally.failed) / extent.calls
+        : this.#tally.elapsed(systemClock.now()) / extent.duration;
+    return Math.min(1, part);
+  }
+}
+
+/** What is to be measured, and how. Times are in ms. */
+export interface BenchPlan {
+  /** How many calls are in flight at most, level by level. */
+  readonly levels: readonly number[];
+  readonly loop: Loop;
+  readonly extent: Extent;
+  /** How much of the same is done before each level and not counted; undefined: nothing. */
+  readonly warmUp: Extent | undefined;
+  readonly chaos: ChaosResult;
+  /** The tool to be called; undefined: one that does no harm. */
+  readonly tool: string | undefined;
+  /** A JSON object. */
+  readonly args: string;
+  /** How long a call may take. */
+  readonly timeout: number;
+  /** What a subject is spoken to in, if it speaks that. */
+  readonly era: Era;
+  /** What is measured. */
+  readonly subject: BenchSubject;
+  /** The same without a hub, and what it calls the tool of that name; absent: nothing is compared. */
+  readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
+}
+
+/** A server that a hub leads to. */
+export interface DirectServer {
+  readonly subject: BenchSubject;
+  readonly tool: string;
+}
+
+/** In how many rounds a level is measured where two subjects take turns: the first begins and ends. */
+export const ROUNDS = 4;
+
+/** One part of an extent in as many that are as good as equal. */
+export function divideExtent(extent: Extent, parts: number, part: number): Extent {
+  if ("duration" in extent) return { duration: extent.duration / parts };
+  const { calls } = extent;
+  const upTo = (end: number): number => Math.floor((calls * end) / parts);
+  return { calls: upTo(part + 1) - upTo(part) };
+}
 
 /** What was found, as far as it went. */
 export interface BenchOutcome {

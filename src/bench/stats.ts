@@ -1,6 +1,88 @@
-import { LatencyHistogram } from "./latencies.ts";
-import type { LevelResult, SpanResult } from "./result.ts";
-import type { CallFailure } from "./verdict.ts";
+import { Buffer } from "node:buffer";
+import { build, type Histogram } from "hdr-histogram-js";
+import { textOf } from "../base/bytes.ts";
+import type { HubError } from "../base/errors.ts";
+import { lastMember, parseRange, scanObject } from "../base/json.ts";
+import { bytesOf, type Response } from "../jsonrpc/message.ts";
+import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
+import { membersOf } from "../upstream/handshake.ts";
+import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
+
+/** What is counted in, per ms: tenths of a µs, well below what a call over a pipe takes. */
+const UNITS = 10_000;
+/** An hour; what takes longer counts as that. */
+const MAX_LATENCY = 3_600_000 * UNITS;
+
+/** The percentiles of curves: ever closer to 100. */
+const CURVE = [
+  0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.75,
+  99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
+];
+
+/** How long calls took: constant memory however many there were, three digits of each exact. */
+export class LatencyHistogram {
+  readonly #histogram: Histogram;
+
+  /** @param digits how many of a value are kept; memory and time to read it out grow tenfold with each */
+  constructor(digits: 2 | 3 = 3) {
+    this.#histogram = build({
+      lowestDiscernibleValue: 1,
+      highestTrackableValue: MAX_LATENCY,
+      numberOfSignificantValueDigits: digits,
+      bitBucketSize: 32,
+    });
+  }
+
+  /** @param ms what is below zero, by clocks that differ a little, counts as zero */
+  record(ms: number): void {
+    const value = Math.round(ms * UNITS);
+    this.#histogram.recordValue(value < 0 ? 0 : value > MAX_LATENCY ? MAX_LATENCY : value);
+  }
+
+  get count(): number {
+    return this.#histogram.totalCount;
+  }
+
+  /** In ms; undefined without any. */
+  get median(): number | undefined {
+    return this.count === 0 ? undefined : this.#at(50) / UNITS;
+  }
+
+  /** In µs; 0 without any. */
+  percentile(percentile: number): number {
+    return this.count === 0 ? 0 : toMicros(this.#at(percentile));
+  }
+
+  reset(): void {
+    this.#histogram.reset();
+  }
+
+  result(): LatencyResult {
+    const histogram = this.#histogram;
+    const max = toMicros(histogram.maxValue);
+    const at = (percentile: number): number => Math.min(this.percentile(percentile), max);
+    return {
+      count: this.count,
+      mean: this.count === 0 ? 0 : toMicros(histogram.mean),
+      p50: at(50),
+      p90: at(90),
+      p99: at(99),
+      p999: at(99.9),
+      max,
+      curve:
+        this.count === 0 ? [] : CURVE.map((percentile) => ({ percentile, value: at(percentile) })),
+    };
+  }
+
+  #at(percentile: number): number {
+    return this.#histogram.getValueAtPercentile(percentile);
+  }
+}
+
+/** To a tenth, which is all that was counted. */
+function toMicros(units: number): number {
+  return Math.round(units) / 10;
+}
 
 /** So many kinds of errors are told apart; the others are counted together. */
 const MOST_KINDS = 50;
@@ -110,4 +192,86 @@ export class LevelStats {
     this.#spanBegan = now;
     this.#tellSpan(span);
   }
+}
+
+/** Why a call counts as failed, in few words, and what was said of it. */
+export interface CallFailure {
+  readonly kind: string;
+  readonly example: string;
+}
+
+/** So much of what was said is repeated, in UTF-16 units. */
+const MAX_MESSAGE_LENGTH = 300;
+/** What the protocol calls its codes. */
+const NAMES: Readonly<Record<number, string>> = {
+  [-32700]: "parse error",
+  [-32600]: "invalid request",
+  [-32601]: "method not found",
+  [-32602]: "invalid params",
+  [-32603]: "internal error",
+};
+
+/** What is wrong with an answer; undefined: it is a result, as it should be. */
+export function failureOf(response: Response): CallFailure | undefined {
+  if (response.outcome === "error") return readError(response);
+  return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
+}
+
+const SIGN = Buffer.from('"isError"');
+const NO = Buffer.from(":false");
+const NO_AFTER_SPACE = Buffer.from(": false");
+
+/** Most results say nothing of it, or that they are none: to find that out costs a search, or two. */
+function mayBeFailed(bytes: Buffer): boolean {
+  const at = bytes.indexOf(SIGN);
+  if (at < 0) return mayBeIncomplete(bytes);
+  const after = at + SIGN.length;
+  const isDenied = [NO, NO_AFTER_SPACE].some(
+    (no) => bytes.compare(no, 0, no.length, after, after + no.length) === 0,
+  );
+  return !isDenied || bytes.includes(SIGN, after) || mayBeIncomplete(bytes);
+}
+
+function readResult({ bytes, body }: Response): CallFailure | undefined {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const type = readResultType(bytes, members);
+  if (type !== "complete") return { kind: `not complete: ${type}`, example: excerpt(bytes, body) };
+  const said = lastMember(members, "isError");
+  if (said === undefined || parseRange(bytes, said) !== true) return undefined;
+  const content = lastMember(members, "content");
+  return { kind: "tool error", example: firstText(content && parseRange(bytes, content)) };
+}
+
+function readError({ bytes, body }: Response): CallFailure {
+  let error: Readonly<Record<string, unknown>> = {};
+  try {
+    error = membersOf(parseRange(bytes, body));
+  } catch {
+    return { kind: "malformed error", example: excerpt(bytes, body) };
+  }
+  const own = membersOf(error["data"])["code"];
+  const code = Number(error["code"]);
+  const name = typeof own === "string" ? own : (NAMES[code] ?? "");
+  return {
+    kind: `error ${code} ${name}`.trim(),
+    example: shorten(String(error["message"])),
+  };
+}
+
+/** What a call counts as that was never answered. */
+export function failureOfLoss({ code, message }: HubError): CallFailure {
+  return { kind: code === "connectionLost" ? "connection lost" : code, example: shorten(message) };
+}
+
+function firstText(content: unknown): string {
+  const texts = Array.isArray(content) ? content.map((part) => membersOf(part)["text"]) : [];
+  return shorten(texts.find((text) => typeof text === "string") ?? "");
+}
+
+function excerpt(bytes: Buffer, { start, end }: Response["body"]): string {
+  return shorten(textOf(bytes, start, Math.min(end, start + MAX_MESSAGE_LENGTH)));
+}
+
+function shorten(text: string): string {
+  return text.length > MAX_MESSAGE_LENGTH ? `${text.slice(0, MAX_MESSAGE_LENGTH)}…` : text;
 }

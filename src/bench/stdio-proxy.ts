@@ -4,14 +4,14 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, parseRange } from "../base/json.ts";
+import { lastMember, parseRange, scanObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
-import { streamEnd, outputOfChild, inputOfChild } from "../process/child-streams.ts";
-import { wallTime } from "./moment.ts";
-import { CALL_MARK } from "./template.ts";
+import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams.ts";
+import { wallTime } from "./chaos.ts";
+import { CALL_MARK } from "./load.ts";
 
 /** What stands in front of a server. */
 export interface StdioProxyOptions {

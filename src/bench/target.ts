@@ -1,17 +1,15 @@
-import type { ProcessStats } from "../process/child-process.ts";
-import type { ListedItem } from "../catalog/listing.ts";
-import { systemClock } from "../base/clock.ts";
+import { sleep, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { Era } from "../protocol/era.ts";
-import type { Implementation } from "../protocol/legacy.ts";
-import { NO_CLIENTS } from "../upstream/audience.ts";
-import type { NegotiationPlan } from "../upstream/negotiate.ts";
-import { Session, type SessionEvents } from "../upstream/session.ts";
 import { VERSION } from "../base/version.ts";
-import { sleep } from "../base/grace.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import type { Message } from "../jsonrpc/message.ts";
-import type { SentRequest } from "../transport/transport.ts";
-import type { BenchSubject } from "./subject.ts";
+import type { ProcessStats } from "../process/child-process.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { SentRequest, ServerTransport } from "../transport/transport.ts";
+import type { NegotiationPlan } from "../upstream/negotiate.ts";
+import { NO_CLIENTS } from "../upstream/profile.ts";
+import { type SessionEvents, Session } from "../upstream/session.ts";
 
 /** Who asks. */
 export const BENCH_CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
@@ -226,4 +224,25 @@ class HeardSession extends Session {
     }
     super.frame(frame, exchange);
   }
+}
+
+/** What is measured: a hub, or a server. */
+export interface BenchSubject {
+  readonly kind: "hub" | "server";
+  /** For people; holds no secret. */
+  readonly name: string;
+  /** How a call may show that it has arrived; absent: nothing of ours stands at the server's end. */
+  readonly taps?: ProxyFolder | undefined;
+  /** Of a hub: a first list that came so long after its start, in ms, may lack what servers have that are still starting. */
+  readonly listWait?: number | undefined;
+  /** A link to it that is not open yet; of what is started, to a process of its own. @throws {HubError} valueMissing */
+  makeLink(): Promise<ServerTransport>;
+}
+
+/** The relays that stand in front of a server, and tell what arrives there. */
+export interface ProxyFolder {
+  /** The processes that they are. */
+  pids(): Promise<ReadonlySet<number>>;
+  /** Which marked calls it has heard the cancel of, and when: ms since the epoch and parts of them. */
+  cancels(): Promise<ReadonlyMap<number, number>>;
 }

@@ -1,7 +1,10 @@
-import { processTable } from "../process/processes.ts";
-import type { ProcessEntry, ProcessIdentity } from "../process/process-table.ts";
+import { cpus, release, totalmem, type } from "node:os";
+import process from "node:process";
+import { runtimeName } from "../base/runtime.ts";
+import { VERSION } from "../base/version.ts";
+import { type ProcessEntry, type ProcessIdentity, processTable } from "../process/process-table.ts";
+import type { CostResult, MachineResult } from "./result.ts";
 import type { BenchTarget } from "./target.ts";
-import type { CostResult } from "./result.ts";
 
 /** What one process has used: CPU in ms, memory in bytes. */
 interface Account {
@@ -152,4 +155,17 @@ export class ProcessUsageMeter {
 
 function nameOf({ pid, started }: ProcessIdentity): string {
   return `${pid}/${started}`;
+}
+
+/** What the measurement runs on. */
+export function machineInfo(): MachineResult {
+  const cores = cpus();
+  const runtime = process.versions[runtimeName] ?? "";
+  return {
+    cores: cores.length,
+    cpu: cores[0]?.model.trim() ?? "",
+    memory: totalmem(),
+    system: `${type()} ${release()}`,
+    program: `toolmux ${VERSION}, ${runtimeName} ${runtime}`,
+  };
 }

@@ -4,35 +4,330 @@
  * exposed names and URIs to routes. Start with `buildCatalog`, then `section.ts` (look-up and list results),
  * `listing.ts` (what one server lists) and `names.ts` (exposed names).
  */
-
-import { mapKinds, type ListedItem, type Kind } from "./listing.ts";
-import type { SchemaRules } from "./conformance.ts";
-import { uiResourceEdits } from "./interfaces.ts";
-import { LazyEntry } from "./listed.ts";
-import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
-import { SkillRoots, type SkillRules } from "./skills.ts";
-import { decodeUri, encodeUri, encodeUriTemplate } from "./uris.ts";
-import type { Sha256, NameRules } from "./names.ts";
+import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
+import { skipWhitespace } from "../base/json.ts";
+import { conform, type SchemaRules } from "./conformance.ts";
 import {
-  mergeCapabilities,
+  type CombinedCapabilities,
+  isShowable,
+  type Kind,
+  type ListedItem,
+  mapKinds,
   mergeCacheHints,
+  mergeCapabilities,
   mergeInstructions,
   mergeListMetas,
   NO_CACHING,
   type ServerListing,
-  type CombinedCapabilities,
-} from "./offer.ts";
-import { type SectionEntry, type RouteLimits, Section } from "./section.ts";
+} from "./listing.ts";
 import {
-  dropUnshowable,
-  isNamed,
-  makeExposable,
-  type NamedKind,
-  type ExposureNote,
-  type AddNote,
-  exposeList,
-  type ExposureRules,
-} from "./shape.ts";
+  isExposable,
+  matchesGlob,
+  type NameRules,
+  prefixName,
+  type Sha256,
+  shortenName,
+} from "./names.ts";
+import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
+import { type ListedRoute, type RouteLimits, type SectionEntry, Section } from "./section.ts";
+import { SkillRoots, type SkillRules } from "./skills.ts";
+import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
+import { decodeUri, encodeUriTemplate, encodeUri, uiResourceEdits } from "./uris.ts";
+
+/** The kinds with names, which clients see with a prefix; the other kinds have URIs. */
+export type NamedKind = "tools" | "prompts";
+
+export function isNamed(kind: Kind): kind is NamedKind {
+  return kind === "tools" || kind === "prompts";
+}
+
+/** The manifest's settings for a server's tools or prompts; all keys are remote names. */
+export interface ExposureRules extends ToolOverrides {
+  /** Empty: no prefix. */
+  readonly prefix: string;
+  /** Globs; undefined allows everything. */
+  readonly allow: readonly string[] | undefined;
+  readonly deny: readonly string[];
+  readonly rename: Readonly<Record<string, string>>;
+}
+
+/** A note on an entry that clients do not see, or see changed or renamed, and why. */
+export interface ExposureNote {
+  readonly server: string;
+  /** The server's list that contains the entry. */
+  readonly list: Kind;
+  readonly remoteName: string;
+  readonly kind:
+    | "filtered"
+    | "hidden"
+    | "duplicate"
+    | "clash"
+    | "shortened"
+    /** The manifest overrides a tool that the server does not list, or that is not shown. */
+    | "idleOverride"
+    /** The manifest sets a member for which the server has another value. */
+    | "conflict"
+    /**
+     * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
+     */
+    | "conformed"
+    | "unreadable";
+  readonly text: string;
+}
+
+export interface ExposedList {
+  /** In the order in which they claim their names: entries renamed by the manifest come first. */
+  readonly entries: readonly SectionEntry[];
+  readonly notes: readonly ExposureNote[];
+}
+
+/** The input of `exposeList`. */
+export interface RawList {
+  readonly server: string;
+  readonly list: NamedKind;
+  readonly items: readonly ListedItem[];
+  readonly rules: ExposureRules;
+  /** The schema that entries are checked against. */
+  readonly schemaRules: SchemaRules;
+  /**
+   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
+   */
+  makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry;
+  /** Lets plugins change the items that the filter allows. */
+  transform?(items: readonly ListedItem[]): readonly ListedItem[];
+}
+
+/** Records a note on one entry. */
+export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: string) => void;
+
+/**
+ * Computes one server's list as clients may see it: filter, plugins, schema conformance, overrides, renames, prefix.
+ */
+export function exposeList(input: RawList, names: NameRules, sha256: Sha256): ExposedList {
+  const { server, list, items, rules } = input;
+  const notes: ExposureNote[] = [];
+  const addNote: AddNote = (item, kind, text) =>
+    void notes.push({ server, list, remoteName: item.key, kind, text });
+
+  const isOpen = rules.allow === undefined && rules.deny.length === 0;
+  const unique = withoutDuplicates(dropUnshowable(items, list, addNote), addNote);
+  const allowed = isOpen ? unique : unique.filter((item) => isAllowed(item, input, addNote));
+  const transformed =
+    input.transform === undefined ? allowed : withoutDuplicates(input.transform(allowed));
+  if (transformed !== allowed) {
+    const visible = new Set(transformed.map(({ key }) => key));
+    for (const item of allowed) {
+      if (!visible.has(item.key)) addNote(item, "hidden", "A plugin hides it.");
+    }
+  }
+
+  const overrideKeys = overriddenNames(rules);
+  for (const [remoteName, key] of overrideKeys) {
+    const hasName = (item: ListedItem): boolean => item.key === remoteName;
+    if (transformed.some(hasName)) continue;
+    const reason = items.some(hasName) ? "which is not shown" : "which the server does not list";
+    const text = `${key} names "${remoteName}", ${reason}.`;
+    notes.push({ server, list, remoteName, kind: "idleOverride", text });
+  }
+
+  const renamed: SectionEntry[] = [];
+  const entries: SectionEntry[] = [];
+  for (const listed of transformed) {
+    const conforming = makeExposable(listed, list, input.schemaRules, addNote);
+    if (conforming === undefined) continue;
+    const { key } = conforming;
+    const { item, conflicts } = overrideKeys.has(key)
+      ? overrideTool(conforming, rules)
+      : { item: conforming, conflicts: [] };
+    if (conflicts.length > 0) {
+      addNote(item, "conflict", `The manifest and the server differ on ${conflicts.join(", ")}.`);
+    }
+    const newName = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
+    const fullName = prefixName(names, rules.prefix, newName ?? key);
+    let name = fullName;
+    if (!isExposable(names, fullName)) {
+      name = shortenName(names, fullName, { server, remoteName: key }, sha256);
+      addNote(item, "shortened", `"${fullName}" is exposed as "${name}".`);
+    }
+    (newName === undefined ? entries : renamed).push(input.makeEntry(item, name, fullName));
+  }
+  return { entries: renamed.length === 0 ? entries : renamed.concat(entries), notes };
+}
+
+/** Removes items that no client can be shown, with a note for each, so that neither filters nor plugins see them. */
+export function dropUnshowable(
+  items: readonly ListedItem[],
+  list: Kind,
+  addNote: AddNote,
+): readonly ListedItem[] {
+  if (items.every(isShowable)) return items;
+  return items.filter(
+    (item) => isShowable(item) || makeExposable(item, list, "legacy", addNote) !== undefined,
+  );
+}
+
+/**
+ * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
+ */
+export function makeExposable(
+  item: ListedItem,
+  list: Kind,
+  schema: SchemaRules,
+  addNote: AddNote,
+): ListedItem | undefined {
+  if (item.state === "sound") return item;
+  const { item: result, text } = conform(item, list, schema);
+  if (text !== "") addNote(item, result === undefined ? "unreadable" : "conformed", text);
+  return result;
+}
+
+/** Whether the filter allows the item; adds a note if not. */
+function isAllowed(item: ListedItem, { list, rules }: RawList, addNote: AddNote): boolean {
+  const { key } = item;
+  const allowed = rules.allow?.some((glob) => matchesGlob(glob, key)) ?? true;
+  const denied = rules.deny.some((glob) => matchesGlob(glob, key));
+  if (allowed && !denied) return true;
+  addNote(item, "filtered", denied ? `${list}.deny names it.` : `${list}.allow does not name it.`);
+  return false;
+}
+
+/** Keeps the first item of each key. */
+function withoutDuplicates(items: readonly ListedItem[], addNote?: AddNote): readonly ListedItem[] {
+  const seen = new Set<string>();
+  for (const { key } of items) seen.add(key);
+  if (seen.size === items.length) return items;
+  seen.clear();
+  return items.filter((item) => {
+    const isNew = !seen.has(item.key);
+    seen.add(item.key);
+    if (!isNew)
+      addNote?.(item, "duplicate", "The server lists this name twice; the first is kept.");
+    return isNew;
+  });
+}
+
+/** The server of an entry, and the time limits of requests for it. */
+interface EntryOwner {
+  readonly server: string;
+  limits(kind: Kind, remoteName: string): RouteLimits;
+}
+
+/**
+ * A section entry whose route and bytes are made on first use: of a long list, most clients read the first page and
+ * call few of its tools.
+ */
+export class LazyEntry implements SectionEntry {
+  readonly name: string;
+  readonly #kind: Kind;
+  readonly #owner: EntryOwner;
+  readonly #item: ListedItem;
+  readonly #fullName: string;
+  readonly #edits: readonly Edit[] | undefined;
+  #route: ListedRoute | undefined;
+  #bytes: Uint8Array | undefined;
+
+  /**
+   * @param name the exposed name
+   * @param fullName the name before it was shortened or made safe
+   * @param edits further edits beside the name
+   */
+  constructor(
+    kind: Kind,
+    owner: EntryOwner,
+    item: ListedItem,
+    name: string,
+    fullName: string,
+    edits?: readonly Edit[],
+  ) {
+    this.name = name;
+    this.#kind = kind;
+    this.#owner = owner;
+    this.#item = item;
+    this.#fullName = fullName;
+    this.#edits = edits;
+  }
+
+  get server(): string {
+    return this.#owner.server;
+  }
+
+  get route(): ListedRoute {
+    return (this.#route ??= this.#makeRoute());
+  }
+
+  get bytes(): Uint8Array {
+    return (this.#bytes ??= this.#makeBytes());
+  }
+
+  /** Does not cache: pieces that only the list result needs are not worth their memory. */
+  appendTo(pieces: Piece[]): void {
+    const { bytes, keys } = this.#item;
+    const [keyRange, secondKeyRange] = keys;
+    if (this.#isUnchanged) pieces.push(bytes);
+    else if (this.#bytes !== undefined) pieces.push(this.#bytes);
+    else if (this.#isOnlyRenamed && keyRange !== undefined && secondKeyRange === undefined) {
+      pieces.push(
+        makeSlice(bytes, 0, keyRange.start),
+        this.#nameJson,
+        makeSlice(bytes, keyRange.end, bytes.length),
+      );
+    } else pieces.push(this.bytes);
+  }
+
+  /** Whether nothing but its name is replaced. */
+  get #isOnlyRenamed(): boolean {
+    return this.name === this.#fullName && this.#edits === undefined;
+  }
+
+  get #isUnchanged(): boolean {
+    return this.#isOnlyRenamed && this.name === this.#item.key;
+  }
+
+  /** Exposed names need no escaping; URIs may contain anything. */
+  get #nameJson(): Piece {
+    return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
+  }
+
+  #makeBytes(): Uint8Array {
+    const item = this.#item;
+    if (this.#isUnchanged) return item.bytes;
+    const edits: Edit[] = item.keys.map(({ start, end }) => ({
+      start,
+      end,
+      replacement: this.#nameJson,
+    }));
+    if (this.#edits !== undefined) edits.push(...this.#edits);
+    if (this.name !== this.#fullName) edits.push(fullNameEdit(item, this.#fullName));
+    return joinPieces(applyEdits(item.bytes, edits));
+  }
+
+  #makeRoute(): ListedRoute {
+    const [kind, item, owner] = [this.#kind, this.#item, this.#owner];
+    return {
+      kind,
+      server: owner.server,
+      name: this.name,
+      remoteName: item.key,
+      remoteNameJson: utf8(JSON.stringify(item.key)),
+      item,
+      limits: owner.limits(kind, item.key),
+    };
+  }
+}
+
+/** The `_meta` key that holds the full name of an entry whose exposed name was shortened. */
+const FULL_NAME_KEY = "toolmux/fullName";
+
+function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
+  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(fullName.toWellFormed())}`;
+  if (meta !== undefined) {
+    const at = meta.start + 1;
+    const empty = skipWhitespace(bytes, at) === meta.end - 1;
+    return { start: at, end: at, replacement: utf8(empty ? member : `${member},`) };
+  }
+  const close = bytes.length - 1;
+  return { start: close, end: close, replacement: utf8(`,"_meta":{${member}}`) };
+}
 
 /**
  * One server's input to a catalog. Its exposed tools and prompts are cached by this object, so later catalogs that

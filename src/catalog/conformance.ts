@@ -4,20 +4,21 @@
  */
 
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
+  appendMembers,
   everyValue,
-  lastMember,
   type JsonMember,
+  lastMember,
+  parseRange,
+  readString,
+  removeMembers,
   scanArray,
   scanObject,
   skipValue,
-  readString,
-  parseRange,
 } from "../base/json.ts";
-import { appendMembers, removeMembers } from "../base/object.ts";
 import { isCompilable } from "./compilable-schema.ts";
-import { MAX_ENTRY_DEPTH, type ListedItem, KEY_MEMBERS, type Kind, readItem } from "./listing.ts";
+import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } from "./listing.ts";
 
 /**
  * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
@@ -103,13 +104,15 @@ class EntryCheck {
 
   /** Removes members of an object. @param members all members of the object */
   removeMembersAt(
-    object: Pick<ByteRange, "start">,
+    objectRange: Pick<ByteRange, "start">,
     members: readonly JsonMember[],
     keys: readonly string[],
     path: string,
   ): void {
     if (keys.length === 0) return;
-    this.edits.push(...removeMembers(this.bytes, object, members, (key) => keys.includes(key)));
+    this.edits.push(
+      ...removeMembers(this.bytes, objectRange, members, (key) => keys.includes(key)),
+    );
     for (const key of keys) this.#removedPaths.push(path === "" ? key : `${path}.${key}`);
   }
 

@@ -1,8 +1,8 @@
 /** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
 
-import { type Edit, type ByteRange, utf8 } from "../base/bytes.ts";
+import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import type { SkillRoots } from "./skills.ts";
-import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
+import { type JsonMember, lastMember, readString, scanArray, scanObject } from "../base/json.ts";
 
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type UriRenamer = (uri: string) => string | undefined;

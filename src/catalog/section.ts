@@ -1,7 +1,9 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece } from "../base/bytes.ts";
-import type { ListedItem, Kind } from "./listing.ts";
-import { type CacheHint, NO_CACHING } from "./offer.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, readString, scanObject } from "../base/json.ts";
+import type { Request } from "../jsonrpc/message.ts";
+import { type CacheHint, type Kind, type ListedItem, NO_CACHING } from "./listing.ts";
 
 /** Where a request for an item goes; computed before the request comes. */
 export interface Route {
@@ -207,4 +209,53 @@ export function decodeCursor(list: string, cursor: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The difference between two versions of a list, by exposed names. */
+export interface SectionDiff {
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+  /** Same name, other content or another owner. */
+  readonly altered: readonly string[];
+  /** Same name, now leading to an entry of another server or another remote name. */
+  readonly moved: readonly { readonly from: ListedRoute; readonly to: ListedRoute }[];
+}
+
+/** Compares two sections of one kind; undefined if clients see no difference. */
+export function diffSections(before: Section, after: Section): SectionDiff | undefined {
+  const added: string[] = [];
+  const altered: string[] = [];
+  const moved: { from: ListedRoute; to: ListedRoute }[] = [];
+  for (const to of after.routes) {
+    const from = before.find(to.name);
+    // Unchanged routes are usually the same object.
+    if (from === to) continue;
+    if (from === undefined) added.push(to.name);
+    else if (from.server !== to.server || from.remoteName !== to.remoteName) {
+      moved.push({ from, to });
+      altered.push(to.name);
+    } else if (Buffer.compare(from.item.bytes, to.item.bytes) !== 0) {
+      altered.push(to.name);
+    }
+  }
+  const hasRemoved = before.routes.length + added.length > after.routes.length;
+  const removed = hasRemoved
+    ? before.routes.filter(({ name }) => after.find(name) === undefined)
+    : [];
+  if (removed.length + added.length + altered.length === 0) return undefined;
+  return { added, removed: removed.map(({ name }) => name), altered, moved };
+}
+
+/**
+ * The name after which a page of a list starts; undefined if the request has no cursor.
+ * @throws {HubError} invalidParams if the cursor is not one of that list
+ */
+export function readCursorParam(list: string, { bytes, params }: Request): string | undefined {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const member = lastMember(members, "cursor");
+  if (member === undefined) return undefined;
+  const cursor = readString(bytes, member);
+  const after = cursor === undefined ? undefined : decodeCursor(list, cursor);
+  if (after !== undefined) return after;
+  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
 }

@@ -1,8 +1,201 @@
 import { Buffer } from "node:buffer";
-import { scanObject } from "../base/json.ts";
-import { excerptPair, excerpt } from "./excerpt.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
+import { readString, scanObject, skipValue, skipWhitespace } from "../base/json.ts";
 import type { ListedItem } from "./listing.ts";
-import { parseTree, type JsonTable, type JsonTree, formatTree } from "./tree.ts";
+
+/** The length of common text shown on either side of a difference, in UTF-16 units. */
+const CONTEXT_LENGTH = 24;
+
+/**
+ * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. A
+ * longer text keeps both ends, because text meant to be overlooked tends to stand at the end.
+ */
+export function excerpt(text: string, width: number): string {
+  const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
+  if (compact.length <= width) {
+    const shown = escapeInvisible(compact);
+    if (shown.length <= width) return shown;
+  }
+  const omission = ` … (${text.length} characters) … `;
+  const tail = Math.floor((width - omission.length) / 3);
+  const head = width - omission.length - tail;
+  const left = headOf(escapeInvisible(headOf(compact, head)), head);
+  const right = tailOf(escapeInvisible(tailOf(compact, tail)), tail);
+  return left + omission + right;
+}
+
+/**
+ * Excerpts of two texts around their difference, each at most `width` long. Only common text is cut without a length
+ * mark.
+ */
+export function excerptPair(before: string, after: string, width: number): [string, string] {
+  const shorter = Math.min(before.length, after.length);
+  let head = 0;
+  while (head < shorter && before[head] === after[head]) head++;
+  let tail = 0;
+  while (tail < shorter - head && before.at(-1 - tail) === after.at(-1 - tail)) tail++;
+  const start = startOfWord(after, head - CONTEXT_LENGTH);
+  const rest = tail - CONTEXT_LENGTH;
+  const excerptOf = (text: string): string => {
+    const end = endOfWord(text, text.length - rest);
+    const part = text.slice(start, end);
+    const [left, right] = [start > 0 ? "… " : "", end < text.length ? " …" : ""];
+    return left + excerpt(part, width - left.length - right.length) + right;
+  };
+  return [excerptOf(before), excerptOf(after)];
+}
+
+/** The start of the word at `at`, at most CONTEXT_LENGTH units back, because a word can have any length. */
+function startOfWord(text: string, at: number): number {
+  if (at <= 0) return 0;
+  const space = text.slice(Math.max(0, at - CONTEXT_LENGTH), at).search(/\s\S*$/);
+  if (space !== -1) return Math.max(0, at - CONTEXT_LENGTH) + space + 1;
+  return isInsidePair(text, at) ? at - 1 : at;
+}
+
+function endOfWord(text: string, at: number): number {
+  if (at >= text.length) return text.length;
+  const space = text.slice(at, at + CONTEXT_LENGTH).search(/\s/);
+  if (space !== -1) return at + space;
+  return isInsidePair(text, at) ? at + 1 : at;
+}
+
+/** The first `length` units, or one less where a surrogate pair would be cut. */
+function headOf(text: string, length: number): string {
+  return text.slice(0, isInsidePair(text, length) ? length - 1 : length);
+}
+
+function tailOf(text: string, length: number): string {
+  const start = Math.max(0, text.length - length);
+  return text.slice(isInsidePair(text, start) ? start + 1 : start);
+}
+
+/** Whether position `at` is inside a surrogate pair. */
+function isInsidePair(text: string, at: number): boolean {
+  return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
+}
+
+/** Escapes control characters, line breaks, and invisible or unassigned characters. */
+function escapeInvisible(text: string): string {
+  return text.replace(/[\p{C}\p{DI}\p{Zl}\p{Zp}]/gu, (character) =>
+    character === "\n" ? "\\n" : `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
+}
+
+/**
+ * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,
+ * and duplicate keys keep all their values, because parsers differ on which one counts.
+ */
+export type JsonTree = JsonScalar | JsonList | JsonTable;
+
+/** JSON text of a value that is no array or object, or that is nested too deep. */
+export type JsonScalar = string;
+
+export interface JsonList {
+  readonly kind: "list";
+  readonly items: readonly JsonTree[];
+}
+
+export type JsonTreeMember = readonly [key: string, value: JsonTree];
+
+/** Sorted by key; members with equal keys keep their order. */
+export interface JsonTable {
+  readonly kind: "table";
+  readonly members: readonly JsonTreeMember[];
+}
+
+/** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion needs a bound. */
+const MAX_DEPTH = 100;
+
+const COMMA = 0x2c;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+
+/**
+ * Reads the value at the start of the range, in text that was scanned before. Takes time linear in the length, at any
+ * depth.
+ */
+export function parseTree(bytes: Uint8Array, range: ByteRange): JsonTree {
+  let at = range.start;
+  let depth = 0;
+
+  const readValue = (): JsonTree => {
+    const open = bytes[at];
+    if (depth === MAX_DEPTH || (open !== OPEN_BRACE && open !== OPEN_BRACKET)) return readScalar();
+    depth++;
+    const value: JsonTree =
+      open === OPEN_BRACE
+        ? { kind: "table", members: readAll(readMember).sort(compareKeys) }
+        : { kind: "list", items: readAll(readValue) };
+    depth--;
+    return value;
+  };
+
+  const readScalar = (): JsonScalar => {
+    const start = at;
+    at = skipValue(bytes, start);
+    const text = readString(bytes, { start, end: at });
+    return text === undefined ? textOf(bytes, start, at) : JSON.stringify(text);
+  };
+
+  const readMember = (): JsonTreeMember => {
+    const start = at;
+    at = skipValue(bytes, start);
+    const key = readString(bytes, { start, end: at }) ?? "";
+    at = skipWhitespace(bytes, skipWhitespace(bytes, at) + 1);
+    return [key, readValue()];
+  };
+
+  /** Reads from an opening bracket or brace to the byte after the closing one. */
+  const readAll = <T>(read: () => T): T[] => {
+    const open = bytes[at] ?? 0;
+    const all: T[] = [];
+    at = skipWhitespace(bytes, at + 1);
+    // In ASCII, "}" is "{" + 2, and "]" is "[" + 2.
+    if (bytes[at] === open + 2) {
+      at++;
+      return all;
+    }
+    for (;;) {
+      all.push(read());
+      at = skipWhitespace(bytes, at);
+      if (bytes[at++] !== COMMA) return all;
+      at = skipWhitespace(bytes, at);
+    }
+  };
+
+  return readValue();
+}
+
+/** Formats the tree as compact JSON: two trees have equal texts exactly if they are equal. */
+export function formatTree(tree: JsonTree): string {
+  const pieces: string[] = [];
+  const write = (value: JsonTree): void => {
+    if (typeof value === "string") {
+      pieces.push(value);
+    } else if (value.kind === "list") {
+      pieces.push("[");
+      value.items.forEach((item, i) => {
+        if (i > 0) pieces.push(",");
+        write(item);
+      });
+      pieces.push("]");
+    } else {
+      pieces.push("{");
+      value.members.forEach(([key, member], i) => {
+        pieces.push(i > 0 ? "," : "", JSON.stringify(key), ":");
+        write(member);
+      });
+      pieces.push("}");
+    }
+  };
+  write(tree);
+  return pieces.join("");
+}
+
+function compareKeys([a]: JsonTreeMember, [b]: JsonTreeMember): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
 
 /**
  * The compared members of a tool: everything that a model reads, and the annotations, by which clients decide whether

@@ -1,9 +1,14 @@
 /** Members of listed tools that the manifest sets in place of their server: description, `_meta`, annotations. Pure. */
 
-import { applyEdits, type Edit, joinPieces, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
-import { lastMember, type JsonMember, scanObject, parseRange } from "../base/json.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces, textOf, utf8 } from "../base/bytes.ts";
+import {
+  appendMembers,
+  type JsonMember,
+  lastMember,
+  parseRange,
+  scanObject,
+} from "../base/json.ts";
 import { isDeepEqual, isTable } from "../manifest/table.ts";
-import { appendMembers } from "../base/object.ts";
 import { type ListedItem, readItem } from "./listing.ts";
 
 /** A JSON object from the manifest. */

@@ -1,3 +1,5 @@
+import { type Edit, utf8 } from "../base/bytes.ts";
+import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
@@ -146,4 +148,34 @@ function advancePositions(
     }
   }
   return positions;
+}
+
+/**
+ * The members in which a tool names the resource of its user interface (MCP Apps: `_meta.ui.resourceUri`; in earlier
+ * drafts `_meta["ui/resourceUri"]`).
+ */
+export function uiResourcesOf({ bytes, meta }: ListedItem): readonly JsonMember[] {
+  if (meta === undefined) return [];
+  const members = scanObject(bytes, meta.start)?.items ?? [];
+  const ui = lastMember(members, "ui");
+  const nested = (ui && scanObject(bytes, ui.start)?.items) ?? [];
+  return [
+    ...members.filter(({ key }) => key === "ui/resourceUri"),
+    ...nested.filter(({ key }) => key === "resourceUri"),
+  ];
+}
+
+/**
+ * The edits that point a tool at its own server's user interface where that is exposed under another URI.
+ * @param renamedUris exposed URIs by the server's own URIs
+ */
+export function uiResourceEdits(
+  item: ListedItem,
+  renamedUris: ReadonlyMap<string, string>,
+): readonly Edit[] {
+  if (renamedUris.size === 0) return [];
+  return uiResourcesOf(item).flatMap(({ start, end }) => {
+    const name = renamedUris.get(readString(item.bytes, { start, end }) ?? "");
+    return name === undefined ? [] : [{ start, end, replacement: utf8(JSON.stringify(name)) }];
+  });
 }

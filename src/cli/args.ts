@@ -1,4 +1,4 @@
-import { LOG_FORMATS } from "../terminal/report.ts";
+import { LOG_FORMATS } from "../terminal/log.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";

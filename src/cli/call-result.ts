@@ -1,9 +1,108 @@
-import { textOf } from "../base/bytes.ts";
+import { Buffer } from "node:buffer";
+import { writeFile } from "node:fs/promises";
+import { extname, join } from "node:path";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import { type ErrorCode, type ErrorProperties, HubError, type RpcError } from "../base/errors.ts";
-import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
+import {
+  type JsonMember,
+  lastMember,
+  parseRange,
+  readString,
+  scanArray,
+  scanObject,
+} from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import { indentJson, type ContentPart, readResultContent } from "./content.ts";
-import { sanitizeLine, describeError } from "../terminal/report.ts";
+import { describeError, sanitizeLine } from "../terminal/log.ts";
+
+/** A part of a result as a person gets it. */
+export type ContentPart =
+  /** Printed as it is. */
+  | { readonly kind: "text"; readonly text: string }
+  /** Described in a line, or saved. */
+  | Attachment;
+
+export interface Attachment {
+  readonly kind: "attachment";
+  readonly what: "image" | "audio" | "file";
+  /** The media type as the server says it; empty if it does not. */
+  readonly type: string;
+  /** What the server calls it, a URI for one; empty if it has no name. */
+  readonly name: string;
+  readonly bytes: Uint8Array;
+}
+
+/** The parts of a result's `content`. What is of no known kind is its JSON. */
+export function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
+  return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
+}
+
+function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
+  const members = membersOf(bytes, block);
+  const text = (key: string, of = members): string | undefined =>
+    readString(bytes, lastMember(of, key));
+  const json: ContentPart = { kind: "text", text: textOf(bytes, block.start, block.end) };
+  switch (text("type")) {
+    case "text": {
+      const plain = text("text");
+      return plain === undefined ? json : { kind: "text", text: plain };
+    }
+    case "image":
+    case "audio": {
+      const what = text("type") === "image" ? "image" : "audio";
+      return attach(what, text("mimeType"), "", text("data")) ?? json;
+    }
+    case "resource_link":
+      return text("uri") === undefined ? json : { kind: "text", text: describeLink(text) };
+    case "resource": {
+      const resource = lastMember(members, "resource");
+      const inner = resource === undefined ? [] : membersOf(bytes, resource);
+      const plain = text("text", inner);
+      if (plain !== undefined) return { kind: "text", text: plain };
+      const name = text("uri", inner) ?? "";
+      return attach("file", text("mimeType", inner), name, text("blob", inner)) ?? json;
+    }
+    default:
+      return json;
+  }
+}
+
+function membersOf(bytes: Uint8Array, range: ByteRange): readonly JsonMember[] {
+  return scanObject(bytes, range.start)?.items ?? [];
+}
+
+function attach(
+  what: Attachment["what"],
+  type: string | undefined,
+  name: string,
+  data: string | undefined,
+): Attachment | undefined {
+  if (data === undefined) return undefined;
+  return { kind: "attachment", what, type: type ?? "", name, bytes: Buffer.from(data, "base64") };
+}
+
+function describeLink(text: (key: string) => string | undefined): string {
+  const about = [text("title") ?? text("name"), text("mimeType")].filter(Boolean).join(", ");
+  const more = text("description");
+  return `[link: ${text("uri") ?? ""}${about && ` (${about})`}${more === undefined ? "" : `: ${more}`}]`;
+}
+
+/** Deeper than this, JSON stays in one line: each level is scanned anew. */
+const MAX_INDENT = 32;
+
+/** JSON text over several lines. Its values stay as they are spelled, and its members in their order. */
+export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
+  const isDeep = indent.length >= MAX_INDENT;
+  const inner = `${indent}  `;
+  const members = isDeep ? undefined : scanObject(bytes, range.start)?.items;
+  const elements = isDeep ? undefined : scanArray(bytes, range.start)?.items;
+  const lines =
+    members?.map(
+      (member) => `${inner}${JSON.stringify(member.key)}: ${indentJson(bytes, member, inner)}`,
+    ) ?? elements?.map((element) => inner + indentJson(bytes, element, inner));
+  if (lines === undefined || lines.length === 0) return textOf(bytes, range.start, range.end);
+  const [open, close] = members === undefined ? "[]" : "{}";
+  return `${open}\n${lines.join(",\n")}\n${indent}${close}`;
+}
 
 /** What there is to say of an answer, and the exit code that it means. */
 export interface CallReport {
@@ -21,17 +120,17 @@ export function describeResult(response: Response, view: ResultView): CallReport
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
   const members = scanObject(bytes, body.start)?.items ?? [];
-  const isError = member(bytes, members, "isError") === "true";
+  const isError = memberText(bytes, members, "isError") === "true";
   const code = isError ? failureCode(bytes, members) : 0;
   if (view === "raw")
-    return { stream: "stdout", parts: [plain(textOf(bytes, body.start, body.end))], code };
+    return { stream: "stdout", parts: [plainPart(textOf(bytes, body.start, body.end))], code };
   const structured = lastMember(members, "structuredContent");
-  const pretty = structured && plain(indentJson(bytes, structured));
+  const pretty = structured && plainPart(indentJson(bytes, structured));
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
     const text =
       "toolmux: the result has no structured content; without --structured it is printed";
-    return { stream: "stderr", parts: [plain(text)], code: 1 };
+    return { stream: "stderr", parts: [plainPart(text)], code: 1 };
   }
   const content = lastMember(members, "content");
   const parts = content === undefined ? [] : readResultContent(bytes, content);
@@ -43,12 +142,12 @@ export function describeResult(response: Response, view: ResultView): CallReport
   };
 }
 
-function plain(text: string): ContentPart {
+function plainPart(text: string): ContentPart {
   return { kind: "text", text };
 }
 
 /** The JSON text of a member. */
-function member(
+function memberText(
   bytes: Uint8Array,
   members: readonly JsonMember[],
   key: string,
@@ -70,11 +169,11 @@ function describeRpcError({ bytes, body }: Response): CallReport {
   const answer = parseRange(bytes, body) as RpcError;
   const own = findOwnError(answer);
   if (own !== undefined)
-    return { stream: "stderr", parts: [plain(describeError(own))], code: own.properties.exit };
+    return { stream: "stderr", parts: [plainPart(describeError(own))], code: own.properties.exit };
   const text = `toolmux: the server answered with error ${answer.code}: ${sanitizeLine(answer.message)}`;
-  const data = member(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
+  const data = memberText(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
   const more = data === undefined ? "" : `\n  ${sanitizeLine(data)}`;
-  return { stream: "stderr", parts: [plain(text + more)], code: 1 };
+  return { stream: "stderr", parts: [plainPart(text + more)], code: 1 };
 }
 
 /** The error of the hub itself that an answer tells of: its number fits its code. All others are a server's. */
@@ -87,4 +186,78 @@ function findOwnError({ code, message, data }: RpcError): HubError | undefined {
 
 function traitsOf(code: unknown): ErrorProperties | undefined {
   return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
+}
+
+/** Of media types that are no subtype with a `x-` or `+` in it. */
+const EXTENSIONS: Readonly<Record<string, string>> = {
+  "image/jpeg": ".jpg",
+  "image/svg+xml": ".svg",
+  "image/x-icon": ".ico",
+  "audio/mpeg": ".mp3",
+  "audio/mp4": ".m4a",
+  "audio/x-wav": ".wav",
+  "text/plain": ".txt",
+  "text/markdown": ".md",
+  "text/javascript": ".js",
+  "application/gzip": ".gz",
+  "application/octet-stream": ".bin",
+};
+
+/** Longer names are cut, in characters; file systems take 255 bytes. */
+const MAX_NAME = 80;
+
+/** `[image: image/png, 12.3 KB]`; what a terminal cannot show. */
+export function describeAttachment({ what, type, name, bytes }: Attachment): string {
+  return `[${what}: ${[name, type, printSize(bytes.length)].filter(Boolean).join(", ")}]`;
+}
+
+/**
+ * Saves an attachment in a folder. Nothing is ever overwritten or followed: the name
+ * is a plain one, and a file that is there already makes it another. @returns the file's path.
+ */
+export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
+  const name = attachmentFileName(attachment);
+  const extension = extname(name);
+  const stem = name.slice(0, name.length - extension.length);
+  for (let count = 1; ; count++) {
+    const path = join(folder, count === 1 ? name : `${stem}-${count}${extension}`);
+    try {
+      await writeFile(path, attachment.bytes, { flag: "wx" });
+      return path;
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    }
+  }
+}
+
+/** The last part of the server's own name if that leaves anything, else what it is; with an extension in any case. */
+export function attachmentFileName({ what, type, name }: Attachment): string {
+  const [path = ""] = name.split(/[?#]/);
+  const last = path.split(/[/\\]/).findLast((part) => part !== "") ?? "";
+  const safe = unescape(last).replace(/[^A-Za-z0-9._-]+/g, "_");
+  const own = /^(?<stem>.+?)(?<extension>\.[A-Za-z0-9]{1,10})?$/.exec(safe)?.groups;
+  const extension = own?.["extension"] ?? findExtension(type);
+  const stem = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_NAME);
+  return `${stem || what}${extension}`;
+}
+
+function unescape(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function findExtension(type: string): string {
+  const [plain = ""] = type.toLowerCase().split(";");
+  const known = EXTENSIONS[plain.trim()];
+  const subtype = /^[a-z]+\/([a-z0-9]{1,10})$/.exec(plain.trim())?.[1];
+  return known ?? (subtype === undefined ? ".bin" : `.${subtype}`);
+}
+
+/** 512 B, 12.3 KB, 4.0 MB. */
+function printSize(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  return bytes < 999_950 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,6 +1,6 @@
 import type { Problem } from "../manifest/problems.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
-import { sanitizeLine } from "../terminal/report.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 
 const MASK = "•••";
 

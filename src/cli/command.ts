@@ -1,4 +1,4 @@
-import type { LogFormat } from "../terminal/report.ts";
+import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";

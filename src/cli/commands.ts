@@ -1,24 +1,432 @@
 import { HubError, toHubError } from "../base/errors.ts";
-import { AUTH } from "./command-part.ts";
-import { BENCH } from "./command-part1.ts";
-import { IMPORT, INSTALL } from "./commands-part.ts";
-import { ADD, REMOVE, SEARCH } from "./commands-part1.ts";
-import { ownConsole } from "../terminal/console.ts";
+import { CLIENT_NAMES } from "../client-configs/client-names.ts";
+import { printError } from "../terminal/log.ts";
+import { ownConsole } from "../terminal/stderr.ts";
+import { commandNamed, DEFAULT_COMMAND, guessTopic, parseCommandLine } from "./args.ts";
 import {
+  BENCH_DEFAULTS,
+  type CommandContext,
   type Command,
   type Invocation,
   LISTS,
   type Option,
+  SECRET_VERBS,
   SHELLS,
-  type CommandContext,
+  STORES,
 } from "./command.ts";
-import { DOCTOR } from "./command-part2.ts";
-import { DEFAULT_COMMAND, commandNamed, guessTopic, parseCommandLine } from "./args.ts";
-import { RECORD, REPLAY } from "./command-part3.ts";
-import { printError } from "../terminal/report.ts";
-import { SECRET } from "./command-part4.ts";
+
+const VERBS = ["login", "logout", "status"] as const;
+
+export const AUTH: Command = {
+  name: "auth",
+  summary: "log in to servers over HTTP, log out, see how it stands",
+  usage: `${VERBS.join("|")} [SERVER …]`,
+  words: [1, Number.POSITIVE_INFINITY],
+  choices: VERBS,
+  details: [
+    "  login SERVER        opens a browser to log in, and keeps what comes of it",
+    "  logout SERVER       forgets that, and has it revoked where it came from",
+    "  status [SERVER …]   says how it stands; asks nobody, and shows no value",
+    "",
+    "A hub logs in by itself when a server asks for it. With this command it is done",
+    "before, or anew. The browser comes back to this machine: over SSH, forward the",
+    "port (oauth.callbackPort in the server's table says which it is).",
+    "",
+    "Exit codes: 0 done, 2 wrong usage, 3 the login came to nothing, 130 interrupted.",
+  ],
+  options: [
+    { name: "no-browser", summary: "only print the page to log in at" },
+    {
+      name: "scope",
+      value: "SCOPES",
+      summary: "what to ask for, instead of what the server says",
+    },
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: ["toolmux auth login linear", "toolmux auth status", "toolmux auth logout linear"],
+  load: async () => (await import("./commands/auth.ts")).runAuth,
+};
+
+export const BENCH: Command = {
+  name: "bench",
+  summary: "measure a server, or a manifest, under concurrent tool calls",
+  usage: "[-- COMMAND ARGS …]",
+  words: [0, Number.POSITIVE_INFINITY],
+  details: [
+    "Measures the server that COMMAND starts or that is at --url; else the hub with",
+    "the manifest that `toolmux serve` would use; else the hub with a server that it",
+    "contains. Of a manifest, --tool is a name that `toolmux list` shows. Without",
+    "--tool it calls one that changes nothing and wants no arguments.",
+    "",
+    "Each level of --concurrency has a warm-up that does not count. Its callers make",
+    "a call whenever they were answered; with --rate calls are due at a constant rate",
+    "instead, and latency counts from when a call was due, so that a server that",
+    "stalls is charged for all that had to wait.",
+    "",
+    "--compare direct measures the same server with the hub before it and without, in",
+    "turns, and tells what the hub costs.",
+    "",
+    "--kill-every kills the server, or every server behind the hub; --delay holds",
+    "back what servers say that are started here; --cancel-rate cancels that part of",
+    "the calls, and it is seen when such a server hears of it.",
+    "",
+    "Exit codes: 0 measured, 1 not one call was answered, 2 wrong usage or manifest,",
+    "3 could not connect, 130 interrupted; what there is by then is told.",
+  ],
+  options: [
+    { name: "url", value: "URL", summary: "measure the server that is there" },
+    {
+      name: "header",
+      value: "NAME: VALUE",
+      repeats: true,
+      summary: "with --url: what requests bear",
+    },
+    { name: "tool", value: "NAME", summary: "the tool to call" },
+    { name: "args", value: "JSON", summary: "its arguments, a JSON object sent as it is" },
+    {
+      name: "concurrency",
+      value: "LIST",
+      summary: `calls in flight, level by level (${BENCH_DEFAULTS.concurrency})`,
+    },
+    {
+      name: "duration",
+      value: "TIME",
+      summary: `how long a level takes; ${BENCH_DEFAULTS.duration} if it is not said`,
+    },
+    { name: "calls", value: "COUNT", summary: "how many calls a level has, instead" },
+    { name: "rate", value: "COUNT", summary: "calls a second that are due, come what may" },
+    { name: "warm-up", value: "TIME", summary: "before each level; a tenth of it, 0 for none" },
+    {
+      name: "timeout",
+      value: "TIME",
+      summary: `how long a call may take; ${BENCH_DEFAULTS.timeout} if it is not said`,
+    },
+    {
+      name: "era",
+      value: "ERA",
+      choices: ["legacy", "modern"],
+      summary: "what is spoken where both are: legacy (default), modern",
+    },
+    {
+      name: "compare",
+      value: "WITH",
+      choices: ["direct"],
+      summary: "direct: also without the hub",
+    },
+    { name: "kill-every", value: "TIME", summary: "kill the server as often" },
+    { name: "delay", value: "TIME", summary: "hold back each answer of the server by as much" },
+    { name: "cancel-rate", value: "PART", summary: "cancel that part of the calls, 0 to 1" },
+    { name: "html", value: "FILE", choices: "file", summary: "also write a report to look at" },
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: [
+    "toolmux bench",
+    "toolmux bench --compare direct --duration 3s",
+    'toolmux bench --tool files__read --args \'{"path": "a.txt"}\' --html page.html',
+    "toolmux bench --concurrency 64 --rate 2000 -- node server.js",
+    "toolmux bench --kill-every 5s --cancel-rate 0.1 -- node server.js",
+    "toolmux bench --url http://127.0.0.1:8700/mcp --calls 10000 --json",
+  ],
+  load: async () => (await import("./commands/bench.ts")).bench,
+};
+
+const CLIENTS = [
+  "Clients: claude-desktop, claude-code, cursor, vscode, vscode-insiders, windsurf,",
+  "codex, zed, gemini-cli, qwen-code, antigravity, cline, roo-code, lm-studio,",
+  "opencode, amazon-q, kiro, copilot-cli, amp.",
+];
+
+const DRY_RUN = { name: "dry-run", summary: "only show what would be written" } as const;
+
+export const IMPORT: Command = {
+  name: "import",
+  summary: "take over the servers of other MCP clients",
+  usage: "[CLIENT …]",
+  words: [0, Number.POSITIVE_INFINITY],
+  choices: CLIENT_NAMES,
+  details: [
+    "Looks at the files of all clients, or of those that are named, shows which of",
+    "their servers would be added to the manifest and which not, and adds them",
+    "when you say so. The files of the clients stay as they are.",
+    "",
+    ...CLIENTS,
+    "",
+    "Files in the folder that one stands in are looked at only with --project.",
+    "What the manifest has already is not added again; toolmux itself never is.",
+    "Values that look like secrets are masked; with --secrets they are moved into",
+    "the secret store, and the manifest has ${secret:SERVER/NAME} in their place.",
+    "",
+    "Exit codes: 0 added, or nothing to add; 2 not confirmed, wrong usage, or",
+    "there is something wrong with the manifest.",
+  ],
+  options: [
+    { name: "project", summary: "the files in this folder, not those of the user" },
+    { name: "secrets", summary: "move values that look like secrets into the secret store" },
+    { name: "yes", letter: "y", summary: "add them without asking" },
+    DRY_RUN,
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: ["toolmux import", "toolmux import cursor codex --secrets --yes"],
+  load: async () => (await import("./commands/import.ts")).importServers,
+};
+
+export const INSTALL: Command = {
+  name: "install",
+  summary: "write toolmux into an MCP client's file, or take it out again",
+  usage: "CLIENT",
+  words: [1, 1],
+  choices: CLIENT_NAMES,
+  details: [
+    "Adds one entry, called toolmux, to the servers of a client, and leaves all",
+    "else in its file as it is, comments included. A copy of the file as it was is",
+    "kept beside it. --undo puts that back if nobody has changed the file since,",
+    "and else takes out the entry alone.",
+    "",
+    ...CLIENTS,
+    "",
+    "With --http the client goes to a hub that runs (`toolmux serve --http`) and",
+    "does not start one; not every client can. With --replace its other servers",
+    "are moved into the manifest first, as `toolmux import` does.",
+  ],
+  options: [
+    { name: "project", summary: "the client's file in this folder" },
+    { name: "http", value: "URL", summary: "go to the hub there: http://127.0.0.1:8700/mcp" },
+    {
+      name: "http-token-env",
+      value: "NAME",
+      summary: "the client's variable with the token for that",
+    },
+    { name: "replace", summary: "move its servers into the manifest" },
+    { name: "secrets", summary: "with --replace: move secrets into the secret store" },
+    { name: "undo", summary: "take it out again" },
+    DRY_RUN,
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: [
+    "toolmux install cursor",
+    "toolmux install claude-code --replace --dry-run",
+    "toolmux install vscode --http http://127.0.0.1:8700/mcp",
+    "toolmux install cursor --undo",
+  ],
+  load: async () => (await import("./commands/install.ts")).install,
+};
+
+/* The commands that find servers, and put them into the manifest or take them out. */
 
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
+
+const FROM: Option = {
+  name: "from",
+  value: "DIRECTORY",
+  repeats: true,
+  summary: "look there: official, smithery, a URL, or smithery=URL",
+};
+
+const FILE: Option = {
+  name: "file",
+  value: "FILE",
+  choices: "file",
+  summary: "the manifest to change, in the place of yours",
+};
+
+export const SEARCH: Command = {
+  name: "search",
+  summary: "look for servers in the public directories",
+  usage: "WORD …",
+  words: [1, Number.POSITIVE_INFINITY],
+  details: [
+    "Asks the official directory of MCP servers, and Smithery's, which wants a key:",
+    "toolmux secret set smithery, or SMITHERY_API_KEY. One that does not answer costs",
+    "only what it would have found. What is listed was written by strangers.",
+    "",
+    "Others are named by --from, by TOOLMUX_DIRECTORIES (with spaces between), or in",
+    "the manifest ([search] directories). A URL is one with the official API.",
+    "",
+    "Exit codes: 0 found, 1 nothing found, 3 no directory could be asked.",
+  ],
+  options: [
+    FROM,
+    { name: "limit", value: "COUNT", summary: "how many at most; 20 if it is not said" },
+    JSON_OUTPUT,
+  ],
+  examples: ["toolmux search github", "toolmux search file system --limit 5 --json"],
+  load: async () => (await import("./commands/search.ts")).search,
+};
+
+export const ADD: Command = {
+  name: "add",
+  summary: "put a server into the manifest, once it has been tried",
+  usage: "NAME [-- COMMAND ARGS …]",
+  words: [1, Number.POSITIVE_INFINITY],
+  details: [
+    "The server is started once and asked what it has; if that fails nothing is",
+    "written. One that only wants an authorization, or values that are still to be",
+    "set, is added, and what to run is said. The rest of the file stays as it is.",
+    "",
+    "A NAME alone, such as io.github.owner/name, is looked up in the directories that",
+    "`toolmux search` asks; what has to be set is named.",
+    "",
+    "Exit codes: 0 added; 2 wrong usage, or something is wrong with the manifest;",
+    "3 the server could not be started, or nobody be asked; then nothing is written.",
+  ],
+  options: [
+    { name: "url", value: "URL", summary: "a server over HTTP" },
+    {
+      name: "header",
+      value: "NAME: VALUE",
+      repeats: true,
+      summary: "with --url: what requests bear",
+    },
+    {
+      name: "transport",
+      value: "WAY",
+      choices: ["auto", "http", "sse"],
+      summary: "with --url: auto (default), http or sse",
+    },
+    { name: "package", value: "PACKAGE", summary: "npm:NAME, pypi:NAME or docker:IMAGE" },
+    {
+      name: "runner",
+      value: "RUNNER",
+      choices: ["npx", "bunx", "deno", "uvx", "pipx", "docker", "podman"],
+      summary: "with --package: what runs it",
+    },
+    { name: "command", value: "LINE", summary: "the command with its arguments; no shell sees it" },
+    { name: "env", value: "KEY=VALUE", repeats: true, summary: "a variable for it" },
+    {
+      name: "prefix",
+      value: "PREFIX",
+      empty: true,
+      summary: "what stands in front of its tools' names; '' for nothing",
+    },
+    { name: "as", value: "KEY", summary: "its key in the manifest, if NAME is of a directory" },
+    FROM,
+    FILE,
+    { name: "replace", summary: "take the place of the server of that name" },
+    { name: "no-try", summary: "do not start it" },
+    { name: "force", summary: "add it even if it could not be started" },
+    JSON_OUTPUT,
+  ],
+  examples: [
+    "toolmux add git --package pypi:mcp-server-git",
+    "toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~/work",
+    "toolmux add linear --url https://example.com/mcp",
+    "toolmux add io.github.owner/name",
+  ],
+  load: async () => (await import("./commands/add.ts")).add,
+};
+
+export const REMOVE: Command = {
+  name: "remove",
+  summary: "take a server out of the manifest",
+  usage: "NAME",
+  words: [1, 1],
+  details: [
+    "It goes with all that belongs to it, and the comments directly above it; the",
+    "rest of the file stays as it is. Secrets that it alone has used are named.",
+  ],
+  options: [FILE],
+  examples: ["toolmux remove files"],
+  load: async () => (await import("./commands/remove.ts")).remove,
+};
+
+export const DOCTOR: Command = {
+  name: "doctor",
+  summary: "look for all that is wrong, or may become so, and say what to do",
+  usage: "",
+  words: [0, 0],
+  details: [
+    "Looks at the manifest, the commands of its servers, secrets, tokens, ports,",
+    "what killed hubs have left, permissions, and what the servers listed last.",
+    "No server is started, unless --connect says so. Each finding has a code that",
+    "stays the same; README.md lists them.",
+    "",
+    "--fix does what is safe: permissions, leftovers, locks of the dead, and",
+    "snapshots that cannot be read.",
+    "",
+    "Exit codes: 0 no errors, 1 errors, 2 no manifest, or one with problems.",
+  ],
+  options: [
+    { name: "connect", summary: "start every server, and look at what it lists now" },
+    { name: "fix", summary: "put right what can be put right safely" },
+    { name: "http", value: "HOST:PORT", summary: "look whether a hub could serve there" },
+    { name: "all", summary: "also what is fine" },
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: ["toolmux doctor", "toolmux doctor --fix", "toolmux doctor --connect --json"],
+  load: async () => (await import("./doctor/doctor.ts")).doctor,
+};
+
+/** What `serve` takes to write a recording. */
+export const RECORD: readonly Option[] = [
+  {
+    name: "record",
+    value: "FILE",
+    choices: "file",
+    summary: "write all messages of all links there, for `replay`",
+  },
+  { name: "record-limit", value: "SIZE", summary: "the most that it holds; 256MiB by default" },
+];
+
+export const REPLAY: Command = {
+  name: "replay",
+  summary: "serve what was recorded, without the servers",
+  usage: "FILE",
+  words: [1, 1],
+  choices: "file",
+  details: [
+    "FILE is what `serve --record` has written. The hub that was recorded is served",
+    "on stdio, over servers that are played: they answer as they did, to requests",
+    "that ask for the same, after as long as it took them. With --server one of them",
+    "is served as it is, so that it can stand in a manifest, or be measured.",
+    "",
+    "Where a client does something else than was recorded is told on stderr: what",
+    "is not there gets an error that names the nearest request, by its line.",
+    "",
+    "Exit codes: 0 all was played, 1 the server ended as it was recorded, or with",
+    "--strict the client diverged.",
+  ],
+  options: [
+    { name: "server", value: "NAME", summary: "only this server, as itself" },
+    { name: "speed", value: "SPEED", summary: "1 as it was (default), 2 twice as fast, max" },
+    { name: "strict", summary: "exit code 1 if the client diverged" },
+  ],
+  examples: [
+    "toolmux replay session.jsonl",
+    "toolmux replay session.jsonl --server files --speed max",
+  ],
+  load: async () => (await import("./commands/replay.ts")).replay,
+};
+
+export const SECRET: Command = {
+  name: "secret",
+  summary: "keep values that stand in no manifest: set, list, remove",
+  usage: "set NAME | list | remove NAME",
+  words: [1, Number.POSITIVE_INFINITY],
+  choices: SECRET_VERBS,
+  details: [
+    "A manifest has ${secret:NAME} where the value is to be; that is filled in when",
+    "the server is started. A value is typed unseen, or read from stdin; it is not",
+    "taken from the command line, and never shown. NAME: letters, digits, _ - . /",
+    "",
+    "Values are kept in an encrypted file in the config folder, or by the system",
+    "(--store keychain). The key of the file is in the keychain, too; where there",
+    "is none it lies beside the file, and you are told. `list` shows where each is,",
+    "and which servers want it.",
+    "",
+    "linear/token is looked for first in the variables linear/token and",
+    "TOOLMUX_SECRET_LINEAR_TOKEN; [secrets] sources in the manifest says otherwise.",
+  ],
+  options: [
+    { name: "store", value: "STORE", choices: STORES, summary: "file (default) or keychain" },
+    { name: "json", summary: "print one JSON document, for programs" },
+  ],
+  examples: [
+    "toolmux secret set linear/token",
+    "toolmux secret set linear/token --store keychain",
+    "toolmux secret list",
+  ],
+  load: async () => (await import("./commands/secret.ts")).secret,
+};
 
 /** Every command there is; what `help` shows, what is parsed and what shells complete come from here. */
 export const COMMANDS: readonly Command[] = [
@@ -213,7 +621,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     options: [],
     examples: ["toolmux schema > toolmux.schema.json"],
-    load: async () => (await import("./schema.ts")).printSchema,
+    load: async () => (await import("./help.ts")).printSchema,
   },
   {
     name: "completions",
@@ -246,7 +654,7 @@ export const COMMANDS: readonly Command[] = [
     details: [],
     options: [],
     examples: ["toolmux version"],
-    load: async () => (await import("./version.ts")).printVersion,
+    load: async () => (await import("./help.ts")).printVersion,
   },
   {
     name: "help",
@@ -279,7 +687,7 @@ export async function runCli(argv: readonly string[], world: CommandContext): Pr
         ownConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
         return 0;
       case "version":
-        return await (await import("./version.ts")).printVersion();
+        return await (await import("./help.ts")).printVersion();
       case "run": {
         invocation = request.invocation;
         const run = await invocation.command.load();

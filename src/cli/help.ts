@@ -1,5 +1,8 @@
-import type { Command, Option } from "./command.ts";
+import process from "node:process";
+import { runtimeName } from "../base/runtime.ts";
+import { VERSION } from "../base/version.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
+import type { Command, Option } from "./command.ts";
 
 /** How to use one command, or all of them if none is given; lines without the last line end. */
 export function formatHelp(commands: readonly Command[], command: Command | undefined): string {
@@ -56,4 +59,19 @@ function alignOptions(options: readonly Option[]): string[] {
 function align(rows: readonly (readonly [string, string])[]): string[] {
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`);
+}
+
+/** Prints version, runtime and platform in one line. */
+export function printVersion(): Promise<number> {
+  console.log(`toolmux ${VERSION} (${runtimeName}, ${process.platform} ${process.arch})`);
+  return Promise.resolve(0);
+}
+
+/** Prints the JSON Schema of the manifest. It is made from the manifest's own schema when toolmux is built, not here. */
+export async function printSchema(): Promise<number> {
+  const { default: schema } = await import("../../toolmux.schema.json", {
+    with: { type: "json" },
+  });
+  console.log(JSON.stringify(schema, null, 2));
+  return 0;
 }

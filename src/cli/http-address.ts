@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/schema.ts";
 import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { Invocation, CommandContext } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { usageError } from "./args.ts";
 
 /** Where the HTTP face is to be, and what its clients have to know. */

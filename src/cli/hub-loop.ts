@@ -5,13 +5,13 @@ import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { sha256Hex } from "../manifest/trust.ts";
-import { settlesWithin } from "../base/grace.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { buildError } from "../jsonrpc/message.ts";
 import {
   checkNesting,
+  formatOuterHubs,
   HUBS_VARIABLE,
   parseOuterHubs,
-  formatOuterHubs,
 } from "../process/outer-hubs.ts";
 
 /** So many characters of the digest name a manifest. */

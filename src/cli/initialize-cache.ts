@@ -1,5 +1,5 @@
 import process from "node:process";
-import type { CombinedCapabilities } from "../catalog/offer.ts";
+import type { CombinedCapabilities } from "../catalog/listing.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 

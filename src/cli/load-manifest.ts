@@ -2,9 +2,8 @@ import type { LogLevel } from "../base/events.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
-import type { Invocation, CommandContext } from "./command.ts";
-import { makeLogRecord, isLevelEnabled, type LogRecord } from "../terminal/log.ts";
-import { printLogRecord } from "../terminal/report.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
 
 /** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;

@@ -1,13 +1,29 @@
-import { resolve } from "node:path";
-import type { ManifestChange } from "../manifest/edit/edit.ts";
-import { type PreparedEdit, findUserFile, prepareEdit } from "../manifest/edit/write.ts";
+import { join, resolve } from "node:path";
+import { HubError } from "../base/errors.ts";
 import { expandHome, stateFolder } from "../base/paths.ts";
+import type { ManifestChange } from "../manifest/edit/edit.ts";
+import { findUserFile, type PreparedEdit, prepareEdit } from "../manifest/edit/write.ts";
 import { listDependencies, loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS, type ServerSpec } from "../manifest/schema.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
-import type { Invocation, CommandContext } from "./command.ts";
+import { withFileLock } from "../process/file-lock.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
-import { withManifestLock } from "./turn.ts";
+
+/** Changes a manifest, or what is trusted, while no other command of this user does. @throws {HubError} as `withLock` */
+export async function withManifestLock<T>(
+  world: CommandContext,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { env, platform, signal } = world;
+  try {
+    return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
+  } catch (error) {
+    // No server was to be reached, which is what the exit code of a store would say.
+    const isBroken = error instanceof HubError && error.code === "storeBroken";
+    throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
+  }
+}
 
 /** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
 export function manifestToEdit(

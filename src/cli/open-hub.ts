@@ -1,22 +1,52 @@
 import process from "node:process";
 import type { Authorizer } from "../auth/authorizer.ts";
+import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
+import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
-import { stateFolder } from "../base/paths.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
-import { Redactor } from "../transport/redact.ts";
-import type { CommandLog } from "./load-manifest.ts";
-import type { CommandContext } from "./command.ts";
-import { redirectConsole } from "../terminal/console.ts";
 import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
+import { redirectConsole } from "../terminal/stderr.ts";
+import { Redactor } from "../transport/redact.ts";
+import type { CommandContext } from "./command.ts";
 import { listHubs, refuseLoop } from "./hub-loop.ts";
+import type { CommandLog } from "./load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
-import { sweepOrphansInBackground } from "./sweep.ts";
+
+/** For what can wait until the hub has started its servers, in ms. */
+const SETTLING = 100;
+
+/**
+ * Ends, beside the work of a hub, what other hubs have left behind because they were killed.
+ * @param tell is given the number of processes, if there were any
+ * @returns what closes the hub and waits for both, STOP_LIMIT at most
+ */
+export function sweepOrphansInBackground(
+  hub: Hub,
+  tell: (count: number) => void,
+): () => Promise<void> {
+  let sweeping: Promise<void> | undefined;
+  const begin = (): Promise<void> => (sweeping ??= sweep(tell));
+  const timer = setTimeout(() => void begin(), SETTLING);
+  timer.unref();
+  return async () => {
+    clearTimeout(timer);
+    // What has not ended by then ends with this process.
+    await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), begin()]));
+  };
+}
+
+async function sweep(tell: (count: number) => void): Promise<void> {
+  // Whatever deals with processes is loaded after the first answer to the client.
+  const { sweepOrphans } = await import("../process/orphans.ts");
+  const count = await sweepOrphans();
+  if (count > 0) tell(count);
+}
 
 export interface OpenHubOptions {
   /** The events that are logged; by default only what the servers and the hub say, as commands tell the rest. */
@@ -84,7 +114,7 @@ export async function openHub(
   const { env, platform, claims } = world;
   await refuseLoop(whole, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
-    const { openUserAuthorizer, showLoginPage } = await import("./authorizer.ts");
+    const { openUserAuthorizer, showLoginPage } = await import("./transport-factory.ts");
     const show = showLoginPage(world, (level, text, server) =>
       log(level, makeLogRecord(level, text, { server })),
     );

@@ -1,5 +1,8 @@
+import { once } from "node:events";
 import process from "node:process";
+import { untilAborted } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import { usageError } from "./args.ts";
 
 /** What terminals send for keys that are no characters, and around what is pasted. */
@@ -71,4 +74,25 @@ function readLine(
       }
     });
   });
+}
+
+/** Asks a person on the terminal; undefined if there is nobody to ask. Anything but yes is no. @throws the signal's reason */
+export async function askConsent(
+  question: string,
+  signal: AbortSignal,
+): Promise<boolean | undefined> {
+  const { stdin, stderr } = process;
+  if (!stdin.isTTY || !stderr.isTTY) return undefined;
+  const { createInterface } = await import("node:readline/promises");
+  // The terminal stays as it is: Ctrl-C reaches the process, as everywhere else.
+  const lines = createInterface({ input: stdin, output: stderr, terminal: false });
+  try {
+    const end = once(lines, "close").then(() => "\n");
+    const asked = lines.question(`${sanitizeLine(question)} [y/N] `);
+    const answer = await untilAborted(Promise.race([asked, end]), signal);
+    if (answer === "\n") stderr.write(answer);
+    return /^y(?:es)?$/i.test(answer.trim());
+  } finally {
+    lines.close();
+  }
 }

@@ -1,7 +1,7 @@
-import { mergeCapabilities, mergeInstructions } from "../catalog/offer.ts";
+import { mergeCapabilities, mergeInstructions } from "../catalog/listing.ts";
 import type { InitializeAnswer } from "../frontend/early-initialize.ts";
 import { stateFolder } from "../base/paths.ts";
-import type { Manifest, ExternalServer, ServerSpec } from "../manifest/schema.ts";
+import type { ExternalServer, Manifest, ServerSpec } from "../manifest/schema.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
 import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";

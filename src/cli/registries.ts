@@ -1,11 +1,14 @@
-import { openRegistry, parseRegistryChoice, DEFAULT_REGISTRIES } from "../registry/choice.ts";
-import type { Registry } from "../registry/registry.ts";
-import type { RegistryFetch } from "../registry/request.ts";
-import type { RegistryFailure } from "../registry/search.ts";
+import {
+  DEFAULT_REGISTRIES,
+  openRegistry,
+  parseRegistryChoice,
+  type RegistryFailure,
+} from "../registry/search.ts";
+import type { RegistryFetch, Registry } from "../registry/registry.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
-import type { Invocation, CommandContext } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
 /** The name of what Smithery is shown, among the secrets. */

@@ -1,9 +1,9 @@
 import type { Hub } from "../hub/hub.ts";
-import type { LoadOptions, LoadedManifest } from "../manifest/load.ts";
+import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import type { LoadedBasis, CommandLog } from "./load-manifest.ts";
+import type { CommandLog, LoadedBasis } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
 /** A hub that runs, and what sets up plugins for it. */

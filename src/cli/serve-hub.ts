@@ -1,21 +1,19 @@
 import process from "node:process";
-import type { RunningHttpServer } from "../frontend/http/listen.ts";
+import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import type { ServedHub } from "../frontend/http/server.ts";
-import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
+import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
-import { settlesWithin } from "../base/grace.ts";
-import { type HttpAddress, withManifestToken, TOKEN_NAME } from "./http-address.ts";
-import { type LoadedBasis, loadOptions, type CommandLog } from "./load-manifest.ts";
-import type { Invocation, CommandContext } from "./command.ts";
+import { settlesWithin } from "../base/clock.ts";
+import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
+import { type CommandLog, type LoadedBasis, loadOptions } from "./load-manifest.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import type { LogTapeLogger } from "../terminal/logtape.ts";
-import { makeLogRecord, eventKindsAtLevel } from "../terminal/log.ts";
-import { type PluginSetup, openHub, type OpenedHub, openSnapshots } from "./open-hub.ts";
+import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
+import { type OpenedHub, openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
 import { isStaticServer } from "./recalled-instructions.ts";
 import type { HubRecording } from "./commands/record.ts";
-import { formatLogRecord } from "../terminal/report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
 const SETTLING = 100;
@@ -182,7 +180,7 @@ async function openHttp(
   address: HttpAddress,
   maxMessage: number,
 ): Promise<RunningHttpServer> {
-  const { startHttpServer } = await import("../frontend/http/listen.ts");
+  const { startHttpServer } = await import("../frontend/http/server.ts");
   return startHttpServer(hub, { ...address, maxMessage });
 }
 
@@ -208,7 +206,7 @@ async function tellToken(
   const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${kept}`;
   const { isatty } = await import("node:tty");
   if (logFormat === "text" && isatty(2)) {
-    const { describeRemoteEntry } = await import("./entry.ts");
+    const { describeRemoteEntry } = await import("./server-description.ts");
     tell(`${place}:\n\n${describeRemoteEntry(url, token)}\n`);
   } else {
     const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
@@ -247,7 +245,7 @@ async function settle(
 }
 
 async function greet(manifest: Manifest): Promise<string> {
-  const { formatClientEntry } = await import("./entry.ts");
+  const { formatClientEntry } = await import("./server-description.ts");
   return [
     `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
     "It is not meant to be typed to: let a client start it, with this in its configuration:",

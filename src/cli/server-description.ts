@@ -1,5 +1,10 @@
-import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
+import { ownCommand } from "../base/runtime.ts";
+import { alternativeCommands } from "../manifest/package.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
+import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/schema.ts";
+import { BUILT_IN_PLUGINS, locatePlugin } from "../plugin/load.ts";
+import { resolveCommand } from "../process/path-lookup.ts";
+import type { CommandContext } from "./command.ts";
 
 const MASK = "•••";
 
@@ -63,4 +68,77 @@ function maskParts(arg: string): string {
 
 function quote(word: string): string {
   return /^[\w./:@%+=,•…${}~-]+$/u.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/** Where the code of a plugin comes from: toolmux itself, a file beside a manifest, or a package. */
+export type PluginKind = "builtIn" | "file" | "package";
+
+export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
+  if (path !== undefined) return "file";
+  return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
+}
+
+/** A plugin, and which code is loaded for it. Loads nothing. */
+export function describePlugin(spec: PluginSpec): string {
+  const path = locatePlugin(spec);
+  switch (pluginKindOf(spec)) {
+    case "builtIn":
+      return `${spec.use}: built in`;
+    case "file":
+      return `${spec.use}: code that is loaded from ${path}`;
+    case "package":
+      return path === undefined
+        ? `${spec.use}: a package, which is not there`
+        : `${spec.use}: a package, code that is loaded from ${path}`;
+  }
+}
+
+/** `{use, path, kind}`; `path` is the absolute one of code that is not built in, null if there is none. */
+export function pluginToJson(spec: PluginSpec): object {
+  return { use: spec.use, path: locatePlugin(spec) ?? null, kind: pluginKindOf(spec) };
+}
+
+/** Of several commands the first that is there now; undefined if none is. */
+export async function findInstalledRunner(
+  commands: readonly string[],
+  { env, cwd }: Pick<CommandContext, "env" | "cwd">,
+): Promise<string | undefined> {
+  for (const command of commands) {
+    const morePath = (): Promise<undefined> => Promise.resolve(undefined);
+    const search = { server: "", command, cwd, path: env["PATH"], extraPath: morePath };
+    const isThere = await resolveCommand(search).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return command;
+  }
+  return undefined;
+}
+
+/** A server as it would be started now: what comes as a package by the first that is there for it. */
+export async function withInstalledRunner<Spec extends RunnableServer>(
+  spec: Spec,
+  world: Pick<CommandContext, "env" | "cwd">,
+): Promise<Spec> {
+  if (spec.kind !== "stdio" || spec.package === undefined) return spec;
+  const others = alternativeCommands(spec.package, spec.args);
+  const found = await findInstalledRunner(
+    [spec.command, ...others.map((way) => way.command)],
+    world,
+  );
+  const way = others.find(({ command }) => command === found);
+  return way === undefined ? spec : { ...spec, ...way };
+}
+
+/** The entry for an MCP client's configuration that starts this program on these manifests, as JSON text. */
+export function formatClientEntry(manifests: readonly string[]): string {
+  const [command, ...before] = ownCommand();
+  const args = [...before, "serve", ...manifests.flatMap((file) => ["--config", file])];
+  return JSON.stringify({ mcpServers: { toolmux: { command, args } } }, null, 2);
+}
+
+/** The entry for an MCP client's configuration that goes to a hub at that URL with a bearer token, as JSON text. */
+export function describeRemoteEntry(url: string, token: string): string {
+  const headers = { Authorization: `Bearer ${token}` };
+  return JSON.stringify({ mcpServers: { toolmux: { type: "http", url, headers } } }, null, 2);
 }

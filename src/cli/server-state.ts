@@ -2,7 +2,7 @@ import { invalidError } from "../manifest/problems.ts";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
-import { unavailableReasonOf, type ConnectionStatus } from "../upstream/status.ts";
+import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
 /** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
 export type ServerState =

@@ -1,21 +1,52 @@
+import { join } from "node:path";
 import type { Authorizer } from "../auth/authorizer.ts";
+import type { BrowserEnvironment } from "../auth/browser.ts";
+import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
+import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
+import type { Env } from "../base/paths.ts";
+import { ownCommand } from "../base/runtime.ts";
 import type { HubOptions } from "../hub/options.ts";
 import {
-  resolveRemote,
   type ResolvedRemote,
   type ResolvedServer,
+  resolveRemote,
   resolveServer,
   type SchemeResolvers,
 } from "../manifest/resolve.ts";
 import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
-import type { Secrets } from "../secrets/secrets.ts";
-import { STOP_LIMIT, settlesWithin } from "../base/grace.ts";
-import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
-import type { ServerTransport } from "../transport/transport.ts";
+import type { Secrets } from "../secrets/secrets.ts";
+import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
 import { Redactor } from "../transport/redact.ts";
+import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
-import { withBenchProxy } from "./tap.ts";
+
+/** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
+export const PROXY_VARIABLE = "TOOLMUX_TAP";
+
+/** What is started, and what in its place if it is not there. */
+interface Program {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly others?: readonly Pick<Program, "command" | "args">[] | undefined;
+}
+
+/** Its value. @param delay by which what a server says is held back, in ms; @param folder where taps report */
+export function formatProxyVariable(folder: string, delay: number): string {
+  return `${delay}:${folder}`;
+}
+
+/** The program with the tap in front of it that is wanted; else as it is. */
+export function withBenchProxy<P extends Program>(program: P, env: Env): P {
+  const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
+  if (delay === undefined || folder === undefined) return program;
+  const [own, ...before] = ownCommand();
+  const tap = ({ command, args }: Pick<Program, "command" | "args">) => ({
+    command: own,
+    args: [...before, "demo", "tap", "--", folder, delay, command, ...args],
+  });
+  return { ...program, ...tap(program), others: program.others?.map(tap) };
+}
 
 /** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
 const FRESH = 10_000;
@@ -224,5 +255,50 @@ function askOnce(ask: (path: string) => Promise<string>): (path: string) => Prom
     const answer = asked.get(path) ?? ask(path);
     asked.set(path, answer);
     return answer;
+  };
+}
+
+/** Shows a person a page to log in at. Never rejects. */
+export type ShowLoginPage = (url: string, server: string) => Promise<void>;
+
+/** What gets this user's hubs into servers; nothing of it is loaded before somebody calls this. */
+export async function openUserAuthorizer(
+  world: Pick<CommandContext, "env" | "platform">,
+  openUrl: ShowLoginPage,
+): Promise<OAuthAuthorizer> {
+  const { env } = world;
+  const [
+    { openOAuthAuthorizer: openAuthorizer },
+    { openSecrets },
+    { withFileLock: withLock },
+    { makeFetch: dialer },
+  ] = await Promise.all([
+    import("../auth/oauth-authorizer.ts"),
+    import("../secrets/secrets.ts"),
+    import("../process/file-lock.ts"),
+    import("../transport/http-client/fetch.ts"),
+  ]);
+  const { file: store, folder } = openSecrets(world);
+  return openAuthorizer({
+    store,
+    lock: (name, signal, work, limit) =>
+      withLock(join(folder, "locks", name.replaceAll("/", "-")), signal, work, { limit }),
+    dial: ({ ca }) => dialer({ ca, env }),
+    openUrl,
+  });
+}
+
+/** Opens the browser, or says where to go if there is none. */
+export function showLoginPage(
+  desktop: BrowserEnvironment,
+  tell: (level: "info" | "warn", text: string, server: string) => void,
+): ShowLoginPage {
+  return async (url, server) => {
+    const { openBrowser } = await import("../auth/browser.ts");
+    if (await openBrowser(url, desktop)) {
+      tell("info", "a browser was opened to log in", server);
+    } else {
+      tell("warn", `no browser could be opened; log in at ${url}`, server);
+    }
   };
 }

@@ -1,5 +1,5 @@
 import { findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
-import type { ServerTableChange } from "./change.ts";
+import type { ServerTableChange } from "./clients.ts";
 
 /** Edits a table of servers in JSON with comments. */
 export function editClientJson(text: string, { keys, remove, set }: ServerTableChange): string {

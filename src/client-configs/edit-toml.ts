@@ -1,6 +1,6 @@
 import { stringify } from "smol-toml";
 import { type AST, parseTOML } from "toml-eslint-parser";
-import type { ServerTableChange } from "./change.ts";
+import type { ServerTableChange } from "./clients.ts";
 
 /** Edits a table of servers in TOML: removed entries are cut out, new ones are appended as tables. */
 export function editClientToml(text: string, { keys, remove, set }: ServerTableChange): string {

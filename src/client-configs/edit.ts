@@ -1,7 +1,6 @@
 import { isTable, type Table } from "../manifest/table.ts";
 import { parseText } from "../manifest/parse.ts";
-import type { ServerTableChange } from "./change.ts";
-import type { ClientApp } from "./client.ts";
+import type { ClientApp, ServerTableChange } from "./clients.ts";
 
 /** The edited text; or `reason`, the end of a sentence, why the change cannot be made there. */
 export type ClientEditResult =

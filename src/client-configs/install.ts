@@ -1,15 +1,68 @@
 import { Buffer } from "node:buffer";
-import { readFile, rm } from "node:fs/promises";
+import { readdir, readFile, realpath, rm } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { utf8 } from "../base/bytes.ts";
-import { decodeUtf8 } from "../base/read-file.ts";
-import { isTable, type Table } from "../manifest/table.ts";
+import { writePrivate } from "../base/private-files.ts";
+import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
 import { replaceFile } from "../manifest/edit/write.ts";
-import { writeBackup, listBackups, openOriginal, type OriginalFile } from "./backup.ts";
-import type { ClientApp, ServerTable } from "./client.ts";
-import type { ServerTableChange } from "./change.ts";
-import { editClientFile } from "./edit.ts";
 import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
+import { isTable, type Table } from "../manifest/table.ts";
+import type { ClientApp, ServerTableChange, ServerTable } from "./clients.ts";
+import { editClientFile } from "./edit.ts";
 import { type ClientFileProblem, readClientFileText } from "./read.ts";
+
+/** How many backups of one file are kept. */
+const MAX_BACKUPS = 3;
+const BACKUP_INFIX = ".toolmux-backup-";
+
+/** A client's file before it is changed. */
+export interface OriginalFile {
+  /** The real path, with symbolic links resolved. */
+  readonly path: string;
+  /** undefined: the file does not exist. */
+  readonly bytes: FileBytes | undefined;
+}
+
+/** Reads a file, through the symbolic links that lead to it. */
+export async function openOriginal(file: string): Promise<OriginalFile> {
+  const path = await realpath(file).catch(() => file);
+  try {
+    return { path, bytes: await readFile(path) };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    return { path, bytes: undefined };
+  }
+}
+
+/**
+ * Writes a backup beside the file, readable by its owner only, and removes the oldest backups above MAX_BACKUPS.
+ * @param now ms since the epoch
+ * @returns the backup's path
+ */
+export async function writeBackup({ path, bytes }: OriginalFile, now: number): Promise<string> {
+  const time = new Date(now).toISOString().replace(/[-:]|\.\d+/g, "");
+  const existing = await listBackups(path);
+  let backup = `${path}${BACKUP_INFIX}${time}`;
+  for (let number = 2; existing.includes(backup); number++)
+    backup = `${path}${BACKUP_INFIX}${time}-${number}`;
+  await writePrivate(backup, bytes ?? new Uint8Array());
+  for (const old of existing.slice(MAX_BACKUPS - 1)) await rm(old, { force: true });
+  return backup;
+}
+
+/** The paths of a file's backups, newest first. */
+export async function listBackups(path: string): Promise<readonly string[]> {
+  const folder = dirname(path);
+  const start = `${basename(path)}${BACKUP_INFIX}`;
+  const names = await readdir(folder).catch(() => []);
+  const copies = names.filter((name) => name.startsWith(start)).toSorted(compareNewest);
+  return copies.map((name) => join(folder, name));
+}
+
+/** Numeric comparison, because backups of the same second have a number at the end. */
+function compareNewest(a: string, b: string): number {
+  return b.localeCompare(a, "en", { numeric: true });
+}
 
 /** A prepared change of a client's file. */
 export interface PreparedInstall {

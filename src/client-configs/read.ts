@@ -3,8 +3,8 @@ import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { parseText } from "../manifest/parse.ts";
 import type { Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
-import type { ClientApp, ClientFolders, ServerTable } from "./client.ts";
-import type { EditorInput } from "./forms.ts";
+import type { ClientApp, ClientFolders, ServerTable } from "./clients.ts";
+import type { EditorInput } from "./entry.ts";
 
 /** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;

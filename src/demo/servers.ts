@@ -1,7 +1,27 @@
 import process from "node:process";
-import { McpServer, type ServerContext } from "@modelcontextprotocol/server";
+import {
+  type CallToolResult,
+  fromJsonSchema,
+  McpServer,
+  type ServerContext,
+} from "@modelcontextprotocol/server";
 import { VERSION } from "../base/version.ts";
-import { resultOf, schemaOf, textResult } from "./schema.ts";
+
+type Property = { readonly type: "string" | "integer" } & Readonly<Record<string, unknown>>;
+
+/** A schema for a tool's arguments, an object with these properties, which TypeScript knows as `T`. */
+export function schemaOf<T>(properties: Record<keyof T & string, Property>, ...required: string[]) {
+  return fromJsonSchema<T>({ type: "object", properties, required, additionalProperties: false });
+}
+
+/** A result that says the same to a model and to a program. */
+export function resultOf(structuredContent: Record<string, unknown>, text: string): CallToolResult {
+  return { content: [{ type: "text", text }], structuredContent };
+}
+
+export function textResult(text: string, isError = false): CallToolResult {
+  return { content: [{ type: "text", text }], isError };
+}
 
 interface Count {
   /** How far to count. */
@@ -89,4 +109,99 @@ function wait(ms: number, signal: AbortSignal): Promise<void> {
     }, ms);
     signal.addEventListener("abort", abort, { once: true });
   });
+}
+
+const ZONE = {
+  type: "string",
+  description: 'a time zone such as "Asia/Tokyo"; UTC if left out',
+} as const;
+
+/** Tells the time, anywhere. */
+export function createClockServer(): McpServer {
+  const server = new McpServer({ name: "demo-clock", version: VERSION });
+  server.registerTool(
+    "now",
+    {
+      description: "The time in a time zone.",
+      inputSchema: schemaOf<{ zone?: string }>({ zone: ZONE }),
+      annotations: { readOnlyHint: true },
+    },
+    ({ zone = "UTC" }) => {
+      const now = new Date();
+      const offset = readOffset(zone, now);
+      if (offset === undefined) return textResult(`There is no time zone "${zone}".`, true);
+      const local = new Date(now.getTime() + offset * 60_000).toISOString().slice(0, 19);
+      const time = `${local}${formatOffset(offset)}`;
+      return resultOf({ zone, time, epoch: now.getTime() }, `${time} (${zone})`);
+    },
+  );
+  server.registerTool(
+    "offset",
+    {
+      description: "How many minutes a time zone is ahead of UTC now.",
+      inputSchema: schemaOf<{ zone?: string }>({ zone: ZONE }),
+      annotations: { readOnlyHint: true },
+    },
+    ({ zone = "UTC" }) => {
+      const minutes = readOffset(zone, new Date());
+      if (minutes === undefined) return textResult(`There is no time zone "${zone}".`, true);
+      return resultOf({ zone, minutes }, String(minutes));
+    },
+  );
+  return server;
+}
+
+/** Minutes ahead of UTC; undefined if there is no such zone. */
+function readOffset(timeZone: string, date: Date): number | undefined {
+  try {
+    const format = new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
+    const name =
+      format.formatToParts(date).find(({ type }) => type === "timeZoneName")?.value ?? "";
+    const [, sign, hours = 0, minutes = 0] = /GMT(?:([+-])(\d+):(\d+))?/.exec(name) ?? [];
+    return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
+  } catch {
+    return undefined;
+  }
+}
+
+function formatOffset(minutes: number): string {
+  const pad = (value: number): string => String(Math.floor(value)).padStart(2, "0");
+  const size = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${pad(size / 60)}:${pad(size % 60)}`;
+}
+
+const TRANSFORMS: Readonly<Record<string, { description: string; run: (text: string) => string }>> =
+  {
+    upper: { description: "The text in capital letters.", run: (text) => text.toUpperCase() },
+    reverse: {
+      description: "The text backwards.",
+      run: (text) => Array.from(text).toReversed().join(""),
+    },
+    trim: {
+      description: "The text without white space around it.",
+      run: (text) => text.trim(),
+    },
+  };
+
+/** Works on text. */
+export function createTextServer(): McpServer {
+  const server = new McpServer({ name: "demo-text", version: VERSION });
+  const inputSchema = schemaOf<{ text: string }>({ text: { type: "string" } }, "text");
+  const annotations = { readOnlyHint: true };
+  for (const [name, { description, run }] of Object.entries(TRANSFORMS)) {
+    const config = { description, inputSchema, annotations };
+    server.registerTool(name, config, ({ text }) => textResult(run(text)));
+  }
+  server.registerTool(
+    "count",
+    { description: "How many characters, words and lines a text has.", inputSchema, annotations },
+    ({ text }) => {
+      const characters = Array.from(text).length;
+      const words = text.split(/\s+/).filter(Boolean).length;
+      const lines = text.split("\n").length;
+      const counted = { characters, words, lines };
+      return resultOf(counted, JSON.stringify(counted));
+    },
+  );
+  return server;
 }

@@ -1,12 +1,182 @@
 import type { Buffer } from "node:buffer";
-import { Client } from "@modelcontextprotocol/client";
+import process from "node:process";
+import { type CallToolResult, Client, type RequestOptions } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { untilAborted } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
-import { untilAborted } from "../base/grace.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
-import { sanitizeLine } from "../terminal/report.ts";
-import { TOUR_STOPS, type TourContext } from "./stops.ts";
+import type { SlowServerHistory } from "./servers.ts";
+
+/** What the stops share. */
+export interface TourContext {
+  readonly client: Client;
+  readonly transport: StdioClientTransport;
+  /** What the broken server says before it gives up. */
+  readonly lastWords: string;
+  /** Waits until the hub has written `text` to stderr. @throws {HubError} if it does not within `ms` */
+  readonly told: (text: string, ms: number) => Promise<void>;
+  /** Of processes that have to be gone in the end. */
+  readonly pids: number[];
+}
+
+/** One thing to see. */
+export interface TourStop {
+  readonly title: string;
+  /** @returns what there was to see, in a few words. @throws {HubError} if it was not as it should be */
+  readonly visit: (tour: TourContext) => Promise<string>;
+}
+
+/** For each request, in ms: the demo ends whatever happens. */
+const LIMIT = 10_000;
+/** For what one pipe brings later than another, in ms. */
+const PIPE_LIMIT = 5000;
+const MANY = 60;
+const STEPS = 4;
+/** Between two steps of a count, in ms. */
+const PAUSE = 60;
+
+const TOOLS =
+  "clock__now clock__offset slow__count slow__history text__count text__reverse text__trim text__upper";
+
+export const TOUR_STOPS: readonly TourStop[] = [
+  { title: "start the hub and shake hands", visit: connect },
+  { title: "list the tools of all servers", visit: listTools },
+  { title: "a broken server costs only itself", visit: findBroken },
+  { title: "call a tool", visit: callOne },
+  { title: `make ${MANY} calls at once`, visit: callMany },
+  { title: "make three slow calls at once", visit: callSlow },
+  { title: "follow a call's progress", visit: followProgress },
+  { title: "cancel a call half-way", visit: cancelHalfWay },
+  { title: "leave", visit: leave },
+];
+
+async function connect({ client, transport, pids }: TourContext): Promise<string> {
+  await client.connect(transport, { timeout: LIMIT });
+  if (transport.pid !== null) pids.push(transport.pid);
+  const { name, version } = client.getServerVersion() ?? {};
+  return `${name} ${version}`;
+}
+
+async function listTools({ client }: TourContext): Promise<string> {
+  const { tools } = await client.listTools(undefined, { timeout: LIMIT });
+  const names = tools.map(({ name }) => name);
+  expect(names.join(" "), TOOLS);
+  return `${tools.length} tools of three servers, each under its server's prefix`;
+}
+
+async function findBroken({ client, lastWords, told }: TourContext): Promise<string> {
+  const answer = call(client, "broken__price", {});
+  const refused = await answer.then(
+    () => false,
+    () => true,
+  );
+  if (!refused) throw wrong("a tool that is not there was called");
+  await told(lastWords, PIPE_LIMIT);
+  return `the fourth server exited; the hub tells why: ${lastWords}`;
+}
+
+async function callOne({ client }: TourContext): Promise<string> {
+  const { structuredContent } = await call(client, "clock__now", { zone: "Asia/Tokyo" });
+  const { time, epoch } = structuredContent as { time: string; epoch: number };
+  if (Math.abs(Date.now() - epoch) > LIMIT) throw wrong(`the clock says ${time}`);
+  expect(time, `${new Date(epoch + 9 * 3_600_000).toISOString().slice(0, 19)}+09:00`);
+  return `it is ${time} in Tokyo`;
+}
+
+async function callMany({ client }: TourContext): Promise<string> {
+  const calls = Array.from({ length: MANY }, async (_, i) => {
+    const result = await call(client, "text__upper", { text: `number ${i}` });
+    expect(textOf(result), `NUMBER ${i}`);
+  });
+  await Promise.all(calls);
+  return "every answer belongs to its call";
+}
+
+async function callSlow({ client }: TourContext): Promise<string> {
+  const calls = [1, 2, 3].map(async (steps) => {
+    const result = await call(client, "slow__count", { steps, pause: PAUSE });
+    expect(textOf(result), `Counted to ${steps}.`);
+  });
+  await Promise.all(calls);
+  const alone = (2 + 3 + 4) * PAUSE;
+  return `one after the other they take at least ${alone} ms`;
+}
+
+async function followProgress({ client }: TourContext): Promise<string> {
+  const seen: string[] = [];
+  const result = await call(
+    client,
+    "slow__count",
+    { steps: STEPS, pause: PAUSE },
+    { onprogress: ({ progress, total }) => void seen.push(`${progress}/${total}`) },
+  );
+  expect(textOf(result), `Counted to ${STEPS}.`);
+  expect(seen.join(" "), Array.from({ length: STEPS }, (_, i) => `${i + 1}/${STEPS}`).join(" "));
+  return `${seen.join(" ")}, then the result`;
+}
+
+async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
+  const abort = new AbortController();
+  const running = call(
+    client,
+    "slow__count",
+    { steps: STEPS, pause: PAUSE },
+    { signal: abort.signal, onprogress: ({ progress }) => progress === 2 && abort.abort() },
+  );
+  const finished = await running.then(
+    () => true,
+    (error: unknown) => {
+      if (!abort.signal.aborted) throw error;
+      return false;
+    },
+  );
+  if (finished) throw wrong("the call went on to its end");
+  const { structuredContent } = await call(client, "slow__history", {});
+  const history = structuredContent as SlowServerHistory;
+  pids.push(history.pid);
+  // Three slow ones at once, and the one whose progress was followed.
+  expect(history.finished, 4);
+  expect(history.cancelled.length, 1);
+  return `the server saw it after step ${history.cancelled[0]} of ${STEPS}`;
+}
+
+async function leave({ client, pids }: TourContext): Promise<string> {
+  await client.close();
+  const left = pids.filter(isAlive);
+  if (left.length > 0) throw wrong(`process ${left.join(", ")} still runs`);
+  return "the hub and its servers are gone";
+}
+
+function call(
+  client: Client,
+  name: string,
+  args: Record<string, unknown>,
+  options: RequestOptions = {},
+): Promise<CallToolResult> {
+  return client.callTool({ name, arguments: args }, { timeout: LIMIT, ...options });
+}
+
+function textOf({ content: [first] }: CallToolResult): string {
+  return first?.type === "text" ? first.text : "";
+}
+
+function expect(found: string | number, wanted: string | number): void {
+  if (found !== wanted) throw wrong(`expected ${wanted}, found ${found}`);
+}
+
+function wrong(text: string): HubError {
+  return new HubError("internal", text);
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
 
 /** A hub to be started as a child process. */
 export interface DemoProgram {

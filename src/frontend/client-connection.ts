@@ -2,16 +2,18 @@ import type { Buffer } from "node:buffer";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import { Method } from "../protocol/legacy.ts";
-import { readCancelled } from "../protocol/notifications.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
-import type { ServerSubset } from "../upstream/scope.ts";
-import type { Message, EncodedMessage, Request } from "../jsonrpc/message.ts";
-import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
-import { ModernRequestReader, mayBeModernRequest } from "./modern/request.ts";
+import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
+import type { ServerSubset } from "../upstream/profile.ts";
+import type { EncodedMessage, Message, Request } from "../jsonrpc/message.ts";
+import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
+import {
+  buildModernError,
+  mayBeModernRequest,
+  ModernRequestReader,
+  type ModernResponder,
+} from "./modern/request.ts";
 import { IdTable } from "../base/id-table.ts";
 import type { ModernClients } from "./modern/clients.ts";
-import { buildModernError } from "./modern/refusal.ts";
-import type { ModernResponder } from "./modern/wayback.ts";
 
 /**
  * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
-import { type CombinedCapabilities, UNKNOWN_CAPABILITIES } from "../catalog/offer.ts";
+import { type CombinedCapabilities, UNKNOWN_CAPABILITIES } from "../catalog/listing.ts";
 import { isTable } from "../manifest/table.ts";
 import {
   type Implementation,
@@ -10,13 +10,13 @@ import {
   negotiateVersion,
 } from "../protocol/legacy.ts";
 import {
+  capabilityClassOf,
   readCapabilities,
   readExtensionSettings,
-  capabilityClassOf,
 } from "../protocol/capabilities.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
 import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
-import { settlesWithin } from "../base/grace.ts";
+import { settlesWithin } from "../base/clock.ts";
 
 /** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
 export interface OwnStreams {

@@ -1,10 +1,10 @@
 import { Buffer } from "node:buffer";
 import type { ByteRange } from "../base/bytes.ts";
-import type { ListedItem, Kind } from "../catalog/listing.ts";
+import type { Kind, ListedItem } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, parseRange } from "../base/json.ts";
-import { NO_CLIENTS } from "../upstream/audience.ts";
+import { lastMember, parseRange, scanObject } from "../base/json.ts";
+import { NO_CLIENTS } from "../upstream/profile.ts";
 import { LEGACY_PLAN } from "../upstream/negotiate.ts";
 import { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";

@@ -1,7 +1,33 @@
 import type { Buffer } from "node:buffer";
-import { type Piece, utf8 } from "../base/bytes.ts";
-import { type Kind, KINDS } from "../catalog/listing.ts";
+import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
+import { IdTable } from "../base/id-table.ts";
+import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
+import { KINDS, type Kind } from "../catalog/listing.ts";
+import {
+  type Batch,
+  buildError,
+  buildResult,
+  type EncodedMessage,
+  type InvalidMessage,
+  type Message,
+  type Notification,
+  piecesOfMessage,
+  type RequestId,
+  type Request,
+  type Response,
+  withResponseId,
+} from "../jsonrpc/message.ts";
+import { parseTruncated } from "../jsonrpc/parse.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
+import {
+  capabilityClassOf,
+  type ExtensionSettings,
+  formatExtensionSettings,
+  parseCapabilityClass,
+  readAllExtensionSettings,
+  readCapabilities,
+} from "../protocol/capabilities.ts";
 import {
   allowsBatches,
   type Implementation,
@@ -9,41 +35,175 @@ import {
   type LegacyVersion,
   LIST_METHODS,
   Method,
+  negotiateVersion,
 } from "../protocol/legacy.ts";
+import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
+import type { Era } from "../protocol/modern.ts";
+import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
-import { isAtLeast, type LogSeverity } from "../protocol/log-level.ts";
-import {
-  parseCapabilityClass,
-  type ExtensionSettings,
-  formatExtensionSettings,
-} from "../protocol/capabilities.ts";
-import { IdTable } from "../base/id-table.ts";
-import type { Call } from "../router/call.ts";
-import type { Router } from "../router/router.ts";
+import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
-import type { ServerRequest } from "../upstream/ask.ts";
-import type { ClientChannel } from "../upstream/audience.ts";
-import { readCancelled } from "../protocol/notifications.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
-import { NO_DECLARATION } from "../upstream/sender.ts";
-import type { ClientView } from "../upstream/view.ts";
-import { parseTruncated } from "../jsonrpc/parse.ts";
+import type { Router } from "../router/router.ts";
+import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
-  type Batch,
-  buildError,
-  buildResult,
-  type Message,
-  type InvalidMessage,
-  type EncodedMessage,
-  type Notification,
-  type Request,
-} from "../jsonrpc/message.ts";
-import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
-import { LegacyClientRequest, type RequestOwner } from "./asked.ts";
-import { answerBatch } from "./batch.ts";
-import { readInitialize, readSetLevel } from "./introduction.ts";
-import { DownstreamRequests } from "./server-requests.ts";
+  type ClientChannel,
+  type ClientDeclaration,
+  NO_DECLARATION,
+  type ServerRequest,
+} from "../upstream/profile.ts";
+import type { ClientView } from "../upstream/view.ts";
 import { ListAnswers } from "./list-answers.ts";
+import { DownstreamRequests } from "./server-requests.ts";
+
+/** The client that a request comes from. */
+export interface RequestOwner {
+  readonly sender: ClientDeclaration;
+  /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
+  sendServerRequest(question: ServerRequest, way: Responder): (why: CancelReason) => void;
+}
+
+/** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
+export class LegacyClientRequest implements Caller {
+  readonly id: RequestId;
+  running: Pick<RunningRequest, "cancel" | "call"> | undefined;
+  readonly #responder: Responder;
+  readonly #inFlight: IdTable<LegacyClientRequest>;
+  readonly #owner: RequestOwner;
+
+  /** @param inFlight requests in flight, by the key of the client's id */
+  constructor(
+    id: RequestId,
+    responder: Responder,
+    inFlight: IdTable<LegacyClientRequest>,
+    owner: RequestOwner,
+  ) {
+    this.id = id;
+    this.#responder = responder;
+    this.#inFlight = inFlight;
+    this.#owner = owner;
+  }
+
+  /** The call that the request became; undefined until it is routed, and for list requests. */
+  get call(): Call | undefined {
+    return this.running?.call;
+  }
+
+  get sender(): ClientDeclaration {
+    return this.#owner.sender;
+  }
+
+  toClientMessage(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
+    return withResponseId(response, this.id, edits);
+  }
+
+  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
+    return this.#owner.sendServerRequest(question, this.#responder);
+  }
+
+  respond(message: EncodedMessage | undefined): void {
+    this.#inFlight.remove(this.id.key);
+    this.#responder.respond(message);
+  }
+
+  notify(message: EncodedMessage): void {
+    this.#responder.notify(message);
+  }
+}
+
+/**
+ * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
+ * @param handle handles one message of the batch; one that is to be answered comes with its responder
+ */
+export function answerBatch(
+  items: readonly Message[],
+  responder: Responder,
+  handle: (item: Message, responder?: Responder) => void,
+): void {
+  const answers: EncodedMessage[] = [];
+  let unanswered = items.length;
+  const itemResponder: Responder = {
+    notify: (message) => responder.notify(message),
+    respond: (message) => {
+      if (message !== undefined) answers.push(message);
+      if (--unanswered > 0) return;
+      responder.respond(answers.length > 0 ? joinBatch(answers) : undefined);
+    },
+  };
+  for (const item of items) {
+    if (item.kind === "request" || item.kind === "invalid") {
+      handle(item, itemResponder);
+    } else {
+      handle(item);
+      itemResponder.respond(undefined);
+    }
+  }
+}
+
+function joinBatch(answers: readonly EncodedMessage[]): EncodedMessage {
+  const pieces = answers.flatMap((answer, i) => [
+    i === 0 ? BATCH_START : BATCH_COMMA,
+    ...piecesOfMessage(answer),
+  ]);
+  return [...pieces, BATCH_END];
+}
+const BATCH_START = utf8("[");
+const BATCH_COMMA = utf8(",");
+const BATCH_END = utf8("]");
+
+/** What a client declares in `initialize`. */
+export interface InitializeParams {
+  /** The negotiated protocol version. */
+  readonly version: LegacyVersion;
+  /** The capability class: which requests of servers the client accepts. */
+  readonly capabilityClass: string;
+  readonly settings: ExtensionSettings;
+  readonly info: Pick<ClientInfo, "name" | "version">;
+}
+
+/** In UTF-16 units; longer names and versions are truncated. */
+const MAX_NAME_LENGTH = 200;
+
+/**
+ * Reads the params of `initialize`.
+ * @throws {HubError} invalidParams without a protocolVersion
+ */
+export function readInitialize({ bytes, params }: Request): InitializeParams {
+  const members = membersOf(bytes, params);
+  const requested = readString(bytes, lastMember(members, "protocolVersion"));
+  if (requested === undefined) {
+    throw new HubError("invalidParams", "initialize needs a protocolVersion.");
+  }
+  const capabilitiesMember = lastMember(members, "capabilities");
+  const info = membersOf(bytes, lastMember(members, "clientInfo"));
+  // A member that is not a string is left out.
+  const readName = (key: string): string | undefined =>
+    readString(bytes, lastMember(info, key))?.slice(0, MAX_NAME_LENGTH);
+  const declared = capabilitiesMember && parseRange(bytes, capabilitiesMember);
+  const settings = readAllExtensionSettings(declared);
+  return {
+    version: negotiateVersion(requested),
+    capabilityClass: capabilityClassOf(
+      readCapabilities(declared),
+      Object.keys(settings.extensions),
+    ),
+    settings,
+    info: { name: readName("name"), version: readName("version") },
+  };
+}
+
+/**
+ * Reads the params of `logging/setLevel`.
+ * @throws {HubError} invalidParams if the level is not one of the protocol's
+ */
+export function readSetLevel({ bytes, params }: Request): LogSeverity {
+  const level = readString(bytes, lastMember(membersOf(bytes, params), "level"));
+  if (isSeverity(level)) return level;
+  throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");
+}
+
+function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly JsonMember[] {
+  return (range && scanObject(bytes, range.start)?.items) ?? [];
+}
 
 /** What a client needs of the hub. */
 export interface ClientHost {

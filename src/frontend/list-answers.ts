@@ -1,15 +1,50 @@
+import { Buffer } from "node:buffer";
+import { applyEdits, type Edit, joinPieces } from "../base/bytes.ts";
+import { lastMember, removeMembers, scanArray, scanObject } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
-import type { Section } from "../catalog/section.ts";
-import { readCursorParam } from "../catalog/cursor.ts";
-import { LIST_CHANGED } from "../protocol/legacy.ts";
+import { readCursorParam, type Section } from "../catalog/section.ts";
 import {
   buildNotification,
   buildResult,
   type EncodedMessage,
   type Request,
 } from "../jsonrpc/message.ts";
-import { legacySection } from "./edition.ts";
+import { type Implementation, LIST_CHANGED } from "../protocol/legacy.ts";
+import { stampResultBytes } from "../protocol/modern.ts";
+import { wrapOutputSchema } from "../protocol/translate.ts";
+
+const cachedSections = new WeakMap<Section, Section>();
+
+/**
+ * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
+ * object. Entries of legacy servers pass unchanged.
+ */
+export function legacySection(section: Section): Section {
+  const { kind, info: origin } = section;
+  if (kind !== "tools" || origin.modernServers.size === 0) return section;
+  const cached = cachedSections.get(section);
+  if (cached !== undefined) return cached;
+  const result = section.withBytes((entry) => {
+    if (!origin.modernServers.has(entry.server)) return undefined;
+    const { bytes } = entry;
+    const wrappedBytes = wrapCached(bytes);
+    return wrappedBytes === bytes ? undefined : wrappedBytes;
+  });
+  cachedSections.set(section, result);
+  return result;
+}
+
+/** By the bytes before wrapping: entries of an unchanged server have the very same bytes in the next section. */
+const wrappedTools = new WeakMap<Uint8Array, Uint8Array>();
+
+function wrapCached(bytes: Uint8Array): Uint8Array {
+  const cached = wrappedTools.get(bytes);
+  if (cached !== undefined) return cached;
+  const result = wrapOutputSchema(bytes);
+  wrappedTools.set(bytes, result);
+  return result;
+}
 
 /** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
 export class ListAnswers {
@@ -43,4 +78,52 @@ export class ListAnswers {
     }
     return [...methods].map((method) => buildNotification(method));
   }
+}
+
+/** Answers to list requests in the form of the modern era, each encoded once per section. */
+export class ModernListAnswers {
+  readonly #cached = new WeakMap<Section, { readonly name: string; readonly bytes: Uint8Array }>();
+
+  /** The first page of a section. @param server goes into the result's `_meta` as server info */
+  firstPage(section: Section, server: Implementation): Uint8Array {
+    const cached = this.#cached.get(section);
+    // The server's name is a setting that may change while the hub runs.
+    if (cached?.name === server.name) return cached.bytes;
+    const bytes = toModernList(section, section.result, server);
+    this.#cached.set(section, { name: server.name, bytes });
+    return bytes;
+  }
+
+  /** The page that follows the name `after`. */
+  page(section: Section, after: string, server: Implementation): Uint8Array {
+    return toModernList(section, section.pageAfter(after), server);
+  }
+}
+
+function toModernList(
+  { kind, info: origin }: Section,
+  result: Uint8Array,
+  server: Implementation,
+): Uint8Array {
+  const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
+  const edits = kind === "tools" ? removeExecution(bytes) : [];
+  const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
+  return stampResultBytes(plain, server, origin.cacheHint);
+}
+
+const EXECUTION = Buffer.from('"execution"');
+
+/** Removes `execution`, the task support of legacy tools. */
+function removeExecution(bytes: Buffer): Edit[] {
+  if (!bytes.includes(EXECUTION)) return [];
+  const list = lastMember(scanObject(bytes, 0)?.items ?? [], "tools");
+  const tools = (list && scanArray(bytes, list.start)?.items) ?? [];
+  return tools.flatMap((tool) =>
+    removeMembers(
+      bytes,
+      tool,
+      scanObject(bytes, tool.start)?.items ?? [],
+      (key) => key === "execution",
+    ),
+  );
 }

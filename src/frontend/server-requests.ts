@@ -1,23 +1,21 @@
 import { HubError } from "../base/errors.ts";
 import { skipValue } from "../base/json.ts";
-import { TaskAliases } from "../protocol/alias.ts";
-import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
-import type { ClientTask } from "../protocol/errand.ts";
-import { readProgress } from "../protocol/notifications.ts";
-import { buildCancelled } from "../protocol/withdrawal.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
+import { type ClientTask, TaskAliases } from "../protocol/tasks.ts";
+import type { ServerRequestTarget, ServerRequest } from "../upstream/profile.ts";
+import { buildCancelled, type CancelReason, readProgress } from "../protocol/notifications.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
-import { formatOwnId, readOwnId } from "../jsonrpc/id.ts";
-import type { Responder } from "../transport/transport.ts";
 import {
   buildRequestOf,
-  type RequestId,
-  type InvalidMessage,
-  type EncodedMessage,
-  type Notification,
-  type Response,
   bytesOf,
+  type EncodedMessage,
+  formatOwnId,
+  type InvalidMessage,
+  type Notification,
+  readOwnId,
+  type RequestId,
+  type Response,
 } from "../jsonrpc/message.ts";
+import type { Responder } from "../transport/transport.ts";
 
 /** Bytes of either end of an invalid message that are searched for its kind and id. */
 const EDGE_LENGTH = 4096;

@@ -1,9 +1,9 @@
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
-import { sleep } from "../base/grace.ts";
+import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
+import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type OwnStreams } from "./early-initialize.ts";

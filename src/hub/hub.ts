@@ -1,14 +1,11 @@
-import type { ProcessStats } from "../process/child-process.ts";
 import { Alerts } from "../base/alerts.ts";
-import type { Catalog } from "../catalog/catalog.ts";
-import { type Clock, systemClock } from "../base/clock.ts";
+import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventKind, EventListener } from "../base/events.ts";
-import { ActivePlugins } from "./active-plugins.ts";
-import { ChangeDebounce } from "./herald.ts";
-import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
+import { Logbook, type LogEntry } from "../base/logbook.ts";
+import { VERSION } from "../base/version.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import { Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { type LogEntry, Logbook } from "../base/logbook.ts";
 import { describeInvalid } from "../manifest/problems.ts";
 import {
   type HubSettings,
@@ -18,26 +15,56 @@ import {
   type RunnableServer,
 } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
+import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
-import { CallLog } from "../router/ledger.ts";
-import { sessionOf } from "../upstream/account.ts";
-import { StartLimiter } from "../upstream/start-limiter.ts";
-import { ServerPool } from "../upstream/pool.ts";
-import { SHARED_PROFILE, profileOf } from "../upstream/profile.ts";
-import type { ServerSubset } from "../upstream/scope.ts";
-import { SavedListings } from "../upstream/saved-listings.ts";
+import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../upstream/catalogs.ts";
+import { ServerPool } from "../upstream/pool.ts";
+import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import { SavedListings } from "../upstream/saved-listings.ts";
+import { StartLimiter } from "../upstream/start-limiter.ts";
+import { sessionOf } from "../upstream/state.ts";
 import {
   invalidStatus,
   type ServerStatus,
-  type SettledServers,
   settledServersOf,
+  type SettledServers,
 } from "../upstream/status.ts";
 import { ClientView } from "../upstream/view.ts";
-import { VERSION } from "../base/version.ts";
-import { settlesWithin } from "../base/grace.ts";
-import type { Transport } from "../transport/transport.ts";
+import { ActivePlugins } from "./active-plugins.ts";
+import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
+
+/** Changes that come within this many ms of each other are announced once. */
+const PAUSE = 50;
+
+/** Announces that the catalog is another, until it is told to end. */
+export class ChangeDebounce {
+  readonly #clock: Clock;
+  readonly #announce: () => void;
+  /** There is something to announce: the undo of the wait for more. */
+  #waiting: (() => void) | undefined;
+  #isOver = false;
+
+  constructor(clock: Clock, announce: () => void) {
+    this.#clock = clock;
+    this.#announce = announce;
+  }
+
+  changed(): void {
+    if (this.#isOver || this.#waiting !== undefined) return;
+    this.#waiting = this.#clock.after(PAUSE, () => {
+      this.#waiting = undefined;
+      this.#announce();
+    });
+  }
+
+  end(): void {
+    this.#isOver = true;
+    this.#waiting?.();
+  }
+}
 
 /** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
 const FLUSH_LIMIT = 1000;

@@ -1,23 +1,23 @@
 import type { AuthorizationOptions } from "../auth/authorizer.ts";
-import type { Sha256, NameRules } from "../catalog/names.ts";
+import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Alert, EventBus } from "../base/events.ts";
 import {
-  type HubSettings,
-  type Manifest,
   type ExternalServer,
+  type HubSettings,
+  isRunnable,
+  type Manifest,
   type RemoteServer,
   type RunnableServer,
-  isRunnable,
 } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
-import type { RunningCall } from "../router/ledger.ts";
+import type { RunningCall } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
-import type { AuthChallenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 
 /** Gives a link that does the same as this one to a server. */

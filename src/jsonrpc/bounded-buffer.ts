@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { TRUNCATED_EDGE, lastBytes } from "./line-reader.ts";
+import { lastBytes, TRUNCATED_EDGE } from "./line-reader.ts";
 
 /** What became of a message that was over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
 export interface Truncated {

@@ -1,7 +1,7 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { bufferOf, textOf, utf8 } from "../base/bytes.ts";
 import { parseMessage } from "./parse.ts";
-import { bytesOf, type Message, type InvalidMessage } from "./message.ts";
+import { bytesOf, type InvalidMessage, type Message } from "./message.ts";
 
 const EMPTY = Buffer.alloc(0);
 

@@ -1,10 +1,15 @@
 import { missingCommandProblem, readHubSettings } from "./read.ts";
-import { describeValue, printPathKey, formatPath, type UnplacedProblem } from "./problems.ts";
+import {
+  describeValue,
+  formatPath,
+  printPathKey,
+  type UnplacedProblem,
+  validate,
+} from "./problems.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
-import type { ServerConfig, FileConfig } from "./file-config.ts";
+import type { FileConfig, ServerConfig } from "./file-config.ts";
 import { SELF_REASON, startsItself } from "./own-entry.ts";
 import { createTable, isTable, type Table } from "./table.ts";
-import { validate } from "./validate.ts";
 
 /**
  * Reads a file written for an MCP client: `mcpServers`, or `servers` as in VS Code. Unknown keys and invalid limits are

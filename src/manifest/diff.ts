@@ -9,7 +9,7 @@ import type {
   UnsupportedServer,
 } from "./schema.ts";
 import { isDeepEqual } from "./table.ts";
-import { listSecrets, type TemplatePart as TextPart, templatePartsOf } from "./interpolate.ts";
+import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
 /** What a changed key requires: `process`: a new process or connection; `settings`: only new settings. */
 type ChangeEffect = "process" | "settings";

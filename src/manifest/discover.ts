@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import process from "node:process";
-import { readFileLimited, type FileBytes, type FileReadResult } from "../base/read-file.ts";
+import { type FileBytes, type FileReadResult, readFileLimited } from "../base/read-file.ts";
 import { configFolders, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import type { Problem } from "./problems.ts";
-import { isTrusted, trustStorePath, MAX_MANIFEST_SIZE } from "./trust.ts";
+import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "./trust.ts";
 
 /** In order of precedence. */
 const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;

@@ -1,8 +1,7 @@
-import type { PackageSpec, Runner } from "./package.ts";
-import type { UnplacedProblem, KeyPath } from "./problems.ts";
-import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.ts";
-import type { SecretSettings } from "./secrecy.ts";
 import type { TemplateSyntax } from "./interpolate.ts";
+import type { PackageSpec, Runner } from "./package.ts";
+import type { KeyPath, UnplacedProblem } from "./problems.ts";
+import type { HubInput, LimitsInput, PluginInput, SecretSettings, ServerInput } from "./schema.ts";
 
 /** A server as configured in one file, before defaults and other files are applied. */
 export type ServerConfig =
@@ -68,4 +67,24 @@ export interface FileConfig {
   readonly schemeProblems: readonly UnplacedProblem[];
   /** Notes for people that are no problems, without the file's name and a full stop. */
   readonly notes: readonly string[];
+}
+
+/** One file, or the environment variable in place of one, with its content. */
+export interface ConfigSource {
+  /** Absolute, or the name of the variable. */
+  readonly file: string;
+  /** Absolute. */
+  readonly baseDir: string;
+  readonly fileConfig: FileConfig;
+}
+
+/** A server with the last file that configures it. */
+export interface SourcedServer {
+  readonly name: string;
+  readonly source: ConfigSource;
+  readonly serverConfig: ServerConfig;
+}
+
+export interface SourcedProblem extends UnplacedProblem {
+  readonly source: ConfigSource;
 }

@@ -1,7 +1,11 @@
-import { findNodeAtLocation, parseTree, printParseErrorCode } from "jsonc-parser";
-import type { Node, ParseError } from "jsonc-parser";
-import type { ParsedFile } from "./document.ts";
-import type { UnplacedProblem, KeyPath, Position } from "./problems.ts";
+import {
+  findNodeAtLocation,
+  type Node,
+  type ParseError,
+  parseTree,
+  printParseErrorCode,
+} from "jsonc-parser";
+import type { KeyPath, ParsedFile, Position, UnplacedProblem } from "./problems.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */

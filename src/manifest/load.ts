@@ -1,29 +1,121 @@
 import { Buffer } from "node:buffer";
-import { dirname, resolve } from "node:path";
-import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { basename, dirname, resolve } from "node:path";
 import { expandHome, type SystemEnvironment } from "../base/paths.ts";
-import { pickRegistries } from "./directories.ts";
-import type { PositionFinder } from "./document.ts";
-import { readConfigFile, readConfigVariable } from "./interpret.ts";
-import { mergeSources } from "./merge.ts";
-import { detectFormat, parseText } from "./parse.ts";
-import { addPositions, addPositionsLater } from "./place.ts";
-import { mergePlugins, type PluginList, missingPluginProblem } from "./plugins.ts";
-import type { Problem } from "./problems.ts";
-import type { ServerConfig } from "./file-config.ts";
-import type { Manifest, ServerSpec } from "./schema.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { readClientFile } from "./client-entry.ts";
 import {
   describeNoManifest,
-  listManifestPaths,
   discoverManifests,
+  listManifestPaths,
   type ManifestFile,
   type SearchResult,
 } from "./discover.ts";
-import type { SourcedProblem, ConfigSource } from "./source.ts";
-import { describeTokenExposure, pickHttpToken } from "./token.ts";
+import type { ConfigSource, FileConfig, ServerConfig, SourcedProblem } from "./file-config.ts";
+import { mergeSources } from "./merge.ts";
+import { detectFormat, parseText } from "./parse.ts";
+import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
+import { formatPath, type PositionFinder, type Problem, type UnplacedProblem } from "./problems.ts";
+import {
+  describeTokenExposure,
+  pickHttpToken,
+  pickRegistries,
+  readManifestFile,
+  readServers,
+} from "./read.ts";
+import type { Manifest, ServerSpec } from "./schema.ts";
+import { isTable } from "./table.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-export { addPositionsLater };
+/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */
+export function readConfigFile(
+  root: unknown,
+  file: string,
+  duplicates: readonly UnplacedProblem[] = [],
+): FileConfig {
+  const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
+  if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
+    const fileConfig = readManifestFile(root);
+    return { ...fileConfig, problems: [...duplicates, ...fileConfig.problems] };
+  }
+  const fileConfig = readClientFile(root);
+  const notes = [...fileConfig.notes, ...duplicates.flatMap(describeDuplicate)];
+  if (isClientFileName || !("mcpServers" in root && "servers" in root))
+    return { ...fileConfig, notes };
+  const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
+  const conflict: UnplacedProblem = { path: ["mcpServers"], at: "key", message };
+  return { ...fileConfig, problems: [conflict, ...fileConfig.problems], notes };
+}
+
+/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
+export function readConfigVariable(
+  root: unknown,
+  duplicates: readonly UnplacedProblem[],
+): FileConfig {
+  if (isWrapped(root)) return readConfigFile(root, "", duplicates);
+  const serverTable = readServers(root, []);
+  const problems = [...duplicates, ...serverTable.problems];
+  return { hub: {}, defaults: {}, plugins: [], ...serverTable, problems, notes: [] };
+}
+
+/**
+ * Whether the only key is a wrapper, and not a server called "servers": a server has `command`, `url`, … as text, while
+ * a table of servers holds only tables.
+ */
+function isWrapped(root: unknown): boolean {
+  if (!isTable(root)) return false;
+  const [key = "", ...others] = Object.keys(root);
+  const inner = root[key];
+  const isKnown = key === "servers" || key === "mcpServers";
+  const isServer =
+    isTable(inner) && MAIN_KEYS.some((main) => main in inner && !isTable(inner[main]));
+  return isKnown && others.length === 0 && isTable(inner) && !isServer;
+}
+
+const MAIN_KEYS = ["command", "package", "url", "plugin"];
+
+/** Clients silently use the last of duplicate keys; only duplicate servers are noted. */
+function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
+  const isServer = path[0] === "mcpServers" || path[0] === "servers";
+  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
+}
+
+/** Adds positions to the problems of a file. Returns each with its positioned form, in the order of the text. */
+export async function addPositions<T extends UnplacedProblem>(
+  file: string,
+  preparePositions: () => Promise<PositionFinder>,
+  problems: readonly T[],
+): Promise<readonly { readonly source: T; readonly problem: Problem }[]> {
+  if (problems.length === 0) return [];
+  const positionOf = await preparePositions().catch((): PositionFinder => () => undefined);
+  const placed = problems.map((source) => {
+    const { path, at, message, position = positionOf(path, at) } = source;
+    const problem: Problem = { file, position, path: formatPath(path), message };
+    return { source, problem };
+  });
+  return placed.toSorted(
+    ({ problem: { position: a } }, { problem: { position: b } }) =>
+      (a?.line ?? 0) - (b?.line ?? 0) || (a?.column ?? 0) - (b?.column ?? 0),
+  );
+}
+
+/**
+ * Adds positions to problems found after the file was loaded, by reading it again. What is not found any more gets no
+ * position.
+ */
+export async function addPositionsLater(
+  file: string,
+  problems: readonly UnplacedProblem[],
+): Promise<readonly Problem[]> {
+  const placed = await addPositions(file, () => readPositions(file), problems);
+  return placed.map(({ problem }) => problem);
+}
+
+async function readPositions(file: string): Promise<PositionFinder> {
+  const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
+  const text = read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
+  const parsed = text === undefined ? undefined : await parseText(text, detectFormat(file, text));
+  return parsed?.ok === true ? parsed.preparePositions() : () => undefined;
+}
 
 const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 

@@ -1,10 +1,9 @@
 import { resolve } from "node:path";
 import { readFileLimited } from "../base/read-file.ts";
-import { expandHome, type Env } from "../base/paths.ts";
-import { type UnplacedProblem, findNearest } from "./problems.ts";
-import type { PluginConfig } from "./file-config.ts";
-import type { SpecSource, PluginSpec } from "./schema.ts";
-import type { SourcedProblem, ConfigSource } from "./source.ts";
+import { type Env, expandHome } from "../base/paths.ts";
+import { findNearest, type UnplacedProblem } from "./problems.ts";
+import type { ConfigSource, PluginConfig, SourcedProblem } from "./file-config.ts";
+import type { PluginSpec, SpecSource } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { sha256Hex } from "./trust.ts";
 

@@ -1,4 +1,6 @@
+import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
+import { isTable } from "./table.ts";
 
 export type KeyPath = readonly (string | number)[];
 
@@ -126,3 +128,258 @@ function editDistance(a: string, b: string): number {
   }
   return at(a.length, b.length);
 }
+
+/** An issue of a Standard Schema of any library. */
+export interface SchemaIssue {
+  readonly message: string;
+  readonly path?: readonly (PropertyKey | { readonly key: unknown })[] | undefined;
+}
+
+/** An issue of valibot, of any copy of it. */
+interface ValibotIssue extends SchemaIssue {
+  readonly kind: "schema" | "validation" | "transformation";
+  readonly type: string;
+  readonly input: unknown;
+  readonly expected: string | null;
+  /** The value itself, or a measure of it. */
+  readonly received: string;
+}
+
+export function pathOfIssue({ path = [] }: SchemaIssue): KeyPath {
+  return path.map((step) => {
+    const key = typeof step === "object" ? step.key : step;
+    return typeof key === "number" || typeof key === "string" ? key : "…";
+  });
+}
+
+/**
+ * @param path of the wrong value
+ * @param root the whole value that was checked
+ */
+export function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown): UnplacedProblem {
+  if (!isOfValibot(issue)) {
+    const message = hideTexts(issue.message, findValue(root, pathOfIssue(issue)));
+    return { path, at: "value", message };
+  }
+  const { type, message, expected, input } = issue;
+  const at = isAboutKey(issue) ? "key" : "value";
+  if (at === "key" && type.includes("object")) {
+    return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
+  }
+  const found = describeValue(input, !maySecretBeAt(path));
+  const defaultMessage = parseDefaultMessage(issue);
+  if (defaultMessage !== undefined) {
+    const { label, measure } = defaultMessage;
+    if (expected === null) return { path, at, message: "is not allowed" };
+    if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
+    return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
+  }
+  // toolmux's schemas state what was expected; others may have whole sentences.
+  if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
+  return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
+}
+
+function isOfValibot(issue: SchemaIssue): issue is ValibotIssue {
+  return "kind" in issue && "type" in issue && "received" in issue && "expected" in issue;
+}
+
+/** Whether the issue is about a key: missing, unknown or malformed. */
+function isAboutKey({ path = [] }: ValibotIssue): boolean {
+  const last = path.at(-1);
+  return typeof last === "object" && "origin" in last && last.origin === "key";
+}
+
+/**
+ * Parses valibot's default message; undefined for a message of the schema. The default one shows the value, which may
+ * be a secret.
+ */
+function parseDefaultMessage({ message, received, input }: ValibotIssue) {
+  if (!message.endsWith(`eceived ${received}`)) return undefined;
+  const label = /^Invalid ([\w ]+): /.exec(message)?.[1];
+  const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
+  return label === undefined ? undefined : { label, measure: isMeasure ? received : undefined };
+}
+
+/** Keys whose values are never shown, because they may contain secrets. */
+const SECRET_KEYS = new Set<unknown>(
+  "command args env cwd url headers oauth keyFile options httpToken".split(" "),
+);
+
+function maySecretBeAt(path: KeyPath): boolean {
+  return path.some((key) => SECRET_KEYS.has(key));
+}
+
+/** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
+const MIN_HIDDEN_LENGTH = 6;
+
+/** Replaces texts of the value in a message of another library. */
+function hideTexts(message: string, value: unknown): string {
+  if (typeof value === "string")
+    return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");
+  if (typeof value !== "object" || value === null) return message;
+  return Object.values(value).reduce<string>(hideTexts, message);
+}
+
+function findValue(root: unknown, path: KeyPath): unknown {
+  return path.reduce<unknown>(
+    (value, key) =>
+      typeof value === "object" && value !== null
+        ? (value as Readonly<Record<string, unknown>>)[key]
+        : undefined,
+    root,
+  );
+}
+
+/** The properties of a valibot schema that are read here, the same in every copy of valibot. */
+interface SchemaShape {
+  readonly type?: unknown;
+  readonly wrapped?: SchemaShape;
+  readonly entries?: Readonly<Record<string, SchemaShape>>;
+  /** Of an array. */
+  readonly item?: SchemaShape;
+  /** Of a record. */
+  readonly value?: SchemaShape;
+  /** The `record` of fields.ts has its item schema in its metadata. */
+  readonly pipe?: readonly { readonly metadata?: { readonly items?: SchemaShape } }[];
+}
+
+/**
+ * Finds all unknown keys (valibot's check stops at the first, or ignores them), and all values that should be tables.
+ * Only `looseObject` and `objectWithRest` allow other keys.
+ */
+export function* findUnknownKeys(
+  schema: object,
+  input: unknown,
+  path: KeyPath,
+): Generator<UnplacedProblem> {
+  const { type, wrapped, entries, item, pipe } = schema as SchemaShape;
+  const recordItems = pipe?.find(({ metadata }) => metadata?.items !== undefined)?.metadata?.items;
+  const value = recordItems ?? (type === "record" ? (schema as SchemaShape).value : undefined);
+  if (wrapped !== undefined) {
+    const isAllowed = input === null && (type === "nullable" || type === "nullish");
+    if (!isAllowed) yield* findUnknownKeys(wrapped, input, path);
+  } else if (entries !== undefined) {
+    const isOpen = type === "loose_object" || type === "object_with_rest";
+    yield* checkEntries(entries, isOpen, input, path);
+  } else if (type === "array" && item !== undefined && Array.isArray(input)) {
+    for (const [i, inner] of input.entries()) yield* findUnknownKeys(item, inner, [...path, i]);
+  } else if (value !== undefined && isTable(input)) {
+    for (const [key, inner] of Object.entries(input))
+      yield* findUnknownKeys(value, inner, [...path, key]);
+  }
+}
+
+function* checkEntries(
+  entries: Readonly<Record<string, SchemaShape>>,
+  isOpen: boolean,
+  input: unknown,
+  path: KeyPath,
+): Generator<UnplacedProblem> {
+  if (!isTable(input)) {
+    yield { path, at: "value", message: `expected a table, found ${describeValue(input, false)}` };
+    return;
+  }
+  for (const [key, value] of Object.entries(input)) {
+    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    const inner = [...path, key];
+    if (entry !== undefined) yield* findUnknownKeys(entry, value, inner);
+    else if (!isOpen) yield { path: inner, at: "key", message: unknownKeyMessage(key, entries) };
+  }
+}
+
+/** Keys that MCP clients use for a server, with the manifest's equivalent. */
+const KEY_HINTS = new Map([
+  ["cmd", `did you mean "command"?`],
+  ["serverUrl", `did you mean "url"?`],
+  ["httpUrl", `did you mean "url"?`],
+  ["type", "leave it out, a server has a command or a url (and there transport)"],
+  ["disabled", "write enabled = false"],
+  ["timeout", "there are connectTimeout, callTimeout and maxCallTimeout"],
+  ["disabledTools", "write tools.deny"],
+]);
+
+function unknownKeyMessage(key: string, entries: object): string {
+  const hint = Object.hasOwn(entries, "inheritEnv") ? KEY_HINTS.get(key) : undefined;
+  if (hint !== undefined) return `unknown key; ${hint}`;
+  const known = Object.keys(entries);
+  if (known.length === 0) return "unknown key; there are none here";
+  const nearest = findNearest(key, known);
+  return nearest === undefined
+    ? `unknown key; expected one of ${known.join(", ")}`
+    : `unknown key; did you mean "${nearest}"?`;
+}
+
+export type ValidationResult<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
+
+/** The part of the Standard Schema interface, version 1, that is needed to check options. */
+export interface StandardSchema<T> {
+  readonly "~standard": { validate(value: unknown): Checked<T> | Promise<Checked<T>> };
+}
+
+type Checked<T> =
+  { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly SchemaIssue[] };
+
+/** Validates `input`, found under `base`, and reports all problems at once. */
+export function validate<T>(
+  schema: v.GenericSchema<unknown, T>,
+  input: unknown,
+  base: KeyPath,
+): ValidationResult<T> {
+  const result = v.safeParse(schema, input);
+  const problems = problemsOf(schema, input, base, result.issues ?? []);
+  if (result.success && problems.length === 0) return { ok: true, value: result.output };
+  return { ok: false, problems };
+}
+
+/**
+ * Validates the options of a plugin, found under `base`, with a schema of another copy of valibot or of another
+ * library. Issues of valibot are worded as those of the manifest's schemas, and unknown keys are reported. No value is
+ * shown. Rejects only if the schema throws.
+ */
+export async function validateOptions<T>(
+  schema: StandardSchema<T>,
+  input: unknown,
+  base: KeyPath,
+): Promise<ValidationResult<T>> {
+  const result = await schema["~standard"].validate(input);
+  const problems = problemsOf(schema, input, base, result.issues ?? []);
+  if (result.issues === undefined && problems.length === 0)
+    return { ok: true, value: result.value };
+  return { ok: false, problems };
+}
+
+function problemsOf(
+  schema: object,
+  input: unknown,
+  base: KeyPath,
+  issues: readonly SchemaIssue[],
+): readonly UnplacedProblem[] {
+  const isValibot = "kind" in schema && schema.kind === "schema";
+  const problems = isValibot ? [...findUnknownKeys(schema, input, base)] : [];
+  const seen = new Set(problems.map(({ path }) => JSON.stringify(path)));
+  for (const issue of issues) {
+    const path = [...base, ...pathOfIssue(issue)];
+    const isReported = [...path, ""].some((_, length) =>
+      seen.has(JSON.stringify(path.slice(0, length))),
+    );
+    if (!isReported) problems.push(problemOfIssue(issue, path, input));
+  }
+  return problems;
+}
+
+/** Finds the position of a key, of its value, or of the nearest table around it. */
+export type PositionFinder = (path: KeyPath, at: UnplacedProblem["at"]) => Position | undefined;
+
+export type ParsedFile =
+  | {
+      readonly ok: true;
+      /** Its tables have no prototype. */
+      readonly root: unknown;
+      /** Duplicate keys of one table, of which the last counts; TOML forbids them. */
+      readonly duplicates: readonly UnplacedProblem[];
+      /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
+      readonly preparePositions: () => Promise<PositionFinder>;
+    }
+  | { readonly ok: false; readonly message: string; readonly position: Position | undefined };

@@ -1,22 +1,103 @@
-import { describeValue, type UnplacedProblem, type KeyPath } from "./problems.ts";
-import { readRegistrySettings } from "./directories.ts";
+import process from "node:process";
+import * as v from "valibot";
+import { text } from "./fields.ts";
+import type {
+  ConfigSource,
+  FileConfig,
+  LaunchConfig,
+  PluginConfig,
+  ServerConfig,
+} from "./file-config.ts";
+import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import { runnersOf, VARIABLE_NAME } from "./package.ts";
-import type { ServerConfig, PluginConfig, LaunchConfig, FileConfig } from "./file-config.ts";
+import { describeValue, type KeyPath, type UnplacedProblem, validate } from "./problems.ts";
 import {
+  DEFAULT_SECRET_SETTINGS,
   defaultsSchema,
   fileSchema,
+  type HttpToken,
   hubSchema,
   pluginSchema,
-  serverSchema,
+  PROCESS_KEYS,
+  readSecretSettings,
+  REMOTE_KEYS,
+  type SecretSettings,
   type ServerInput,
+  serverSchema,
 } from "./schema.ts";
-import { PROCESS_KEYS } from "./process.ts";
-import { REMOTE_KEYS } from "./remote.ts";
-import { DEFAULT_SECRET_SETTINGS, readSecretSettings, type SecretSettings } from "./secrecy.ts";
 import { createTable, isTable, type Table } from "./table.ts";
-import { BUILT_IN_SCHEMES, unknownSchemeMessage, parseTemplate } from "./interpolate.ts";
-import { findTokenProblems } from "./token.ts";
-import { validate } from "./validate.ts";
+
+/* The manifest's table `search`: the registries that `toolmux search` uses. */
+
+const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
+
+export const registrySchema = v.strictObject({
+  directories: v.exactOptional(
+    v.array(
+      v.pipe(
+        text,
+        v.regex(REGISTRY_FORMAT, `"official", "smithery", a URL, or one of these with = and a URL`),
+      ),
+      "an array of directories",
+    ),
+  ),
+});
+
+/** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
+export function readRegistrySettings(table: Table): {
+  readonly registries: readonly string[] | undefined;
+  readonly problems: readonly UnplacedProblem[];
+} {
+  const checked = validate(registrySchema, table["search"] ?? {}, ["search"]);
+  return checked.ok
+    ? { registries: checked.value.directories, problems: [] }
+    : { registries: undefined, problems: checked.problems };
+}
+
+/** The registries of the last file that names any. */
+export function pickRegistries(sources: readonly ConfigSource[]): readonly string[] | undefined {
+  return sources.findLast(({ fileConfig: reading }) => reading.registries !== undefined)?.fileConfig
+    .registries;
+}
+
+/* `hub.httpToken`: the token that HTTP clients must send. */
+
+/** The token of the last file that sets one. */
+export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | undefined {
+  const source = sources.findLast(({ fileConfig: reading }) => reading.httpToken !== undefined);
+  const token = source?.fileConfig.httpToken;
+  if (source === undefined || token === undefined) return undefined;
+  return { text: token, file: source.file, baseDir: source.baseDir };
+}
+
+/** Every placeholder in it that is not supported: plugins are loaded later. */
+export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
+  const place = { path: ["hub", "httpToken"], at: "value" } as const;
+  return parseTemplate(token, "toolmux").flatMap((part) => {
+    if (part.kind === "fault") return [{ ...place, message: `found ${part.message}` }];
+    if (part.kind !== "scheme" || part.scheme === "secret") return [];
+    return [{ ...place, message: `found ${unknownSchemeMessage(part.scheme)}` }];
+  });
+}
+
+/** The warning for a plain-text token in a file that other users can read. */
+export async function describeTokenExposure({
+  text: token,
+  file,
+}: HttpToken): Promise<readonly string[]> {
+  if (parseTemplate(token, "toolmux").some(({ kind }) => kind !== "text")) return [];
+  const { stat } = process.getBuiltinModule("node:fs/promises");
+  const mode = await stat(file).then(
+    (stats) => stats.mode,
+    () => 0,
+  );
+  if ((mode & OTHERS_READ) === 0) return [];
+  return [
+    `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
+  ];
+}
+/** Read permission of group and others. */
+const OTHERS_READ = 0o044;
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
 export function readManifestFile(root: unknown): FileConfig {
@@ -214,23 +295,25 @@ function placeholderProblemsOf(
   readonly schemeProblems: readonly UnplacedProblem[];
 } {
   const inner = (key: string, value: unknown): (readonly [KeyPath, unknown])[] =>
-    Object.entries(isTable(value) ? value : {}).map(([name, text]) => [[key, name], text] as const);
+    Object.entries(isTable(value) ? value : {}).map(
+      ([name, entry]) => [[key, name], entry] as const,
+    );
   const texts: (readonly [KeyPath, unknown])[] = [
     [["command"], command],
     [["cwd"], cwd],
     [["url"], url],
     [["keyFile"], keyFile],
     [["ca"], ca],
-    ...(Array.isArray(args) ? args : []).map((text: unknown, i) => [["args", i], text] as const),
+    ...(Array.isArray(args) ? args : []).map((value: unknown, i) => [["args", i], value] as const),
     ...inner("env", env),
     ...inner("headers", headers),
     ...inner("oauth", oauth),
   ];
   const problems: UnplacedProblem[] = [];
   const schemeProblems: UnplacedProblem[] = [];
-  for (const [keys, text] of texts) {
+  for (const [keys, value] of texts) {
     const place = { path: [...base, ...keys], at: "value" } as const;
-    for (const part of parseTemplate(typeof text === "string" ? text : "", "toolmux")) {
+    for (const part of parseTemplate(typeof value === "string" ? value : "", "toolmux")) {
       if (part.kind === "fault") problems.push({ ...place, message: `found ${part.message}` });
       if (part.kind === "scheme" && part.scheme === "cmd" && !commands) {
         problems.push({ ...place, message: COMMANDS_NOT_ALLOWED });

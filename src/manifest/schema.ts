@@ -4,26 +4,128 @@
  * in `load.ts`, which discovers, parses, validates and merges files (`discover.ts`, `parse.ts`, `read.ts`, `merge.ts`).
  * `resolve.ts` fills in `${…}` when a server starts.
  */
-
 import * as v from "valibot";
 import {
   delay,
-  nonEmptyText,
   flag,
   globs,
   interval,
   json,
   limit,
+  nonEmptyText,
   record,
   size,
   table,
   text,
 } from "./fields.ts";
-import type { PackageLaunch } from "./package.ts";
-import type { KeyPath, Problem } from "./problems.ts";
-import { processEntries } from "./process.ts";
-import { type RemoteSettings, remoteEntries } from "./remote.ts";
-import type { SecretSource } from "./secrecy.ts";
+import {
+  ALL_RUNNERS,
+  PACKAGE_FORMAT,
+  type PackageLaunch,
+  type PackageSpec,
+  parsePackage,
+} from "./package.ts";
+import {
+  describeValue,
+  findNearest,
+  type KeyPath,
+  type Problem,
+  type UnplacedProblem,
+  validate,
+} from "./problems.ts";
+import { isTable, type Table } from "./table.ts";
+
+/* The manifest's keys of a server that runs as a process. */
+
+const packageSchema = v.pipe(
+  text,
+  v.rawTransform(({ dataset: { value }, addIssue, NEVER }): PackageSpec => {
+    const parsed = parsePackage(value);
+    if (parsed === undefined) addIssue({ message: PACKAGE_FORMAT });
+    return parsed ?? NEVER;
+  }),
+);
+
+/** The keys that determine how the process is started. */
+export const processEntries = {
+  command: v.exactOptional(nonEmptyText),
+  package: v.exactOptional(packageSchema),
+  runner: v.exactOptional(v.picklist(ALL_RUNNERS, `one of ${ALL_RUNNERS.join(", ")}`)),
+  args: v.exactOptional(v.array(text, "an array of strings")),
+  env: v.exactOptional(record(text)),
+  inheritEnv: v.exactOptional(
+    v.array(
+      v.pipe(text, v.regex(/^[^\s=*]+$/, "the name of an environment variable")),
+      "an array of names of environment variables",
+    ),
+  ),
+  cwd: v.exactOptional(nonEmptyText),
+};
+
+export const PROCESS_KEYS = Object.keys(processEntries) as readonly (keyof typeof processEntries)[];
+
+/* The manifest's keys of a server that is reached over HTTP. */
+
+const PORT = "the number of a port, 1 to 65535";
+
+/** OAuth settings. The texts may hold `${…}`. */
+const oauthSchema = v.strictObject({
+  grant: v.exactOptional(
+    v.picklist(
+      ["authorizationCode", "clientCredentials"],
+      `"authorizationCode" or "clientCredentials"`,
+    ),
+  ),
+  clientId: v.exactOptional(nonEmptyText),
+  clientSecret: v.exactOptional(nonEmptyText),
+  privateKey: v.exactOptional(nonEmptyText),
+  keyAlgorithm: v.exactOptional(nonEmptyText),
+  clientMetadataUrl: v.exactOptional(nonEmptyText),
+  scopes: v.exactOptional(v.array(nonEmptyText, "an array of scopes")),
+  issuer: v.exactOptional(nonEmptyText),
+  callbackPort: v.exactOptional(
+    v.pipe(v.number(PORT), v.integer(PORT), v.minValue(1, PORT), v.maxValue(65_535, PORT)),
+  ),
+});
+
+const AUTH = ["auto", "none", "oauth"] as const;
+
+/** The keys that determine how the server is reached. */
+export const remoteEntries = {
+  url: v.exactOptional(nonEmptyText),
+  transport: v.exactOptional(v.picklist(["auto", "http", "sse"], `"auto", "http" or "sse"`)),
+  headers: v.exactOptional(record(text)),
+  keyFile: v.exactOptional(nonEmptyText),
+  ca: v.exactOptional(nonEmptyText),
+  auth: v.exactOptional(v.picklist(AUTH, `"auto", "none" or "oauth"`)),
+  oauth: v.exactOptional(oauthSchema),
+};
+
+export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
+
+/**
+ * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
+ * itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: those that the server asks
+ * for. `issuer`: the only authorization server that may receive the client's secret. `callbackPort` undefined: any free
+ * port. The texts may hold `${…}`.
+ */
+export type OAuthSettings = Readonly<v.InferOutput<typeof oauthSchema>>;
+
+/** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
+export interface RemoteSettings {
+  readonly url: string;
+  /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
+  readonly transport: "auto" | "http" | "sse";
+  /** Has no prototype. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
+  readonly keyFile: string | undefined;
+  /** A file with PEM certificates that are trusted beside the system's; relative to the manifest's folder. */
+  readonly ca: string | undefined;
+  /** `auto`: OAuth if the server requires it and no other credentials are set; `oauth`: from the first request. */
+  readonly auth: (typeof AUTH)[number];
+  readonly oauth: OAuthSettings;
+}
 
 /* Unknown keys, and other values in place of tables, are found by `validate` (problems.ts). */
 
@@ -378,3 +480,73 @@ export const LIMIT_DEFAULTS: Limits = {
   reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
   idleStop: 0,
 };
+
+/* The manifest's table `secrets`: where `${secret:NAME}` is looked up, and whether `${cmd:…}` may be used. */
+
+/** All secret sources, in the default order of look-up. */
+export const SECRET_SOURCES = ["environment", "file", "keychain"] as const;
+
+export type SecretSource = (typeof SECRET_SOURCES)[number];
+
+const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
+
+export const secretsSchema = v.strictObject({
+  sources: v.exactOptional(
+    v.pipe(
+      v.array(v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`), `an array of ${SOURCE_NAMES}`),
+      v.nonEmpty(`at least one of ${SOURCE_NAMES}`),
+    ),
+  ),
+  commands: v.exactOptional(flag),
+});
+
+/** The secret settings of one file. */
+export interface SecretSettings {
+  /** undefined: not set. */
+  readonly sources: readonly SecretSource[] | undefined;
+  /** Whether servers of this file may use `${cmd:…}`. */
+  readonly commands: boolean;
+}
+
+export const DEFAULT_SECRET_SETTINGS: SecretSettings = { sources: undefined, commands: false };
+
+/** Reads the table `secrets` of a manifest. */
+export function readSecretSettings(secretsTable: Table): {
+  readonly settings: SecretSettings;
+  readonly problems: readonly UnplacedProblem[];
+} {
+  const checked = validate(secretsSchema, secretsTable["secrets"] ?? {}, ["secrets"]);
+  if (checked.ok) {
+    const { sources, commands = false } = checked.value;
+    const duplicates = findDuplicates(sources ?? []);
+    return { settings: { sources, commands }, problems: duplicates };
+  }
+  const problems = checked.problems.map((problem) =>
+    suggestSource(problem, secretsTable["secrets"]),
+  );
+  // Commands stay allowed whatever else is invalid.
+  const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
+  return { settings: { sources: undefined, commands }, problems };
+}
+
+function findDuplicates(sources: readonly SecretSource[]): readonly UnplacedProblem[] {
+  return sources.flatMap((name, at) =>
+    sources.indexOf(name) === at
+      ? []
+      : [{ path: ["secrets", "sources", at], at: "value" as const, message: "stands there twice" }],
+  );
+}
+
+/** Adds the source that was probably meant. */
+function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
+  const [, key, at] = problem.path;
+  const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;
+  if (key !== "sources" || typeof at !== "number" || !Array.isArray(sources)) return problem;
+  const found: unknown = sources[at];
+  const nearest = typeof found === "string" ? findNearest(found, SECRET_SOURCES) : undefined;
+  if (nearest === undefined) return problem;
+  return {
+    ...problem,
+    message: `expected one of ${SOURCE_NAMES}, found ${describeValue(found, true)}; did you mean "${nearest}"?`,
+  };
+}

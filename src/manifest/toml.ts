@@ -1,7 +1,6 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
-import type { PositionFinder, ParsedFile } from "./document.ts";
-import type { Position } from "./problems.ts";
+import type { ParsedFile, PositionFinder, Position } from "./problems.ts";
 
 export function parseToml(text: string): ParsedFile {
   try {

@@ -1,12 +1,12 @@
 import { Buffer } from "node:buffer";
-import { isDetachable, type Piece, makeSlice, textOf } from "../base/bytes.ts";
+import { isDetachable, makeSlice, type Piece, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, skipWhitespace, skipValue, parseRange } from "../base/json.ts";
+import { lastMember, parseRange, scanObject, skipValue, skipWhitespace } from "../base/json.ts";
 import {
   buildResult,
   type EncodedMessage,
-  withResponseId,
   type Response,
+  withResponseId,
 } from "../jsonrpc/message.ts";
 import type { Answer } from "./plugin.ts";
 

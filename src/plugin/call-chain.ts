@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 import { PluginAnswer } from "./answer.ts";
-import { ignoreRejection, markHandled, isOwnError } from "./errors.ts";
+import { ignoreRejection, isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
 import type { Answer, Next, ToolCall, ToolInfo } from "./plugin.ts";
 

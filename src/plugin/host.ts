@@ -1,9 +1,9 @@
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
-import type { EventBus, HubEvent, EventListener } from "../base/events.ts";
-import { expandHome, type Env } from "../base/paths.ts";
-import { markHandled, isOwnError } from "./errors.ts";
+import type { EventBus, EventListener, HubEvent } from "../base/events.ts";
+import { type Env, expandHome } from "../base/paths.ts";
+import { isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
 import { makeSdkTransportPair } from "./transport.ts";
 import type { Answer, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";

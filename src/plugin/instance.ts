@@ -1,11 +1,42 @@
 import type { Clock } from "../base/clock.ts";
-import { matchesGlob } from "../catalog/names.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
+import { matchesGlob } from "../catalog/names.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
-import { CircuitBreaker, MAX_FAILURES, OPEN_TIME } from "./breaker.ts";
 import { describePluginFault, markHandled } from "./errors.ts";
 import type { Parts, Plugin } from "./plugin.ts";
+
+/** Number of consecutive failures that opens the circuit. */
+export const MAX_FAILURES = 5;
+/** How long the circuit stays open, in ms; after that, one more failure opens it again. */
+export const OPEN_TIME = 30_000;
+
+/** A circuit breaker that counts consecutive failures. */
+export class CircuitBreaker {
+  readonly #clock: Clock;
+  #failures = 0;
+  /** In ms of the clock. */
+  #openUntil = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get isOpen(): boolean {
+    return this.#failures >= MAX_FAILURES && this.#clock.now() < this.#openUntil;
+  }
+
+  recordSuccess(): void {
+    this.#failures = 0;
+  }
+
+  /** @returns whether this failure was the one that opened the circuit */
+  recordFailure(): boolean {
+    if (++this.#failures < MAX_FAILURES) return false;
+    this.#openUntil = this.#clock.now() + OPEN_TIME;
+    return this.#failures === MAX_FAILURES;
+  }
+}
 
 /** The hooks of a plugin that have a circuit breaker each. */
 export type PluginHookName = "call" | "list" | "event";

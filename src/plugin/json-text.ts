@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { ByteRange } from "../base/bytes.ts";
-import { skipWhitespace, skipString, skipValue } from "../base/json.ts";
+import { skipString, skipValue, skipWhitespace } from "../base/json.ts";
 
 /** A value in a JSON text; `source.slice(start, end)` is its text. */
 export type JsonTextPart = ByteRange & { readonly source: string } & (

@@ -3,21 +3,21 @@ import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
-import { untilAborted, settlesWithin } from "../base/grace.ts";
+import { settlesWithin, untilAborted } from "../base/clock.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   describePluginFault,
-  positionInFile,
   isHandled,
   isNotError,
   isThrownBelow,
+  positionInFile,
 } from "./errors.ts";
 import type { HubAccess } from "./host.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
 import { LeasedTransport } from "./servers.ts";
-import { type ChainedCall, buildCallChain } from "./call-chain.ts";
+import { buildCallChain, type ChainedCall } from "./call-chain.ts";
 
 /** The path of a tool's calls through the plugins that apply to it. */
 export interface CallPath {

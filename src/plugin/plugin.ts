@@ -1,12 +1,12 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
-import type { EventKind, HubEvent, EventListener, LogLevel } from "../base/events.ts";
+import type { EventKind, EventListener, HubEvent, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/schema.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   type JsonTextMember,
-  memberTextOf,
   type JsonTextPart,
+  memberTextOf,
   readJsonText,
   rewriteMembers,
 } from "./json-text.ts";

@@ -1,16 +1,16 @@
 import type { ProcessStats } from "../process/child-process.ts";
 import { missingPluginProblem } from "../manifest/plugins.ts";
-import { isPrefix } from "../manifest/prefix.ts";
-import { addPositionsLater } from "../manifest/place.ts";
-import { type UnplacedProblem, findNearest, type Problem } from "../manifest/problems.ts";
+import { isPrefix } from "../manifest/merge.ts";
+import { addPositionsLater } from "../manifest/load.ts";
+import { findNearest, type Problem, type UnplacedProblem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type {
-  SentRequest,
-  Transport,
-  TransportEvents,
-  SendOptions,
   NegotiatedProtocol,
+  SendOptions,
+  SentRequest,
+  TransportEvents,
+  Transport,
 } from "../transport/transport.ts";
 import type { PluginInstance } from "./instance.ts";
 

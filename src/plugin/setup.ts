@@ -1,23 +1,21 @@
-import { type Clock, systemClock } from "../base/clock.ts";
+import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
-import type { UnplacedProblem, Problem } from "../manifest/problems.ts";
+import type { Problem, UnplacedProblem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
-import { settlesWithin } from "../base/grace.ts";
-import type { PluginLoaders } from "./builtin.ts";
+import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "./load.ts";
 import { describePluginFault } from "./errors.ts";
-import { type PluginHostOptions, subscribeEvents, makePluginHost } from "./host.ts";
-import { type LoadedPlugin, loadPlugin } from "./load.ts";
+import { makePluginHost, type PluginHostOptions, subscribeEvents } from "./host.ts";
 import { PluginInstance } from "./instance.ts";
 import type { Parts } from "./plugin.ts";
 import {
   addPluginServers,
-  markServersInvalid,
-  type PluginProblem,
   findMissingServers,
   findUnknownServers,
+  markServersInvalid,
   placePluginProblems,
+  type PluginProblem,
   type PluginResourceProblem,
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";

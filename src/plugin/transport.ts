@@ -1,6 +1,6 @@
 import { textOf, utf8 } from "../base/bytes.ts";
 import { memoryTransportPair } from "../transport/memory.ts";
-import { type Message, bytesOf } from "../jsonrpc/message.ts";
+import { bytesOf, type Message } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
 import { describePluginFault } from "./errors.ts";
 import type { SdkTransport } from "./plugin.ts";

@@ -2,8 +2,8 @@ import { link, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { dirname } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { ensurePrivateFolder, removeStaleTempFiles, writePrivate } from "../base/private-files.ts";
-import { sleep, untilAborted } from "../base/grace.ts";
-import { ownOwner, ownerState, parseOwnerTag } from "./orphans.ts";
+import { sleep, untilAborted } from "../base/clock.ts";
+import { ownerState, ownOwner, parseOwnerTag } from "./orphans.ts";
 import { errnoCodeOf } from "./process-table.ts";
 
 /* A lock is a file that says whose it is: it comes and goes as a whole, so nobody ever sees half of it. */

@@ -1,9 +1,13 @@
 import process from "node:process";
-import { TERMINATE, endProcesses, KILL } from "./process-group.ts";
-import { EXIT_GRACE, sleepSync } from "../base/grace.ts";
-import { liveGroups, sendSignal } from "./group.ts";
-import { hasEnded, listProcesses, processTable } from "./processes.ts";
-import { type ProcessEntry, splitOwnerTags } from "./process-table.ts";
+import { endProcesses, KILL, liveGroups, sendSignal, TERMINATE } from "./process-group.ts";
+import { EXIT_GRACE, sleepSync } from "../base/clock.ts";
+import {
+  hasEnded,
+  listProcesses,
+  type ProcessEntry,
+  processTable,
+  splitOwnerTags,
+} from "./process-table.ts";
 
 /**
  * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`;

@@ -2,9 +2,13 @@ import { access, constants, stat } from "node:fs/promises";
 import { delimiter, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { type ChildCommand, spawnChild } from "./child-process.ts";
-import { childEnvironment, type EnvironmentVariables } from "./environment.ts";
-import { settlesWithin } from "../base/grace.ts";
+import {
+  type ChildCommand,
+  childEnvironment,
+  type EnvironmentVariables,
+  spawnChild,
+} from "./child-process.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { ownerVariableOf } from "./orphans.ts";
 import { OWNER_VARIABLE } from "./process-table.ts";
 import { streamEnd } from "./child-streams.ts";

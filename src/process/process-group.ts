@@ -1,7 +1,27 @@
-import { KILL_GRACE, sleep, TERM_GRACE } from "../base/grace.ts";
-import { sendSignal } from "./group.ts";
-import { processTable } from "./processes.ts";
-import type { ProcessEntry } from "./process-table.ts";
+import process from "node:process";
+import { KILL_GRACE, sleep, TERM_GRACE } from "../base/clock.ts";
+import { type ProcessEntry, processTable } from "./process-table.ts";
+
+/** A process group that this process has started and must terminate. */
+export interface ProcessGroup {
+  /** The group id; undefined as soon as it may have been reused. */
+  readonly group: number | undefined;
+}
+
+/** All groups that may still have members. */
+export const liveGroups = new Set<ProcessGroup>();
+
+/**
+ * Sends a signal to a process, or to a group if `pid` is negative; signal 0 only checks.
+ * @returns false if it does not exist, or belongs to another user
+ */
+export function sendSignal(pid: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch {
+    return false;
+  }
+}
 
 /** Signals to send, and how long to wait, in ms, for the processes to disappear. */
 export interface SignalStep {

@@ -1,4 +1,4 @@
-import { TASKS_EXTENSION } from "./extension.ts";
+import { TASKS_EXTENSION } from "./tasks.ts";
 
 /** The client capabilities that the hub relays (lifecycle, capability negotiation). */
 export interface Capabilities {

@@ -6,9 +6,8 @@ import { type Capabilities, formatExtensionSettings } from "./capabilities.ts";
  * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
  */
 
-import type { Kind } from "../catalog/listing.ts";
+import type { CombinedCapabilities, Kind } from "../catalog/listing.ts";
 import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
-import type { CombinedCapabilities } from "../catalog/offer.ts";
 
 /** Newest first. */
 export const LEGACY_VERSIONS = [

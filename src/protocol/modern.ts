@@ -2,30 +2,57 @@
  * The modern era: revision 2026-07-28, in which every request carries its client's envelope in `_meta`
  * (basic/versioning). Stateless: tables and shapes only.
  */
-
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
-import type { CacheHint, CombinedCapabilities } from "../catalog/offer.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
-  lastMember,
   type JsonMember,
+  lastMember,
+  parseRange,
+  readString,
+  removeMembers,
   scanObject,
   scanTopLevel,
   skipWhitespace,
-  readString,
-  parseRange,
 } from "../base/json.ts";
-import { removeMembers } from "../base/object.ts";
-import { TASKS_CAPABILITY } from "./extension.ts";
-import type { Implementation } from "./legacy.ts";
+import type { CacheHint, CombinedCapabilities } from "../catalog/listing.ts";
 import {
   type Capabilities,
+  formatExtensionSettings,
   readCapabilities,
   withoutTasks,
-  formatExtensionSettings,
 } from "./capabilities.ts";
-import { membersOfMeta } from "./meta.ts";
+import type { Implementation } from "./legacy.ts";
 import type { LogSeverity } from "./log-level.ts";
+import { TASKS_CAPABILITY } from "./tasks.ts";
+
+/** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
+const MAX_CACHED_BYTES = 256 * 1024;
+
+const NO_MEMBERS: readonly JsonMember[] = [];
+const lastScan: { bytes: Uint8Array | undefined; start: number; items: readonly JsonMember[] } = {
+  bytes: undefined,
+  start: 0,
+  items: NO_MEMBERS,
+};
+
+/**
+ * The members of a `_meta`; empty if it is not an object. Several readers scan the same `_meta` in a row, so the last
+ * scan is cached.
+ * @param bytes of a received message, which are never modified
+ */
+export function membersOfMeta(
+  bytes: Uint8Array,
+  { start }: Pick<JsonMember, "start">,
+): readonly JsonMember[] {
+  if (lastScan.bytes === bytes && lastScan.start === start) return lastScan.items;
+  const items = scanObject(bytes, start)?.items ?? NO_MEMBERS;
+  if (bytes.length <= MAX_CACHED_BYTES) {
+    lastScan.bytes = bytes;
+    lastScan.start = start;
+    lastScan.items = items;
+  }
+  return items;
+}
 
 /** Newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;
@@ -367,3 +394,9 @@ export function discoverResult(
     ...(instructions && { instructions }),
   };
 }
+
+/**
+ * The two eras of the protocol: `legacy` begins with `initialize`; `modern` (since 2026-07-28) is stateless. The era
+ * belongs to a request, not to a transport.
+ */
+export type Era = "legacy" | "modern";

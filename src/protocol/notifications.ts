@@ -1,9 +1,17 @@
-import { type Edit, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
-import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
-import { membersOfMeta } from "./meta.ts";
+import { type ByteRange, type Edit, textOf, utf8 } from "../base/bytes.ts";
+import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
+import {
+  buildNotification,
+  editMessage,
+  type EncodedMessage,
+  type Notification,
+  readId,
+  readOwnId,
+  replaceRanges,
+} from "../jsonrpc/message.ts";
+import { Method } from "./legacy.ts";
 import { isSeverity, type LogSeverity } from "./log-level.ts";
-import { readOwnId, readId } from "../jsonrpc/id.ts";
-import { type EncodedMessage, type Notification, editMessage } from "../jsonrpc/message.ts";
+import { membersOfMeta } from "./modern.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -102,4 +110,15 @@ const QUOTE = 0x22;
 
 function membersOf({ bytes, params, members }: Notification): readonly JsonMember[] {
   return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+}
+
+/** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
+export type CancelReason =
+  string | { readonly notification: Notification; readonly ids: readonly ByteRange[] };
+
+/** Says that the answer to a request is not wanted any more. */
+export function buildCancelled(id: number | string, why: CancelReason): EncodedMessage {
+  return typeof why === "string"
+    ? buildNotification(Method.cancelled, { requestId: id, reason: why })
+    : replaceRanges(why.notification, why.ids, JSON.stringify(id));
 }

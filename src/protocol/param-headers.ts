@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { ListedItem } from "../catalog/listing.ts";
-import { lastMember, scanObject, parseRange } from "../base/json.ts";
+import { lastMember, parseRange, scanObject } from "../base/json.ts";
 
 /*
  * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers

@@ -1,13 +1,23 @@
-import type { Edit, ByteRange } from "../base/bytes.ts";
+import { type ByteRange, type Edit, type Piece, utf8 } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
 import {
-  lastMember,
   type JsonMember,
+  lastMember,
+  parseRange,
+  readString,
+  removeMembers,
   scanObject,
   skipWhitespace,
-  readString,
-  parseRange,
 } from "../base/json.ts";
-import { removeMembers } from "../base/object.ts";
+import {
+  bytesOf,
+  editsOf,
+  type EncodedMessage,
+  type Notification,
+  replaceRanges,
+  type Request,
+} from "../jsonrpc/message.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
 export const TaskMethod = {
@@ -114,4 +124,216 @@ function membersOfAll(
   name: string,
 ): readonly JsonMember[] {
   return members.filter(({ key }) => key === name).flatMap((it) => membersAt(bytes, it));
+}
+
+/** The tasks extension of the modern era: a call may be answered with a task. */
+export const TASKS_EXTENSION = "io.modelcontextprotocol/tasks";
+
+/** The extension's methods, and its notification for subscribed tasks. */
+export const ModernTaskMethod = {
+  get: "tasks/get",
+  update: "tasks/update",
+  cancel: "tasks/cancel",
+  changed: "notifications/tasks",
+} as const;
+
+/** Client capabilities that declare nothing but the tasks extension. */
+export const TASKS_CAPABILITY = { extensions: { [TASKS_EXTENSION]: {} } } as const;
+
+/** Whether a client has declared the tasks extension. */
+export function declaresTasks(declared: object): boolean {
+  return isJsonObject(propertyOf(propertyOf(declared, "extensions"), TASKS_EXTENSION));
+}
+
+/**
+ * The error for a request that only clients with the tasks extension may send.
+ * @param what the request
+ */
+export function tasksUnsupportedError(what: string): HubError {
+  const data = { requiredCapabilities: TASKS_CAPABILITY };
+  return new HubError(
+    "missingCapability",
+    `${what} is for clients that declare ${TASKS_EXTENSION}.`,
+    {
+      data,
+    },
+  );
+}
+
+/**
+ * Whether the tasks extension is the only capability that a server misses.
+ * @param required `requiredCapabilities` of its error
+ */
+export function isMissingTasks(required: unknown): boolean {
+  const extensions = propertyOf(required, "extensions");
+  const named = isJsonObject(required) && isJsonObject(extensions) ? extensions : {};
+  const isAll = isJsonObject(required) && Object.keys(required).length === 1;
+  return isAll && Object.keys(named).length === 1 && TASKS_EXTENSION in named;
+}
+
+/** The status of a modern task. */
+export interface ModernTaskStatus {
+  readonly status: string | undefined;
+  /** The status is terminal. */
+  readonly isOver: boolean;
+  /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
+  readonly ttl: number | undefined;
+  /** The server's minimum polling interval, in ms. */
+  readonly interval: number | undefined;
+  /** Equal as long as the server has nothing new to report. */
+  readonly fingerprint: string;
+}
+
+/** Reads the status of a task from its members. */
+export function readModernTask(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): ModernTaskStatus {
+  const text = (key: string): string | undefined => readString(bytes, lastMember(members, key));
+  const status = text("status");
+  return {
+    status,
+    isOver: status === "completed" || status === "failed" || status === "cancelled",
+    ttl: numberOf(bytes, lastMember(members, "ttlMs")),
+    interval: numberOf(bytes, lastMember(members, "pollIntervalMs")),
+    fingerprint: JSON.stringify([status, text("statusMessage"), text("lastUpdatedAt")]),
+  };
+}
+
+function numberOf(bytes: Uint8Array, member: JsonMember | undefined): number | undefined {
+  const value = member && parseRange(bytes, member);
+  return typeof value === "number" && value >= 0 ? value : undefined;
+}
+
+function isJsonObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function propertyOf(value: unknown, key: string): unknown {
+  return isJsonObject(value) ? Object.getOwnPropertyDescriptor(value, key)?.value : undefined;
+}
+
+/**
+ * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one of
+ * the hub's, under which its requestor knows it. So ids of two servers may be equal, and may recur after a restart.
+ */
+export class TaskAlias {
+  readonly id: string;
+  readonly remoteId: string;
+  /** 1-based sequence number per requestor; the cursor of `tasks/list`. */
+  readonly sequence: number;
+
+  constructor(remoteId: string, sequence: number, id: string = crypto.randomUUID()) {
+    this.id = id;
+    this.remoteId = remoteId;
+    this.sequence = sequence;
+  }
+
+  /** Edits that replace the receiver's id by the hub's. */
+  toOwnId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
+    return replaceTaskId(mentions, this.remoteId, this.id);
+  }
+
+  /** Edits that replace the hub's id by the receiver's. */
+  toRemoteId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
+    return replaceTaskId(mentions, this.id, this.remoteId);
+  }
+
+  /** A message of the receiver about this task, with the id that the requestor knows. */
+  withOwnId<M extends Notification | Request>(message: M): M {
+    return applyMessageEdits(message, this.toOwnId(...mentionsIn(message)));
+  }
+}
+
+/** Tasks by the ids that their receivers have assigned. */
+export class TaskAliases<T extends TaskAlias> {
+  readonly #byRemoteId = new Map<string, T>();
+
+  get isEmpty(): boolean {
+    return this.#byRemoteId.size === 0;
+  }
+
+  get all(): readonly T[] {
+    return [...this.#byRemoteId.values()];
+  }
+
+  add(task: T): void {
+    this.#byRemoteId.set(task.remoteId, task);
+  }
+
+  delete(task: T): void {
+    if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
+  }
+
+  clear(): void {
+    this.#byRemoteId.clear();
+  }
+
+  /** The task that a message of the receiver belongs to. */
+  taskOfMessage(message: Notification | Request): T | undefined {
+    for (const mention of mentionsIn(message)) {
+      const task = mention && this.#byRemoteId.get(mention.id);
+      if (task !== undefined) return task;
+    }
+    return undefined;
+  }
+}
+
+function mentionsIn({
+  method,
+  bytes,
+  params,
+}: Notification | Request): (TaskMention | undefined)[] {
+  const members = membersAt(bytes, params);
+  const own = method === TaskMethod.status ? readTask(bytes, members) : undefined;
+  return [own, readRelatedTask(bytes, members)];
+}
+
+function replaceTaskId(
+  mentions: readonly (TaskMention | undefined)[],
+  id: string,
+  replacement: string,
+): Edit[] {
+  const json = utf8(JSON.stringify(replacement));
+  return mentions.flatMap((mention) => (mention?.id === id ? editsOf(mention.idRanges, json) : []));
+}
+
+/** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
+export class ClientTask extends TaskAlias {
+  readonly #token: Piece | undefined;
+  readonly #send: (message: EncodedMessage) => void;
+  isOver: boolean;
+  /** Called when the task is forgotten. */
+  readonly onDropped: (() => void)[] = [];
+
+  constructor(created: ClientTaskInfo, sequence: number, send: (message: EncodedMessage) => void) {
+    super(created.id, sequence);
+    this.isOver = created.isOver;
+    this.#token = created.token;
+    this.#send = send;
+  }
+
+  /** Passes on `notifications/tasks/status` of the client. */
+  onStatus(notification: Notification): void {
+    const { bytes, params } = notification;
+    this.isOver ||= readTaskStatus(bytes, membersAt(bytes, params)).isOver;
+    this.#send(bytesOf(notification));
+  }
+
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
+    if (this.isOver || this.#token === undefined) return;
+    this.#send(replaceRanges(notification, tokens, this.#token));
+  }
+
+  drop(): void {
+    for (const callback of this.onDropped.splice(0)) callback();
+  }
+}
+
+/** What is known of a client task when it is created. */
+export interface ClientTaskInfo {
+  readonly id: string;
+  readonly isOver: boolean;
+  /** The progress token of the server's request as it was spelled, if it has one. */
+  readonly token: Piece | undefined;
 }

@@ -1,12 +1,13 @@
 import { textOf } from "../base/bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Request } from "../jsonrpc/message.ts";
-import { compareRequestKeys, type ValueDifference } from "./parameters.ts";
 import {
+  compareRequestKeys,
   isInitialization,
   isPingOrDiscovery,
   type RecordedExchange,
   requestKeyOf,
+  type ValueDifference,
 } from "./exchanges.ts";
 
 /** So many recorded requests are compared with one that is none of them. */

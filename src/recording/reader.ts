@@ -2,17 +2,17 @@ import { Buffer, isUtf8 } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import {
-  lastMember,
   type JsonMember,
+  lastMember,
+  parseRange,
+  readString,
   scanObject,
   skipWhitespace,
-  readString,
-  parseRange,
 } from "../base/json.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { replaceInvalidUtf8 } from "../jsonrpc/utf8.ts";
 import type { Message } from "../jsonrpc/message.ts";
-import type { Placeholder, Direction } from "./format.ts";
+import type { Direction, Placeholder } from "./format.ts";
 
 /** What one line says of a server's link. */
 export type RecordedLine = {

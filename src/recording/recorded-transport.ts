@@ -1,20 +1,22 @@
-import type { ProcessStats } from "../process/child-process.ts";
 import { joinPieces } from "../base/bytes.ts";
-import type { HubError } from "../base/errors.ts";
-import { toHubError } from "../base/errors.ts";
+import { type HubError, toHubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import { parseTruncated, parseMessage } from "../jsonrpc/parse.ts";
-import { type Message, type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
-import type {
-  SentRequest,
-  MalformedOutput,
-  Responder,
-  Transport,
-  TransportEvents,
-  SendOptions,
-  NegotiatedProtocol,
-} from "../transport/transport.ts";
+import type { ServedHub } from "../frontend/http/server.ts";
+import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
+import type { ModernResponder } from "../frontend/modern/request.ts";
+import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
+import { parseMessage, parseTruncated } from "../jsonrpc/parse.ts";
+import type { ProcessStats } from "../process/child-process.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
+import type {
+  MalformedOutput,
+  NegotiatedProtocol,
+  Responder,
+  SendOptions,
+  SentRequest,
+  TransportEvents,
+  Transport,
+} from "../transport/transport.ts";
 import type { RecordedPeer } from "./format.ts";
 import { idText, type Recorder } from "./recorder.ts";
 
@@ -207,4 +209,45 @@ class RecordedEvents implements TransportEvents {
 function idOf(message: EncodedMessage): RequestId | undefined {
   const frame = parseMessage(joinMessage(message));
   return frame.kind === "request" ? idText(frame.id.key) : undefined;
+}
+
+/** The same hub for an HTTP face, with all that its clients say and hear written down. */
+export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
+  return {
+    accept: (link, signal, scope) =>
+      hub.accept(recordTransport(link, recorder.client(), recorder), signal, scope),
+    status: () => hub.status(),
+    createModernClients: (client) => recordTaker(hub.createModernClients(client), recorder),
+    activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
+  };
+}
+
+/** Nothing says which of these requests come from the same client, so each counts as one. */
+function recordTaker(taker: ModernRequestTarget, recorder: Recorder): ModernRequestTarget {
+  return {
+    handle: (letter, way, scope, check) => {
+      const peer = recorder.client();
+      recorder.frame(peer, letter.request);
+      try {
+        taker.handle(letter, recordWay(way, peer, recorder), scope, check);
+      } catch (error) {
+        recorder.event(peer, { event: "refused", cause: toHubError(error).message });
+        throw error;
+      }
+    },
+    stop: () => taker.stop(),
+    close: () => taker.close(),
+  };
+}
+
+function recordWay(way: ModernResponder, peer: RecordedPeer, recorder: Recorder): ModernResponder {
+  return {
+    ...recordResponder(way, peer, recorder),
+    isPipe: way.isPipe,
+    onCancel: (callback) =>
+      way.onCancel((why, by) => {
+        recorder.event(peer, { event: "abandoned" });
+        callback(why, by);
+      }),
+  };
 }

@@ -2,10 +2,10 @@ import { HubError } from "../base/errors.ts";
 import { mergeSources } from "../manifest/merge.ts";
 import { readManifestFile } from "../manifest/read.ts";
 import {
+  isRunnable,
   type Manifest,
   type PromptRules,
   type RunnableServer,
-  isRunnable,
 } from "../manifest/schema.ts";
 
 /** In the place of what a recorded server was started by, or reached at: that may hold secrets, and nothing is started. */

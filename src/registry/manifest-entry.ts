@@ -1,7 +1,7 @@
-import { sanitizePrefix } from "../manifest/prefix.ts";
+import { sanitizePrefix } from "../manifest/merge.ts";
 import { createTable, type Table } from "../manifest/table.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
-import type { RegistryInput, ServerOption, PackageOption, RemoteOption } from "./registry.ts";
+import type { PackageOption, RegistryInput, RemoteOption, ServerOption } from "./registry.ts";
 
 /** A value that must be set before a server can start. */
 export interface RequiredValue {

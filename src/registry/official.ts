@@ -1,7 +1,14 @@
 import * as v from "valibot";
-import type { Registry, RegistryInput, RegistryEntry, ServerOption } from "./registry.ts";
-import { fetchJson, type RegistryClient, unexpectedAnswer } from "./request.ts";
-import { parsePackage, formatPackage } from "../manifest/package.ts";
+import {
+  fetchJson,
+  type RegistryClient,
+  type RegistryEntry,
+  type RegistryInput,
+  type Registry,
+  type ServerOption,
+  unexpectedAnswer,
+} from "./registry.ts";
+import { formatPackage, parsePackage } from "../manifest/package.ts";
 
 /* The API of the official MCP registry, which other registries implement, too. */
 

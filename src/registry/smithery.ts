@@ -1,6 +1,11 @@
 import * as v from "valibot";
-import type { Registry, RegistryEntry } from "./registry.ts";
-import { fetchJson, type RegistryClient, unexpectedAnswer } from "./request.ts";
+import {
+  fetchJson,
+  type RegistryClient,
+  type RegistryEntry,
+  type Registry,
+  unexpectedAnswer,
+} from "./registry.ts";
 
 /* The API of Smithery, a registry that also hosts servers. */
 

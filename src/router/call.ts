@@ -1,36 +1,38 @@
-import type { Edit, Piece, ByteRange } from "../base/bytes.ts";
-import type { Catalog } from "../catalog/catalog.ts";
-import { isUiUri, encodeUriTemplate } from "../catalog/uris.ts";
-import { isNamed } from "../catalog/shape.ts";
-import { isWithin, skillRootOf } from "../catalog/skills.ts";
+import type { ByteRange, Edit, Piece } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import type { CancelledBy, EventBus } from "../base/events.ts";
+import { type Catalog, isNamed } from "../catalog/catalog.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
-import { HubError } from "../base/errors.ts";
-import type { CancelledBy } from "../base/events.ts";
-import type { Era } from "../protocol/era.ts";
-import { Method } from "../protocol/legacy.ts";
-import { isAtLeast, type LogSeverity } from "../protocol/log-level.ts";
-import type { ServerRequestTarget, ServerRequest } from "../upstream/ask.ts";
-import type { ClientChannel, ClientRequest } from "../upstream/audience.ts";
-import type { Connection } from "../upstream/connection.ts";
-import type { RequestRewrite } from "../upstream/pending.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
-import type { ClientDeclaration } from "../upstream/sender.ts";
-import type { Session } from "../upstream/session.ts";
-import type { ClientView } from "../upstream/view.ts";
-import { applyMessageEdits } from "../jsonrpc/parse.ts";
+import { isWithin, skillRootOf } from "../catalog/skills.ts";
+import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
   buildError,
   type EncodedMessage,
   type Notification,
+  replaceRanges,
   type Request,
   type Response,
-  replaceRanges,
 } from "../jsonrpc/message.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
+import { Method } from "../protocol/legacy.ts";
+import { isAtLeast, type LogSeverity } from "../protocol/log-level.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
+import type {
+  ClientChannel,
+  ClientDeclaration,
+  ClientRequest,
+  ServerRequestTarget,
+  ServerRequest,
+} from "../upstream/profile.ts";
+import type { Session } from "../upstream/session.ts";
+import type { ClientView } from "../upstream/view.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
-import { lostAnswer, deadlineAnswer, timeoutMessage } from "./timeouts.ts";
-import type { CallEnd, CallLog, RunningCall } from "./ledger.ts";
-import type { ResourceLinks } from "./links.ts";
+import type { ResourceLinks } from "./resource-lookup.ts";
+import { deadlineAnswer, lostAnswer, timeoutMessage } from "./timeouts.ts";
 
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
@@ -316,3 +318,66 @@ export abstract class Call<Context extends CallContext = CallContext>
     return timeoutMessage(route, { isTotal, seconds, waitReason: this.waitReason(seconds) });
   }
 }
+
+/** A call in progress. */
+export interface RunningCall {
+  /** Its number, unique in this hub. */
+  readonly call: number;
+  readonly server: string;
+  /** The server's own name of the tool. */
+  readonly tool: string;
+  /** Time since its start, in ms. */
+  readonly duration: number;
+}
+
+/** How a call ended: the server answered, the hub answered in its place, or it was cancelled. */
+export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by: CancelledBy };
+
+/** Numbers the calls and emits their events, if anybody subscribes to them. */
+export class CallLog {
+  readonly #bus: EventBus;
+  #lastNumber = 0;
+
+  constructor(bus: EventBus) {
+    this.#bus = bus;
+  }
+
+  nextNumber(): number {
+    return ++this.#lastNumber;
+  }
+
+  logStart(call: number, { server, remoteName: tool, name }: Route): void {
+    if (!this.#bus.hasListeners("callStarted")) return;
+    this.#bus.emit({ kind: "callStarted", call, server, tool, name });
+  }
+
+  logEnd({ call, server, tool, duration }: RunningCall, end: CallEnd): void {
+    const fields = { call, server, tool, duration };
+    if (end === "answered") {
+      this.#bus.emit({ kind: "callFinished", outcome: "answered", ...fields });
+    } else if ("cause" in end) {
+      this.#bus.emit({ kind: "callFinished", outcome: "failed", cause: end.cause, ...fields });
+    } else {
+      this.#bus.emit({ kind: "callCancelled", by: end.by, ...fields });
+    }
+  }
+
+  /** Whether anybody subscribes to the ends of calls. */
+  get hasSubscribers(): boolean {
+    return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
+  }
+}
+
+/** A call log for requests that are not tool calls: it only assigns numbers. */
+export function silentCallLog(
+  callLog: Pick<CallLog, "nextNumber">,
+): Pick<CallLog, "nextNumber" | "logStart" | "logEnd" | "hasSubscribers"> {
+  return {
+    nextNumber: () => callLog.nextNumber(),
+    logStart: ignore,
+    logEnd: ignore,
+    hasSubscribers: false,
+  };
+}
+
+function ignore(): void {}

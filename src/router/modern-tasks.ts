@@ -1,19 +1,50 @@
 import type { Buffer } from "node:buffer";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type JsonMember } from "../base/json.ts";
-import { sessionOf } from "../upstream/account.ts";
+import { type JsonMember, lastMember, scanObject } from "../base/json.ts";
+import {
+  bytesOf,
+  type EncodedMessage,
+  type Notification,
+  readId,
+  type Response,
+} from "../jsonrpc/message.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
+import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
+import {
+  membersAt,
+  ModernTaskMethod,
+  type ModernTaskStatus,
+  readModernTask,
+  readTask,
+  type TaskMention,
+} from "../protocol/tasks.ts";
+import type { SessionWaiter } from "../upstream/connection.ts";
+import type { PendingRequest } from "../upstream/pending.ts";
+import type { ClientDeclaration } from "../upstream/profile.ts";
+import type { Session } from "../upstream/session.ts";
+import { sessionOf } from "../upstream/state.ts";
 import {
   cancelServerTask,
-  readCreatedModernTask,
-  ModernServerTask,
   type ModernServerTasks,
-} from "../upstream/ticket.ts";
+  ModernServerTask,
+  readCreatedModernTask,
+  type TaskWatcher,
+} from "../upstream/tasks.ts";
 import type { ClientView } from "../upstream/view.ts";
-import { applyMessageEdits } from "../jsonrpc/parse.ts";
-import type { Response } from "../jsonrpc/message.ts";
-import type { ModernTaskStatus } from "../protocol/extension.ts";
-import type { TaskLocation } from "./call.ts";
+import {
+  type CallEnd,
+  Call,
+  type SessionCallContext,
+  silentCallLog,
+  type TaskLocation,
+} from "./call.ts";
+import { prefixInputNames, readInputs, retryEditsOf } from "./input-required.ts";
+import type { ResourceLinks } from "./resource-lookup.ts";
+import { isRetryable, Retry } from "./retry.ts";
+import type { ClientRequestContext } from "./tasks.ts";
+import { deadlineError, notReadyReason } from "./timeouts.ts";
 
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MAX_TASKS = 1024;
@@ -130,5 +161,200 @@ export class ModernClientTasks {
       for (const entry of this.#entries.values()) if (entry.task.expiry <= now) this.#remove(entry);
       if (this.#entries.size > 0) this.#scheduleExpiry();
     });
+  }
+}
+
+/** A modern client's request about a task, sent over the connection that has the task. */
+export class ModernTaskRequest
+  extends Call<SessionCallContext>
+  implements PendingRequest, SessionWaiter
+{
+  readonly method: string;
+  readonly isRelayed = true;
+  /** The server's id of the task. */
+  readonly name: string;
+  readonly #entry: ModernTaskEntry;
+  readonly #tasks: ModernClientTasks;
+  #sent: { readonly session: Session; readonly id: number } | undefined;
+  /** Created at the first retry; stdio transports never retry. */
+  #createdRetry: Retry | undefined;
+
+  /** @throws {HubError} invalidParams if the client has no such task */
+  constructor(context: ClientRequestContext, tasks: ModernClientTasks) {
+    const { request, view, callLog } = context;
+    const { bytes } = request;
+    const members = membersAt(bytes, request.params);
+    const task = readTask(bytes, members);
+    const entry = tasks.find(task?.id, view);
+    const tokens = readProgressTokens(bytes, members);
+    const last = tokens.at(-1);
+    super({
+      ...context,
+      route: entry.route,
+      connection: entry.connection,
+      callLog: silentCallLog(callLog),
+      token: last && readId(bytes, last),
+      rewrite: { edits: entry.task.toRemoteId(task), tokens },
+    });
+    this.method = request.method;
+    this.name = entry.task.remoteId;
+    this.#entry = entry;
+    this.#tasks = tasks;
+  }
+
+  get sender(): ClientDeclaration {
+    return this.context.caller.sender;
+  }
+
+  onSession(session: Session): void {
+    if (this.isOver) return;
+    const { request, rewrite } = this.context;
+    const ownRewrite = session.mayRepeat ? retryEditsOf(rewrite, undefined) : rewrite;
+    this.#sent = { session, id: session.relay(this, request, ownRewrite) };
+  }
+
+  override fail(error: HubError): void {
+    const cause =
+      this.#sent !== undefined && isRetryable(error) ? this.#retry.handleError(error) : error;
+    if (cause === undefined) this.#sent = undefined;
+    else super.fail(cause);
+  }
+
+  onResponse(response: Response): void {
+    const { session } = this.#sent ?? {};
+    if (session === undefined || this.isOver) return;
+    const { caller } = this.context;
+    const isStatus = response.outcome === "result" && this.method === ModernTaskMethod.get;
+    const answer = isStatus ? this.#readStatus(session, response) : response;
+    const members = isStatus ? scanObject(answer.bytes, answer.body.start)?.items : undefined;
+    const result = lastMember(members ?? [], "result");
+    const renamed = result === undefined ? answer : this.renameUris(answer, result);
+    this.finish(caller.toClientMessage(renamed, session.era), "answered");
+  }
+
+  override expire(): void {
+    this.cancelUpstream("It took too long.");
+    this.fail(deadlineError(this.context));
+  }
+
+  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
+    this.#createdRetry?.cancel();
+    super.finish(message, end);
+  }
+
+  protected start(): void {
+    this.context.connection.withSession(this);
+  }
+
+  protected cancelUpstream(reason: CancelReason): void {
+    if (this.#sent === undefined) this.context.connection.cancelWait(this);
+    else this.#sent.session.cancel(this.#sent.id, reason);
+  }
+
+  protected waitReason(seconds: number): string | undefined {
+    return this.#sent === undefined ? notReadyReason(seconds, this.context.connection) : undefined;
+  }
+
+  get #retry(): Retry {
+    const { deadlines, connection, route } = this.context;
+    const { method } = this;
+    const resend = (): void => connection.withSession(this);
+    this.#createdRetry ??= new Retry({ deadlines, connection, route, method, resend });
+    return this.#createdRetry;
+  }
+
+  /** The task's status as the client gets it: with the hub's ids and URIs. */
+  #readStatus(session: Session, response: Response): Response {
+    const { task, route } = this.#entry;
+    const { bytes, body } = response;
+    const members = membersAt(bytes, body);
+    this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
+    const result = resultOfTask(bytes, members);
+    if (result !== undefined) this.recordLinks(session, result);
+    const required = readInputs({ bytes, body });
+    const names = required === undefined ? [] : prefixInputNames(route.server, required);
+    return applyMessageEdits(response, [...task.toOwnId(readTask(bytes, members)), ...names]);
+  }
+}
+
+/** Callbacks of the subscriber. */
+export interface TaskSubscriptionEvents {
+  /** Whether the server sends notifications of the task. Called at most once. */
+  onSubscribeAnswer(isAccepted: boolean): void;
+  /** The task's status has changed. */
+  onNotification(message: EncodedMessage): void;
+}
+
+/** A modern client's subscription to the notifications of one task. */
+export class TaskSubscription implements SessionWaiter, TaskWatcher {
+  readonly #entry: ModernTaskEntry;
+  readonly #tasks: ModernClientTasks;
+  readonly #events: TaskSubscriptionEvents;
+  readonly #abort = new AbortController();
+  readonly #links: ResourceLinks;
+  #serverTasks: ModernServerTasks | undefined;
+
+  constructor(
+    entry: ModernTaskEntry,
+    tasks: ModernClientTasks,
+    links: ResourceLinks,
+    events: TaskSubscriptionEvents,
+  ) {
+    this.#entry = entry;
+    this.#tasks = tasks;
+    this.#links = links;
+    this.#events = events;
+  }
+
+  start(): void {
+    this.#entry.connection.withSession(this);
+  }
+
+  onSession(session: Session): void {
+    const { remoteId } = this.#entry.task;
+    this.#serverTasks = session.subscriptions?.tickets;
+    if (this.#serverTasks === undefined) {
+      this.fail();
+      return;
+    }
+    this.#serverTasks.watch(remoteId, this);
+    session.subscribe(remoteId, this.#abort.signal, "task").then(
+      () => this.#events.onSubscribeAnswer(true),
+      () => this.fail(),
+    );
+  }
+
+  fail(): void {
+    if (this.#abort.signal.aborted) return;
+    this.stop();
+    this.#events.onSubscribeAnswer(false);
+  }
+
+  onNotification(notification: Notification, task: TaskMention): void {
+    const { task: ticket, route } = this.#entry;
+    const { bytes, params } = notification;
+    const members = membersAt(bytes, params);
+    this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
+    const result = resultOfTask(bytes, members);
+    if (result !== undefined) this.#links.record(route.server, result);
+    const names = prefixInputNames(route.server, this.#readInputs(bytes, params));
+    this.#events.onNotification(
+      bytesOf(applyMessageEdits(notification, [...ticket.toOwnId(task), ...names])),
+    );
+  }
+
+  /** Ends the subscription. */
+  stop(): void {
+    this.#abort.abort();
+    this.#entry.connection.cancelWait(this);
+    this.#serverTasks?.unwatch(this.#entry.task.remoteId, this);
+    this.#serverTasks = undefined;
+  }
+
+  #readInputs(
+    bytes: Buffer,
+    params: ByteRange | undefined,
+  ): Parameters<typeof prefixInputNames>[1] {
+    return (params && readInputs({ bytes, body: params })) ?? { bytes, inputs: [] };
   }
 }

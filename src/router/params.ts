@@ -1,12 +1,11 @@
-import type { Piece, ByteRange } from "../base/bytes.ts";
+import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type JsonMember, scanObject, readString } from "../base/json.ts";
+import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { readProgressTokens } from "../protocol/notifications.ts";
-import { readId } from "../jsonrpc/id.ts";
-import type { Request } from "../jsonrpc/message.ts";
+import { readId, type Request } from "../jsonrpc/message.ts";
 
 /** The parsed `params` of a request that goes to a server. */
 export interface CallParams {

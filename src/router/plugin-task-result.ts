@@ -1,14 +1,13 @@
 import type { Edit } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import type { Era } from "../protocol/era.ts";
-import type { ServerRequest } from "../upstream/ask.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import type { CreatedTask, ServerTask } from "../upstream/tasks.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
-import type { ClientDeclaration } from "../upstream/sender.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
 import type { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
-import { buildError, type EncodedMessage, type Response, joinMessage } from "../jsonrpc/message.ts";
-import type { Call, CallContext, Caller } from "./call.ts";
+import { buildError, type EncodedMessage, joinMessage, type Response } from "../jsonrpc/message.ts";
+import type { CallContext, Caller, Call } from "./call.ts";
 
 /** What delivers the server's response to the plugins. */
 interface ResultReceiver {

@@ -1,7 +1,7 @@
-import { type ToolAnnotations, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
+import { NO_ANNOTATIONS, readAnnotations, type ToolAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { ModernTaskMethod } from "../protocol/extension.ts";
+import { ModernTaskMethod } from "../protocol/tasks.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernError } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";

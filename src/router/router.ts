@@ -8,34 +8,33 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { isNamed } from "../catalog/shape.ts";
-import { supportsDirectoryRead, SkillMethod } from "../catalog/skills.ts";
+import { isNamed } from "../catalog/catalog.ts";
+import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { lastMember } from "../base/json.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { ClientChannel } from "../upstream/audience.ts";
+import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
-import type { Call, Caller, RunningRequest } from "./call.ts";
-import { TaskAugmentedCall } from "./commission.ts";
-import { CompletionRequest } from "./completion.ts";
-import { ModernTaskRequest } from "./consultation.ts";
+import type { Caller, CallLog, Call, RunningRequest } from "./call.ts";
+import { CompletionRequest, TaskAugmentedCall, UpstreamRequest } from "./upstream-request.ts";
+import {
+  type ModernClientTasks,
+  ModernTaskRequest,
+  type TaskSubscriptionEvents,
+  TaskSubscription,
+} from "./modern-tasks.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { TaskResultPluginCall } from "./plugin-task-result.ts";
-import { TaskSubscription, type TaskSubscriptionEvents } from "./hearing.ts";
 import { PluginCall } from "./plugin-call.ts";
-import type { ModernClientTasks } from "./modern-tasks.ts";
-import type { CallLog } from "./ledger.ts";
-import { ResourceLinks } from "./links.ts";
-import { locateResource, locateSkill } from "./resource-lookup.ts";
-import { UpstreamRequest } from "./upstream-request.ts";
+import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
 import { UnlistedRequest } from "./unlisted.ts";
 import { LegacyClientTasks } from "./tasks.ts";
-import { type AnyMethodSpec, readParams, RESOURCE_METHOD, type CallParams } from "./params.ts";
-import { SubscribeRequest, ResourceSubscriptions } from "./subscriptions.ts";
+import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
+import { ResourceSubscriptions, SubscribeRequest } from "./subscriptions.ts";
 
 /** What a router needs. */
 export interface RouterOptions {

@@ -1,20 +1,19 @@
 import { utf8 } from "../base/bytes.ts";
-import { encodeUri, encodeUriTemplate } from "../catalog/uris.ts";
+import { encodeUriTemplate, encodeUri } from "../catalog/uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Subscriptions, Subscriber } from "../upstream/subscriptions.ts";
+import type { Subscriber, Subscriptions } from "../upstream/subscriptions.ts";
 import {
   buildNotification,
   buildResult,
-  type EncodedMessage,
-  type Response,
   bytesOf,
+  type EncodedMessage,
   replaceRanges,
+  type Response,
 } from "../jsonrpc/message.ts";
-import type { SessionCallContext } from "./call.ts";
-import type { CallEnd } from "./ledger.ts";
+import type { CallEnd, SessionCallContext } from "./call.ts";
 import { UpstreamRequest } from "./upstream-request.ts";
 
 /** The resource subscriptions of one client. */

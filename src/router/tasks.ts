@@ -1,21 +1,215 @@
+import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
+import { buildResult, readId, type Response } from "../jsonrpc/message.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
+import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
 import {
   isTaskMethod,
   membersAt,
   readRelatedTask,
+  readTaskStatus,
   readTask,
   type TaskMethodName,
+  TaskMethod,
 } from "../protocol/tasks.ts";
-import type { ClientChannel } from "../upstream/audience.ts";
-import type { CreatedTask, TaskOrigin } from "../upstream/tasks.ts";
-import { readProgressTokens } from "../protocol/notifications.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
+import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import { readId } from "../jsonrpc/id.ts";
-import type { Response } from "../jsonrpc/message.ts";
-import type { RunningRequest } from "./call.ts";
+import {
+  type CreatedTask,
+  exposeTask,
+  isUnknownTaskError,
+  readTaskPage,
+  type ServerTask,
+  type TaskOrigin,
+  type TaskPage,
+} from "../upstream/tasks.ts";
+import { type CallContext, Call, type RunningRequest, silentCallLog } from "./call.ts";
+import type { DeadlineTarget } from "./deadlines.ts";
 import type { TaskResultPluginCall } from "./plugin-task-result.ts";
-import { type ClientRequestContext, type TaskEntry, TaskRequest } from "./inquiry.ts";
-import { TaskListRequest } from "./muster.ts";
+import { deadlineError } from "./timeouts.ts";
+
+/** What all requests of a client have. */
+export type ClientRequestContext = Pick<
+  CallContext,
+  "request" | "caller" | "startedAt" | "deadlines" | "links" | "view"
+> & {
+  readonly callLog: Pick<CallContext["callLog"], "nextNumber">;
+};
+
+/** A legacy task, the session that has it, and the plugin call that waits for its result, if there is one. */
+export interface TaskEntry {
+  readonly task: ServerTask;
+  readonly session: Session;
+  readonly taskResultCall: TaskResultPluginCall | undefined;
+}
+
+/** What a task request is made from. */
+export type TaskRequestContext = ClientRequestContext &
+  Pick<CallContext, "token"> & { readonly rewrite: RequestRewrite };
+
+/** `tasks/result` is answered when the task has ended: it has no timeout. */
+const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
+
+/** A legacy client's request about one of its tasks, sent over the session that has the task. */
+export class TaskRequest extends Call implements PendingRequest {
+  readonly method: TaskMethodName;
+  readonly isRelayed = true;
+  readonly #entry: TaskEntry;
+  readonly #rewrite: RequestRewrite;
+  #requestId: number | undefined;
+
+  constructor(context: TaskRequestContext, entry: TaskEntry, method: TaskMethodName) {
+    const { route } = entry.task.origin;
+    const limits = method === TaskMethod.result ? NO_TIMEOUT : route.limits;
+    const { callLog } = context;
+    super({ ...context, route: { ...route, limits }, callLog: silentCallLog(callLog) });
+    this.method = method;
+    this.#entry = entry;
+    this.#rewrite = context.rewrite;
+  }
+
+  get sender(): ClientDeclaration {
+    return this.context.caller.sender;
+  }
+
+  onResponse(response: Response): void {
+    const { task, session, taskResultCall } = this.#entry;
+    const { bytes, body, outcome } = response;
+    this.#requestId = undefined;
+    const members = outcome === "error" ? [] : membersAt(bytes, body);
+    const related = readRelatedTask(bytes, members);
+    if (this.method !== TaskMethod.result) {
+      task.recordStatus(readTaskStatus(bytes, members).isOver);
+      const edits = task.toOwnId(readTask(bytes, members), related);
+      this.#answer(applyMessageEdits(response, edits));
+      return;
+    }
+    task.recordStatus(outcome === "result");
+    const result = applyMessageEdits(response, task.toOwnId(related));
+    this.recordLinks(session, result);
+    if (taskResultCall === undefined) this.#answer(result);
+    else taskResultCall.deliver(result, (final) => this.#answer(final));
+  }
+
+  override expire(): void {
+    this.cancelUpstream("It took too long.");
+    this.fail(deadlineError(this.context));
+  }
+
+  protected start(): void {
+    const { task, session, taskResultCall } = this.#entry;
+    if (this.method === TaskMethod.result && taskResultCall?.isDecided === true) {
+      taskResultCall.onFinalResponse((final) => this.#answer(final));
+    } else if (task.lostCause === undefined) {
+      this.#requestId = session.relay(this, this.context.request, this.#rewrite);
+    } else {
+      this.#answerLost(task.lostCause);
+    }
+  }
+
+  protected cancelUpstream(reason: CancelReason): void {
+    if (this.#requestId !== undefined) this.#entry.session.cancel(this.#requestId, reason);
+  }
+
+  protected waitReason(): undefined {
+    return undefined;
+  }
+
+  /** The session is closed, but the last status of the task is known. */
+  #answerLost(cause: HubError): void {
+    switch (this.method) {
+      case TaskMethod.get: {
+        const task = utf8(JSON.stringify(this.#entry.task.toTaskJson()));
+        this.finish(buildResult(this.context.request.id, task), "answered");
+        return;
+      }
+      case TaskMethod.result:
+        this.fail(cause);
+        return;
+      case TaskMethod.cancel:
+        this.fail(new HubError("invalidParams", "The task has ended, so it cannot be cancelled."));
+    }
+  }
+
+  #answer(response: Response): void {
+    this.finish(
+      this.context.caller.toClientMessage(this.renameUris(response), "legacy"),
+      "answered",
+    );
+  }
+}
+
+/** A `tasks/list` request: asks each task's server for the task's status. */
+export class TaskListRequest implements RunningRequest, DeadlineTarget {
+  readonly deadline: number;
+  slot: number | undefined;
+  readonly call = undefined;
+  readonly #context: ClientRequestContext;
+  readonly #page: TaskPage<TaskEntry>;
+  readonly #removeTask: (entry: TaskEntry) => void;
+  readonly #abort = new AbortController();
+  #isOver = false;
+
+  /**
+   * @param removeTask drops a task that its server does not know any more
+   * @throws {HubError} invalidParams
+   */
+  constructor(
+    context: ClientRequestContext,
+    entries: readonly TaskEntry[],
+    removeTask: (entry: TaskEntry) => void,
+  ) {
+    this.#context = context;
+    this.#page = readTaskPage(entries, ({ task: job }) => job.sequence, context.request);
+    this.#removeTask = removeTask;
+    const timeouts = this.#page.entries.map(({ task: job }) => job.origin.route.limits.timeout);
+    this.deadline = context.startedAt + Math.max(0, ...timeouts);
+  }
+
+  run(): void {
+    this.#context.deadlines.add(this);
+    const { signal } = this.#abort;
+    void Promise.all(this.#page.entries.map((entry) => this.#fetchStatus(entry, signal))).then(
+      (tasks) => {
+        const { request } = this.#context;
+        this.#respond(() => buildResult(request.id, this.#page.write(tasks)));
+      },
+    );
+  }
+
+  cancel(): void {
+    this.#respond(() => undefined);
+    this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
+  }
+
+  /** Tasks whose server has not answered yet are left out. */
+  expire(): void {
+    this.#abort.abort(new HubError("callTimeout", "It took too long."));
+  }
+
+  async #fetchStatus(entry: TaskEntry, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const { task, session } = entry;
+    if (task.lostCause !== undefined) return utf8(JSON.stringify(task.toTaskJson()));
+    try {
+      const params = { taskId: task.remoteId };
+      const { outcome, bytes, body } = await session.ask(TaskMethod.get, params, signal);
+      const taskBytes = bytes.subarray(body.start, body.end);
+      if (outcome === "result") return exposeTask(task, taskBytes);
+      if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);
+    } catch {
+      // A server that does not answer only costs its own tasks.
+    }
+    return undefined;
+  }
+
+  #respond(message: () => ReturnType<typeof buildResult> | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#context.deadlines.remove(this);
+    this.#context.caller.respond(message());
+  }
+}
 
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MAX_TASKS = 256;

@@ -1,6 +1,5 @@
 import { utf8 } from "../base/bytes.ts";
-import { NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
-import { KIND_NOUNS } from "../catalog/offer.ts";
+import { KIND_NOUNS, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";

@@ -1,12 +1,10 @@
-import type { Kind } from "../catalog/listing.ts";
-import { KIND_NOUNS } from "../catalog/offer.ts";
+import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
-import type { Connection } from "../upstream/connection.ts";
-import type { SessionWaiter } from "../upstream/visitors.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
+import type { Connection, SessionWaiter } from "../upstream/connection.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
-import type { Call, Caller } from "./call.ts";
+import type { Caller, Call } from "./call.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import { deadlineAnswer } from "./timeouts.ts";
 

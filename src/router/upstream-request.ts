@@ -1,27 +1,86 @@
-import type { ListedItem } from "../catalog/listing.ts";
-import { isNamed } from "../catalog/shape.ts";
+import { utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { SessionWaiter } from "../upstream/visitors.ts";
-import type { PendingRequest } from "../upstream/pending.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
-import type { ClientDeclaration } from "../upstream/sender.ts";
-import type { Session } from "../upstream/session.ts";
-import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
-import { Call, type SessionCallContext } from "./call.ts";
+import { lastMember, parseRange, scanObject } from "../base/json.ts";
+import { isNamed } from "../catalog/catalog.ts";
+import type { ListedItem } from "../catalog/listing.ts";
+import type { Route } from "../catalog/section.ts";
 import {
-  passThrough,
-  type CompleteResult,
+  buildResult,
+  type EncodedMessage,
+  type Request,
+  type Response,
+} from "../jsonrpc/message.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
+import { mirroredParamsOf, paramHeaders } from "../protocol/param-headers.ts";
+import type { Connection, SessionWaiter } from "../upstream/connection.ts";
+import type { PendingRequest } from "../upstream/pending.ts";
+import type { ClientDeclaration } from "../upstream/profile.ts";
+import type { Session } from "../upstream/session.ts";
+import { type CallEnd, Call, type SessionCallContext } from "./call.ts";
+import {
   completeResultOf,
+  type CompleteResult,
+  passThrough,
   readAnswer,
+  retryEditsOf,
   toLegacyAnswer,
   type UnfinishedResult,
 } from "./input-required.ts";
-import { paramHeadersOf } from "./headers.ts";
-import { notReadyReason, serverGoneError } from "./timeouts.ts";
-import type { CallEnd } from "./ledger.ts";
 import { isRetryable, Retry } from "./retry.ts";
-import { retryEditsOf } from "./rounds.ts";
-import { UnfinishedCall } from "./sequel.ts";
+import { UnfinishedCall } from "./task-polling.ts";
+import type { LegacyClientTasks } from "./tasks.ts";
+import { notReadyReason, serverGoneError } from "./timeouts.ts";
+
+export interface ParamHeadersOptions {
+  readonly connection: Pick<Connection, "listing">;
+  readonly route: Route;
+  readonly request: Request;
+}
+
+const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
+
+/**
+ * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
+ * @param changedArguments the arguments as JSON, if they are not those of the request
+ */
+export function paramHeadersOf(
+  { connection, route, request }: ParamHeadersOptions,
+  changedArguments?: string,
+): Readonly<Record<string, string>> | undefined {
+  const tools = connection.listing?.tools;
+  const item = tools && mirroredToolsOf(tools).get(route.remoteName);
+  if (route.kind !== "tools" || item === undefined) return undefined;
+  return paramHeaders(
+    item,
+    changedArguments === undefined ? readArguments(request) : parseArguments(changedArguments),
+  );
+}
+
+/** The tools with header parameters, by name. */
+function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
+  const cached = mirroredToolsCache.get(tools);
+  if (cached !== undefined) return cached;
+  const mirrored = tools.filter((item) => mirroredParamsOf(item).length > 0);
+  // Of two tools with the same name, the first one counts.
+  const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
+  mirroredToolsCache.set(tools, index);
+  return index;
+}
+
+/** Arguments changed by plugins may be invalid JSON: the server rejects them. */
+function parseArguments(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+function readArguments({ bytes, params, members }: Request): unknown {
+  const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+  const args = lastMember(known, "arguments");
+  return args && parseRange(bytes, args);
+}
 
 type RequestState =
   | { readonly at: "waiting" }
@@ -211,5 +270,42 @@ export class UpstreamRequest
     this.#state = { at: "unfinished", unfinishedCall };
     unfinishedCall.continueCall(session, unfinished);
     return undefined;
+  }
+}
+
+/** A legacy task-augmented call. The server may create a task or answer at once, as modern servers do. */
+export class TaskAugmentedCall extends UpstreamRequest {
+  readonly isTask = true;
+  readonly #tasks: LegacyClientTasks;
+  #session: Session | undefined;
+
+  constructor(context: SessionCallContext, tasks: LegacyClientTasks) {
+    super(context);
+    this.#tasks = tasks;
+  }
+
+  override onSession(session: Session): void {
+    this.#session = session;
+    super.onSession(session);
+  }
+
+  override onResponse(response: Response): void {
+    const session = this.#session;
+    const created =
+      session?.era === "legacy"
+        ? this.#tasks.addCreated(session, response, this.context)
+        : undefined;
+    super.onResponse(created?.response ?? response);
+  }
+}
+
+/** The hub declares `completions`; for a server that does not, the result is empty. */
+const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
+
+/** A `completion/complete` request. */
+export class CompletionRequest extends UpstreamRequest {
+  override onSession(session: Session): void {
+    if (session.can("completions")) super.onSession(session);
+    else this.finish(buildResult(this.context.request.id, EMPTY_COMPLETION), "answered");
   }
 }

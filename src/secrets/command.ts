@@ -1,12 +1,16 @@
 import { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
-import { expandHome, type Env } from "../base/paths.ts";
-import { splitCommand } from "../manifest/words.ts";
-import { type ChildProcess, type ExitStatus, spawnChild } from "../process/child-process.ts";
-import { resolveCommand, loginShellPath } from "../process/path-lookup.ts";
-import { childEnvironment } from "../process/environment.ts";
-import { DRAIN_GRACE, settlesWithin } from "../base/grace.ts";
+import { type Env, expandHome } from "../base/paths.ts";
+import { splitCommand } from "../manifest/interpolate.ts";
+import {
+  childEnvironment,
+  type ChildProcess,
+  type ExitStatus,
+  spawnChild,
+} from "../process/child-process.ts";
+import { loginShellPath, resolveCommand } from "../process/path-lookup.ts";
+import { DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { Redactor } from "../transport/redact.ts";

@@ -1,13 +1,97 @@
 import { join } from "node:path";
 import { HubError } from "../base/errors.ts";
-import { configFolders, type SystemEnvironment } from "../base/paths.ts";
-import { SECRET_SOURCES, type SecretSource } from "../manifest/secrecy.ts";
-import { keychainStore } from "./chain.ts";
-import { readSecretVariable, secretVariableOf } from "./environment.ts";
-import { fileStore } from "./file.ts";
+import { configFolders, type Env, type SystemEnvironment } from "../base/paths.ts";
+import { SECRET_SOURCES, type SecretSource } from "../manifest/schema.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
-import { isReservedName, type SecretStore } from "./store.ts";
 import { type VaultProtection, Vault } from "./vault.ts";
+
+/** Keeps values in the keychain of this system, and their names, which that does not tell, in the encrypted file. */
+export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
+  return {
+    place: "the keychain of this system",
+    get: (name) => keychain.get(accountOf(name)),
+    async set(name, value) {
+      await keychain.set(accountOf(name), value);
+      await vault.change(({ elsewhere }) => {
+        const isNew = !elsewhere.has(name);
+        elsewhere.add(name);
+        return isNew;
+      });
+    },
+    async remove(name) {
+      const wasThere = await keychain.remove(accountOf(name));
+      await vault.change(({ elsewhere }) => elsewhere.delete(name));
+      return wasThere;
+    },
+    list: async () => [...(await vault.read()).elsewhere].toSorted(),
+  };
+}
+
+/** Beside them are keys of files. */
+function accountOf(name: string): string {
+  return `secret/${name}`;
+}
+
+/** The variable that a secret's name stands for: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
+export function secretVariableOf(name: string): string {
+  return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
+}
+
+/** What the environment holds for a secret, under its very name or that of its variable; nothing if that is empty. */
+export function readSecretVariable(env: Env, name: string): string | undefined {
+  return env[name] || env[secretVariableOf(name)] || undefined;
+}
+
+/** Keeps values in the encrypted file of a folder. */
+export function fileStore(vault: Vault): SecretStore {
+  return {
+    place: "the file of secrets",
+    get: async (name) => (await vault.read()).values.get(name),
+    async set(name, value) {
+      await vault.change(({ values }) => {
+        if (values.get(name) === value) return false;
+        values.set(name, value);
+        return true;
+      });
+    },
+    remove: (name) => vault.change(({ values }) => values.delete(name)),
+    list: async () => [...(await vault.read()).values.keys()].toSorted(),
+  };
+}
+
+/** Keeps values under names. Every implementation passes `storeContract` (test/contract/secrets.ts). */
+export interface SecretStore {
+  /** What it is, for people: `the keychain of this system`. */
+  readonly place: string;
+  /** @returns undefined if there is none @throws {HubError} if what is kept cannot be read */
+  get(name: string): Promise<string | undefined>;
+  /** @throws {HubError} if it cannot be kept */
+  set(name: string, value: string): Promise<void>;
+  /** @returns whether there was one */
+  remove(name: string): Promise<boolean>;
+  /** The names, sorted. */
+  list(): Promise<readonly string[]>;
+}
+
+/** Whether a name is one of those that the hub keeps its own things under, tokens for one. */
+export function isReservedName(name: string): boolean {
+  return name.startsWith("oauth/");
+}
+
+/** Keeps them as long as the process lives. */
+export function memoryStore(): SecretStore {
+  const kept = new Map<string, string>();
+  return {
+    place: "memory",
+    get: (name) => Promise.resolve(kept.get(name)),
+    set: (name, value) => {
+      kept.set(name, value);
+      return Promise.resolve();
+    },
+    remove: (name) => Promise.resolve(kept.delete(name)),
+    list: () => Promise.resolve([...kept.keys()].toSorted()),
+  };
+}
 
 /** A secret, and where it was found. */
 export interface FoundSecret {

@@ -1,25 +1,165 @@
-import { Buffer } from "node:buffer";
-import { lstat, readdir, rm } from "node:fs/promises";
+import { Buffer, isUtf8 } from "node:buffer";
+import { lstat, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import {
   ensurePrivateFolder,
   readPrivate,
   removeStaleTempFiles,
   replacePrivate,
 } from "../base/private-files.ts";
-import { obtainHmac, readHmac, type Hmac } from "./hmac.ts";
-import { SNAPSHOT_FORMAT, encodeSnapshot, decodeSnapshot } from "./record.ts";
 import {
-  isUsable,
-  SnapshotKeeper,
-  type StoredSnapshot,
-  MAX_SNAPSHOTS,
-  MAX_SNAPSHOT_BYTES,
-  type Snapshots,
+  type CacheHints,
+  type ItemState,
+  KINDS,
+  type Kind,
+  type ListedItem,
+  type ListMetas,
+  mapKinds,
+  type ServerCapabilities,
+  type ServerListing,
+} from "../catalog/listing.ts";
+import { type Hmac, obtainHmac, readHmac } from "./hmac.ts";
+import {
+  type EraVerdict,
   formatSnapshotKey,
-  type SnapshotStore,
+  isUsable,
+  MAX_SNAPSHOT_BYTES,
+  MAX_SNAPSHOTS,
+  SnapshotKeeper,
   type SnapshotKey,
+  type SnapshotStore,
+  type Snapshots,
+  type StoredSnapshot,
 } from "./snapshots.ts";
+import type { ToolMark } from "./tool-marks.ts";
+
+/*
+ * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
+ * when it was saved, the instructions, what the server speaks and for how long its lists hold, where the items' parts are, and the marks of the tools. The rest are the items,
+ * kind by kind, each as the very bytes that the server sent and a line end.
+ *
+ *     <HMAC-SHA-256, hex>
+ *     <name, hex>
+ *     1700000000000
+ *     {"text":"Read before you write.","verdict":{"era":"legacy","askedAt":1699000000000}}
+ *     {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
+ *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
+ *     {"name":"read","description":"Reads a file"}
+ *
+ * What has the right seal was written by a hub of this installation: its form needs no check. The items themselves
+ * are not looked at, as scanning those of all servers would be felt at each start.
+ */
+
+/** Part of what a file's name is made of: with another form there are other files. */
+export const SNAPSHOT_FORMAT = 4;
+
+const LF = 0x0a;
+const SEAL_LENGTH = 64;
+
+/** An item without its bytes. */
+interface Entry {
+  readonly key: string;
+  /** Of its bytes. */
+  readonly size: number;
+  readonly keys: readonly ByteRange[];
+  readonly meta?: ByteRange;
+  /** Another hub need not check it again. With other rules for that there has to be another `FORMAT`. */
+  readonly state?: ItemState;
+}
+
+/** The file of that name for a snapshot. */
+export async function encodeSnapshot(
+  name: string,
+  { offer, verdict, savedAt, readMarks }: StoredSnapshot,
+  seal: Hmac,
+): Promise<Buffer> {
+  const items = KINDS.flatMap((kind) => offer[kind]);
+  const entries = mapKinds((kind) => offer[kind].map(toEntry));
+  const json = [
+    {
+      text: offer.instructions,
+      verdict,
+      hints: offer.hints,
+      metas: offer.metas,
+      declared: offer.declared,
+    },
+    entries,
+    [...readMarks()],
+  ].map((it) => JSON.stringify(it));
+  const head = ["0".repeat(SEAL_LENGTH), name, savedAt, ...json, ""].join("\n");
+  const lineEnd = Buffer.of(LF);
+  const file = Buffer.concat([Buffer.from(head), ...items.flatMap((it) => [it.bytes, lineEnd])]);
+  file.write(await seal(file.subarray(SEAL_LENGTH + 1)), "latin1");
+  return file;
+}
+
+/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name, or not UTF-8. */
+export async function decodeSnapshot(
+  file: Buffer<ArrayBuffer>,
+  name: string,
+  seal: Hmac,
+): Promise<StoredSnapshot | undefined> {
+  // Older versions kept what servers sent without a check, and one such byte ends a strict client's session.
+  if (!isUtf8(file)) return undefined;
+  const sealed = file.subarray(SEAL_LENGTH + 1);
+  if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
+  let at = SEAL_LENGTH + 1;
+  const readLine = (): string => {
+    const start = at;
+    at = file.indexOf(LF, start) + 1;
+    return textOf(file, start, at - 1);
+  };
+  if (readLine() !== name) return undefined;
+  const savedAt = Number(readLine());
+  const {
+    text: instructions,
+    verdict,
+    hints,
+    metas,
+    declared,
+  } = JSON.parse(readLine()) as {
+    text?: string;
+    verdict?: EraVerdict;
+    hints?: CacheHints;
+    metas?: ListMetas;
+    declared?: ServerCapabilities;
+  };
+  const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
+  const marks = { start: at, end: file.indexOf(LF, at) };
+  at = marks.end + 1;
+  const readItem = ({ key, size, keys, meta, state }: Entry): ListedItem => {
+    const bytes = file.subarray(at, at + size);
+    at += size + 1;
+    return { key, bytes, keys, meta, ...(state && { state }) };
+  };
+  const lists = mapKinds((kind) => entries[kind].map((entry) => readItem(entry)));
+  const offer: ServerListing = {
+    ...lists,
+    instructions,
+    ...(hints && { hints }),
+    ...(metas && { metas }),
+    ...(declared && { declared }),
+  };
+  const readMarks = () =>
+    new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, ToolMark][]);
+  return { offer, verdict, savedAt, readMarks };
+}
+
+function toEntry({ key, bytes, keys, meta, state }: ListedItem): Entry {
+  const size = bytes.length;
+  return {
+    key,
+    size,
+    keys: keys.map(toRange),
+    ...(meta && { meta: toRange(meta) }),
+    ...(state && { state }),
+  };
+}
+
+function toRange({ start, end }: ByteRange): ByteRange {
+  return { start, end };
+}
 
 /** The most that all snapshots may take up, in bytes. */
 const MAX_TOTAL = 64 * 1024 * 1024;
@@ -108,4 +248,73 @@ class Shelf implements SnapshotStore {
 /** The name of the file for a subject. */
 export function snapshotFileName(subject: SnapshotKey, seal: Hmac): Promise<string> {
   return seal(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(subject)}`));
+}
+
+/** One file among the snapshots, and what can be done with it. */
+export interface SnapshotFile {
+  readonly path: string;
+  /** `broken`: it is not, to the last bit, what a hub has written there. `old`: too long ago, or by another toolmux. */
+  readonly state: "usable" | "old" | "broken";
+}
+
+/** All snapshots that are there; looking at them changes nothing. */
+export interface SnapshotSurvey {
+  readonly files: readonly SnapshotFile[];
+  /** That of the first subject that has one that can be used. */
+  find(subjects: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
+}
+
+const NOTHING: SnapshotSurvey = { files: [], find: () => Promise.resolve(undefined) };
+
+/** @param folder the state folder @param now ms since the epoch */
+export async function surveySnapshots(folder: string, now: number): Promise<SnapshotSurvey> {
+  const place = join(folder, "snapshots");
+  const names = (await readdir(place).catch(() => [])).filter((name) =>
+    /^[0-9a-f]{64}$/.test(name),
+  );
+  if (names.length === 0) return NOTHING;
+  const seal = await readHmac(folder);
+  const kept = new Map<string, StoredSnapshot>();
+  const files: SnapshotFile[] = [];
+  for (const name of names) {
+    const path = join(place, name);
+    const bytes = await read(path);
+    const record = bytes && seal && (await open(bytes, name, seal));
+    const state = record === undefined ? "broken" : isCurrent(record, now) ? "usable" : "old";
+    if (record !== undefined && isCurrent(record, now)) kept.set(name, record);
+    files.push({ path, state });
+  }
+  return {
+    files,
+    find: async (subjects) => {
+      if (seal === undefined || kept.size === 0) return undefined;
+      for (const subject of subjects) {
+        const found = kept.get(await snapshotFileName(subject, seal));
+        if (found !== undefined) return found;
+      }
+      return undefined;
+    },
+  };
+}
+
+/** @returns what has the right seal and is read no more, as another toolmux has written it in its own form, as its name alone */
+async function open(
+  bytes: Buffer<ArrayBuffer>,
+  name: string,
+  seal: Hmac,
+): Promise<StoredSnapshot | string | undefined> {
+  return decodeSnapshot(bytes, name, seal).catch(() => name);
+}
+
+function isCurrent(record: StoredSnapshot | string, now: number): record is StoredSnapshot {
+  return typeof record !== "string" && isUsable(record.savedAt, now);
+}
+
+async function read(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
+  const stats = await lstat(path).catch(() => undefined);
+  if (stats?.isFile() !== true || stats.size > MAX_SNAPSHOT_BYTES) return undefined;
+  return readFile(path).then(
+    (bytes) => Buffer.from(bytes),
+    () => undefined,
+  );
 }

@@ -7,8 +7,8 @@ import {
   replaceFromTemp,
   writePrivate,
 } from "../base/private-files.ts";
-import { sleep } from "../base/grace.ts";
-import { installationKeyPath } from "../base/place.ts";
+import { sleep } from "../base/clock.ts";
+import { installationKeyPath } from "../base/paths.ts";
 
 /** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;

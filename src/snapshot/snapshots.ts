@@ -1,7 +1,6 @@
 import type { ToolDiff } from "../catalog/tool-diff.ts";
-import { isShowable, KINDS } from "../catalog/listing.ts";
-import { type ServerListing, sameListings } from "../catalog/offer.ts";
-import { type ToolMarks, compareWithHistory } from "./tool-marks.ts";
+import { isShowable, KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
+import { compareWithHistory, type ToolMarks } from "./tool-marks.ts";
 
 /** What a listing belongs to: another value of any of these is another snapshot. Values are as resolved, secrets included. */
 export interface SnapshotKey {

@@ -1,11 +1,11 @@
 import { Buffer } from "node:buffer";
 import {
-  diffTools,
   diffFromMarks,
-  type ToolDiff,
-  type ToolPart,
+  diffTools,
   TOOL_PARTS,
+  type ToolDiff,
   toolPartTexts,
+  type ToolPart,
 } from "../catalog/tool-diff.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 

@@ -1,7 +1,7 @@
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
-import { sanitizeLine, escapeJson } from "./report.ts";
+import { escapeJson, sanitizeLine } from "./log.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 

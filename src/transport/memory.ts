@@ -1,10 +1,9 @@
-import { ChunkScan } from "../jsonrpc/sight.ts";
+import { ChunkScan, parseInChunk } from "../jsonrpc/parse.ts";
 import { joinPieces, utf8 } from "../base/bytes.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
-import { parseInChunk } from "../jsonrpc/parse.ts";
 import { type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
-import type { SentRequest, Transport, TransportEvents } from "./transport.ts";
+import type { SentRequest, TransportEvents, Transport } from "./transport.ts";
 import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 
 /** The handle of a request on a shared pipe: abandoning it does nothing. */

@@ -1,8 +1,8 @@
 import type { ProcessStats } from "../process/child-process.ts";
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { AuthChallenge } from "./http/credentials.ts";
-import type { Message, EncodedMessage } from "../jsonrpc/message.ts";
+import type { AuthChallenge } from "./http/target.ts";
+import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
 
 /**
  * transport/: messages to and from one peer, over any wire.

@@ -1,6 +1,6 @@
 import { membersAt, readRelatedTask } from "../protocol/tasks.ts";
 import type { Notification, Request } from "../jsonrpc/message.ts";
-import type { ClientChannel, ConnectionClients } from "./audience.ts";
+import type { ClientChannel, ConnectionClients } from "./profile.ts";
 import type { ServerTasks } from "./tasks.ts";
 import type { PendingRequests } from "./pending.ts";
 

@@ -1,16 +1,19 @@
 import type { Alerts } from "../base/alerts.ts";
-import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
-import type { ListedItem, Kind } from "../catalog/listing.ts";
-import { diffSections } from "../catalog/changes.ts";
-import type { Sha256, NameRules } from "../catalog/names.ts";
-import { KIND_NOUNS, type ServerListing } from "../catalog/offer.ts";
-import { type RouteLimits, type Route, Section } from "../catalog/section.ts";
+import { buildCatalog, type CatalogSource, type Catalog } from "../catalog/catalog.ts";
+import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
+import { diffSections, type RouteLimits, type Route, Section } from "../catalog/section.ts";
+import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
-import type { Era } from "../protocol/era.ts";
+import type { Era } from "../protocol/modern.ts";
 import type { ServerPool } from "./pool.ts";
-import { SHARED_PROFILE, type ClientProfile } from "./profile.ts";
-import { ALL_SERVERS, namePrefixOf, type ServerSubset } from "./scope.ts";
+import {
+  ALL_SERVERS,
+  type ClientProfile,
+  namePrefixOf,
+  type ServerSubset,
+  SHARED_PROFILE,
+} from "./profile.ts";
 
 export interface CatalogCacheOptions {
   readonly pool: ServerPool;

@@ -1,20 +1,68 @@
-import type { Kind } from "../catalog/listing.ts";
-import type { Clock } from "../base/clock.ts";
+import { type Clock, untilAborted } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
+import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
-import { untilAborted } from "../base/grace.ts";
-import type { AuthChallenge } from "../transport/http/credentials.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { EraVerdict } from "../snapshot/snapshots.ts";
+import type { AuthChallenge } from "../transport/http/target.ts";
 import type { MalformedOutput, Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
-import type { ConnectionClients } from "./audience.ts";
-import type { StartLimiter } from "./start-limiter.ts";
-import type { EraMemory } from "./dialects-part.ts";
-import type { NegotiationPlan, EarlyExit } from "./negotiate.ts";
-import { type PartialListing, listServer } from "./harvest.ts";
-import { Session } from "./session.ts";
+import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
 import type { ServerNotifications } from "./notifications.ts";
+import type { ConnectionClients } from "./profile.ts";
+import { Session } from "./session.ts";
+import type { StartLimiter } from "./start-limiter.ts";
+
+/** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */
+export type PartialListing = Partial<ServerListing>;
+
+const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
+
+export interface ListOptions {
+  readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;
+  readonly signal: AbortSignal;
+  /** Aborts the listing of all kinds but tools. */
+  readonly optionalSignal: AbortSignal;
+  /** Reports a kind other than tools that could not be listed. */
+  warn(text: string): void;
+}
+
+/** Lists all kinds of a server. @throws {HubError} if its tools cannot be listed */
+export async function listServer(options: ListOptions): Promise<PartialListing> {
+  const { session, signal } = options;
+  const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
+  const list = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
+    session.list(kind, optionalSignal).then((items) => ({ [kind]: items }), toHubError);
+  // All kinds are listed concurrently.
+  const optionalLists = Promise.all(OPTIONAL_KINDS.map(list));
+  const tools = await session.list("tools", signal);
+  const listings: PartialListing[] = [];
+  for (const result of await optionalLists) {
+    if (result instanceof Error) options.warn(result.message);
+    else listings.push(result);
+  }
+  const { instructions, declared } = session.met ?? {};
+  const base = { tools, instructions, declared, ...readListMetadata(session) };
+  return Object.assign(base, ...listings) as PartialListing;
+}
+
+/** The cache hints and `_meta` of its lists. */
+export function readListMetadata(
+  session: Pick<Session, "era" | "hints" | "metas">,
+): Pick<ServerListing, "hints" | "metas"> {
+  const { metas } = session;
+  return {
+    hints: readCacheHints(session),
+    metas: metas.size === 0 ? undefined : Object.fromEntries(metas),
+  };
+}
+
+/** The cache hints of its lists (caching); undefined for a legacy server. */
+function readCacheHints({ era, hints }: Pick<Session, "era" | "hints">): CacheHints | undefined {
+  return era === "modern" ? Object.fromEntries(hints) : undefined;
+}
 
 /** What connection attempts need from the hub. */
 export interface ConnectEnvironment {
@@ -332,5 +380,59 @@ export class ConnectAttempt {
       if (this.#stderrTail.push(text) > MAX_STDERR_LINES) this.#stderrTail.shift();
     }
     this.#events.log(level, source, this.#redact(text));
+  }
+}
+
+/**
+ * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
+ * time.
+ */
+export class EraMemory {
+  #verdict: EraVerdict | undefined;
+  /** A process of it exited when it was sent `server/discover`. */
+  #hasExited = false;
+
+  /** What was found; undefined if it is not to be relied on. */
+  get verdict(): EraVerdict | undefined {
+    return this.#verdict;
+  }
+
+  get knownEra(): Era | undefined {
+    return this.#verdict?.era ?? (this.#hasExited ? "legacy" : undefined);
+  }
+
+  /** The server exited when it was sent `server/discover`: only a legacy server may. */
+  onProbeExit(): void {
+    this.#verdict = undefined;
+    this.#hasExited = true;
+  }
+
+  /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
+  loadSaved(verdict: EraVerdict | undefined): void {
+    this.#verdict ??= verdict;
+  }
+
+  /** A session was opened. An era that the manifest prescribes is not a finding. */
+  onConnected({ era, greeting }: Session, spec: RunnableServer): void {
+    const evidence = greeting?.evidence ?? "memory";
+    if (spec.era !== "auto") this.#verdict = undefined;
+    else if (evidence !== "memory" || this.#verdict?.era !== era) {
+      const isGuess = evidence === "silence";
+      this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
+    }
+  }
+
+  /** The server has answered `server/discover` as a modern one after all, too late for this session. */
+  onLateModernAnswer(): void {
+    this.#verdict = { era: "modern", askedAt: Date.now() };
+  }
+
+  /**
+   * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
+   * has only exited again.
+   */
+  onHandshakeFailure({ code }: HubError): void {
+    this.#verdict = undefined;
+    if (code !== "connectionLost") this.#hasExited = false;
   }
 }

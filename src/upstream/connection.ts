@@ -1,22 +1,160 @@
-import type { Kind } from "../catalog/listing.ts";
-import type { ServerListing } from "../catalog/offer.ts";
-import { HubError } from "../base/errors.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
-import type { AuthorizationProgress } from "../transport/http/credentials.ts";
+import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOfState, hasFailed, lateSince, stateAfterStop, sessionOf } from "./account.ts";
-import { ConnectionHistory } from "./history.ts";
-import { LoginElicitation } from "./invitation.ts";
+import type { AuthorizationProgress } from "../transport/http/target.ts";
+import { LoginElicitation } from "./authorization.ts";
 import { ConnectionLifecycle } from "./lifecycle.ts";
 import { ListingSync } from "./listing.ts";
-import type { ConnectionOptions } from "./parts.ts";
-import type { Session } from "./session.ts";
-import type { State } from "./state.ts";
-import { Subscriptions } from "./subscriptions.ts";
-import type { ConnectionStatus, Goal } from "./status.ts";
-import { type SessionWaiter, SessionWaiters } from "./visitors.ts";
 import type { ServerNotifications } from "./notifications.ts";
+import type { ClientRequest } from "./profile.ts";
+import type { ConnectionOptions } from "./saved-listings.ts";
+import type { Session } from "./session.ts";
+import {
+  causeOfState,
+  hasFailed,
+  lateSince,
+  retryTimeOf,
+  sessionOf,
+  stateAfterStop,
+  type State,
+} from "./state.ts";
+import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
+import { Subscriptions } from "./subscriptions.ts";
+
+/** What a connection remembers beyond its present state, and its status made of both. */
+export class ConnectionHistory {
+  /** The last failure, also after a recovery. */
+  lastError: HubError | undefined;
+  /** How long the last successful start took, in ms. */
+  startDuration: number | undefined;
+  #calls = 0;
+  #lastTool: string | undefined;
+  #peer: PeerInfo | undefined;
+
+  /** Adds up the counters of a session that has ended. */
+  addSession({ calls, lastTool, met }: Session): void {
+    this.#calls += calls;
+    this.#lastTool = lastTool ?? this.#lastTool;
+    this.#peer = met?.peer;
+  }
+
+  status(
+    client: string | undefined,
+    state: State<Session>,
+    clock: Clock,
+    { source: from, listing: offer }: ListingSync,
+  ): ConnectionStatus {
+    const next = stateAfterStop(state);
+    const session = sessionOf(state);
+    const since = lateSince(state);
+    return {
+      client,
+      state: state.at,
+      attempt: "attempt" in next ? next.attempt : undefined,
+      retryAt: retryTimeOf(next, clock),
+      ...(since !== undefined && { late: clock.now() - since }),
+      responsive: state.at === "connected" ? state.responsive : undefined,
+      way: session?.way,
+      progress: state.at === "authenticating" ? state.progress : undefined,
+      cause: causeOfState(next),
+      lastError: this.lastError,
+      peer: session?.met?.peer ?? this.#peer,
+      listing: from,
+      tools: offer && countShowable(offer.tools),
+      prompts: offer && countShowable(offer.prompts),
+      resources: offer && countShowable(offer.resources),
+      startDuration: this.startDuration,
+      calls: this.#calls + (session?.calls ?? 0),
+      inFlight: session?.inFlight ?? 0,
+      lastTool: session?.lastTool ?? this.#lastTool,
+    };
+  }
+}
+
+function countShowable(items: readonly ListedItem[]): number {
+  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
+}
+
+/** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
+export interface SessionWaiter {
+  /** The client's request that it is about. */
+  readonly occasion?: ClientRequest;
+  onSession(session: Session): void;
+  fail(error: HubError): void;
+}
+
+/** Those who wait for a session. Each is told once, and may come again at once. One that throws fails alone. */
+export class SessionWaiters {
+  readonly #waiting = new Set<SessionWaiter>();
+  /** Takes what a visitor has thrown. */
+  readonly #broke: (error: HubError) => void;
+
+  constructor(broke: (error: HubError) => void) {
+    this.#broke = broke;
+  }
+
+  add(visitor: SessionWaiter): void {
+    this.#waiting.add(visitor);
+  }
+
+  /** @returns whether it has waited */
+  delete(visitor: SessionWaiter): boolean {
+    return this.#waiting.delete(visitor);
+  }
+
+  /** The one client's request that waits; undefined if there are several clients, or none. */
+  get occasion(): ClientRequest | undefined {
+    const occasions = [...this.#waiting].flatMap(({ occasion }) => occasion ?? []);
+    const [first, ...others] = occasions;
+    return others.every(({ channel: attendee }) => attendee === first?.channel) ? first : undefined;
+  }
+
+  enter(session: Session): void {
+    this.#tell((visitor) => visitor.onSession(session));
+  }
+
+  /** Brings one that need not wait to the session. */
+  admit(visitor: SessionWaiter, session: Session): void {
+    try {
+      visitor.onSession(session);
+    } catch (thrown) {
+      this.#end(visitor, toHubError(thrown));
+    }
+  }
+
+  fail(error: HubError): void {
+    this.#tell((visitor) => visitor.fail(error));
+  }
+
+  /** Sends all elsewhere. */
+  send(to: (visitor: SessionWaiter) => void): void {
+    this.#tell(to);
+  }
+
+  #tell(how: (visitor: SessionWaiter) => void): void {
+    const visitors = [...this.#waiting];
+    this.#waiting.clear();
+    for (const visitor of visitors) {
+      try {
+        how(visitor);
+      } catch (thrown) {
+        this.#end(visitor, toHubError(thrown));
+      }
+    }
+  }
+
+  #end(visitor: SessionWaiter, error: HubError): void {
+    this.#broke(error);
+    try {
+      visitor.fail(error);
+    } catch (thrown) {
+      this.#broke(toHubError(thrown));
+    }
+  }
+}
 
 /**
  * One server for one client profile, through all its sessions: hands out the session, keeps the listing and reports the

@@ -1,8 +1,46 @@
 import type { Edit } from "../base/bytes.ts";
-import type { Era } from "../protocol/era.ts";
-import type { Notification, Request } from "../jsonrpc/message.ts";
-import type { PendingRequest } from "./pending.ts";
-import type { ClientDeclaration } from "./sender.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { type JsonMember, removeMembers, scanObject } from "../base/json.ts";
+import type { Kind } from "../catalog/listing.ts";
+import {
+  buildNotification,
+  type Notification,
+  type Request,
+  type Response,
+} from "../jsonrpc/message.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
+import {
+  type Capabilities,
+  formatExtensionSettings,
+  readAllExtensionSettings,
+  withoutTasks,
+} from "../protocol/capabilities.ts";
+import {
+  allowsBatches,
+  type Implementation,
+  type LegacyVersion,
+  Method,
+} from "../protocol/legacy.ts";
+import {
+  addEnvelope,
+  type Era,
+  formatEnvelope,
+  MetaKey,
+  ModernMethod,
+  type ModernVersion,
+  type PreparedEnvelope,
+  prepareEnvelope,
+  removeEnvelope,
+} from "../protocol/modern.ts";
+import { prefixLogMessage, readLogMessage } from "../protocol/notifications.ts";
+import { removeTaskParam, TASKS_CAPABILITY } from "../protocol/tasks.ts";
+import type { Transport } from "../transport/transport.ts";
+import type { ServerHandshake } from "./handshake.ts";
+import { ListenSubscription } from "./listen.ts";
+import type { ServerNotifications } from "./notifications.ts";
+import type { PendingRequests, PendingRequest } from "./pending.ts";
+import type { ClientDeclaration } from "./profile.ts";
 
 /** What is listened for beside resources. */
 export type ListenTopic = "task";
@@ -35,4 +73,272 @@ export interface Dialect {
    */
   hear(notification: Notification, record: PendingRequest | undefined): boolean;
   close(): void;
+}
+
+export interface LegacyDialectOptions {
+  readonly version: LegacyVersion;
+  /** Whether its log has levels. */
+  readonly hasLevels: boolean;
+  readonly transport: Transport;
+  readonly voice: ServerNotifications;
+  /** Asks something of the hub's own. */
+  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  post(method: string, params: object): unknown;
+}
+
+/** The server keeps what it was told, and asks by itself (2024-10-07 … 2025-11-25). */
+export class LegacyDialect implements Dialect {
+  readonly era = "legacy";
+  readonly pulse = Method.ping;
+  readonly hasBatches: boolean;
+  readonly #parts: LegacyDialectOptions;
+
+  constructor(parts: LegacyDialectOptions) {
+    this.#parts = parts;
+    this.hasBatches = allowsBatches(parts.version);
+  }
+
+  begin(): void {
+    const { transport: link, voice, hasLevels } = this.#parts;
+    link.send(buildNotification(Method.initialized));
+    voice.begin(hasLevels);
+  }
+
+  complete(params: object | undefined): object | undefined {
+    return params;
+  }
+
+  dress({ bytes, params, members }: Request, sender: ClientDeclaration, edits: Edit[]): void {
+    if (sender.era === "legacy") return;
+    const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+    edits.push(...removeEnvelope({ bytes, members: known }));
+    if (params !== undefined) edits.push(...removeTaskParam(bytes, params, known));
+  }
+
+  mayMakeTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {
+    return isTask === true;
+  }
+
+  async subscribe(uri: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
+    if (topic !== undefined) throw new HubError("methodNotFound", "The server tells it unasked.");
+    const { outcome } = await this.#parts.ask(Method.subscribe, { uri }, signal);
+    if (outcome === "error") throw new HubError("internal", "the server has refused.");
+  }
+
+  unsubscribe(uri: string, topic?: ListenTopic): void {
+    if (topic === undefined) this.#parts.post(Method.unsubscribe, { uri });
+  }
+
+  strip(notification: Notification): Notification {
+    return notification;
+  }
+
+  hear(): boolean {
+    return false;
+  }
+
+  close(): void {}
+}
+
+export interface ModernDialectOptions {
+  readonly server: string;
+  readonly version: ModernVersion;
+  /** Who the hub is, and what its clients can be asked for. */
+  readonly clientInfo: Implementation;
+  readonly capabilities: Capabilities;
+  readonly pending: PendingRequests;
+  readonly listening: ListenSubscription;
+  /** A line of the server's log. */
+  log(text: string): void;
+}
+
+/** The members of what is listened for. */
+const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
+
+/** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
+export function clientEnvelopeOf(
+  version: ModernVersion,
+  client: Implementation,
+  capabilities: Capabilities,
+): object {
+  // What it asks of its own accord may be about tasks.
+  const whole = modernize(capabilities, true);
+  const envelope = { version, client, capabilities: whole, level: undefined };
+  return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
+}
+
+/** Every request says who it is from, nothing is kept between two of them, and the server sends no requests (2026-07-28). */
+export class ModernDialect implements Dialect {
+  readonly era = "modern";
+  readonly pulse = ModernMethod.discover;
+  readonly hasBatches = false;
+  readonly #parts: ModernDialectOptions;
+  readonly #envelope: object;
+  /** The last client of the legacy era that something was sent for, and its envelope. */
+  #last: { readonly sender: ClientDeclaration; readonly seal: PreparedEnvelope } | undefined;
+
+  constructor(parts: ModernDialectOptions) {
+    this.#parts = parts;
+    this.#envelope = clientEnvelopeOf(parts.version, parts.clientInfo, parts.capabilities);
+  }
+
+  begin(): void {
+    this.#parts.listening.begin();
+  }
+
+  complete(params: object | undefined): object {
+    return { ...params, _meta: this.#envelope };
+  }
+
+  dress(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
+    const { bytes, params } = request;
+    if (params === undefined) return;
+    if (sender.era === "modern") return;
+    const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
+    edits.push(...removeTaskParam(bytes, params, members));
+    edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
+  }
+
+  /** Servers alone decide that. */
+  mayMakeTask({ method }: Pick<PendingRequest, "method">): boolean {
+    return method === Method.toolsCall;
+  }
+
+  subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
+    return this.#parts.listening.add(MEMBERS[topic ?? "resource"], id, signal);
+  }
+
+  unsubscribe(id: string, topic?: ListenTopic): void {
+    this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
+  }
+
+  /** The id of a subscription belongs to one hop. */
+  strip(notification: Notification): Notification {
+    const { bytes, params } = notification;
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
+      removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
+    );
+    return applyMessageEdits(notification, edits);
+  }
+
+  hear(notification: Notification, record: PendingRequest | undefined): boolean {
+    switch (notification.method) {
+      case ModernMethod.acknowledged:
+        this.#parts.listening.onAcknowledged(notification);
+        return true;
+      case Method.cancelled:
+        this.#parts.listening.onCancelled(notification);
+        return true;
+      case Method.message:
+        this.#logged(notification, record);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  close(): void {
+    this.#parts.listening.close();
+  }
+
+  /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
+  #logged(notification: Notification, record: PendingRequest | undefined): void {
+    const { server, pending } = this.#parts;
+    const text = readLogMessage(notification);
+    if (text !== undefined) this.#parts.log(text);
+    const line = prefixLogMessage(server, notification);
+    if (line === undefined) return;
+    if (record !== undefined) {
+      record.log?.(line.severity, line.message);
+      return;
+    }
+    pending.logged?.log?.(line.severity, line.message);
+  }
+
+  #sealOf(sender: ClientDeclaration): PreparedEnvelope {
+    if (this.#last?.sender === sender) return this.#last.seal;
+    const { info, declared, level } = sender;
+    const { version } = this.#parts;
+    const capabilities = modernize(declared, sender.isDriven === true);
+    const seal = prepareEnvelope(formatEnvelope({ version, client: info, capabilities, level }));
+    this.#last = { sender, seal };
+    return seal;
+  }
+}
+
+/**
+ * What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no
+ * such tasks. @param hasTasks the hub brings them to their end
+ */
+function modernize(declared: Capabilities, hasTasks: boolean): object {
+  const { roots, ...others } = withoutTasks(declared);
+  const { extensions, experimental } = readAllExtensionSettings(declared);
+  const own = hasTasks ? TASKS_CAPABILITY.extensions : {};
+  const settings = { extensions: { ...extensions, ...own }, experimental };
+  return { ...others, ...(roots && { roots: {} }), ...formatExtensionSettings(settings) };
+}
+
+interface Inner {
+  readonly range: JsonMember;
+  readonly items: readonly JsonMember[];
+}
+
+/** Every object of that key: servers' parsers differ on which of several counts. */
+function objectsOf(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+  key: string,
+): readonly Inner[] {
+  return members.flatMap((range) => {
+    const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
+    return items === undefined ? [] : [{ range, items }];
+  });
+}
+
+/** What a server is spoken to with. */
+export interface DialectOptions {
+  readonly server: string;
+  readonly transport: Transport;
+  readonly clock: Clock;
+  readonly pending: PendingRequests;
+  readonly voice: ServerNotifications;
+  /** Who the hub is, and what its clients can be asked for. */
+  readonly clientInfo: Implementation;
+  readonly capabilities: Capabilities;
+  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
+  onGap(kinds: readonly Kind[]): void;
+  log(level: "debug" | "warn", text: string): void;
+}
+
+/** The dialect that a server was found to speak. */
+export function chooseDialect(handshake: ServerHandshake, parts: DialectOptions): Dialect {
+  const { protocol: spoken, features, announcedKinds: announces } = handshake;
+  const { pending } = parts;
+  if (spoken.era === "legacy") {
+    return new LegacyDialect({
+      ...parts,
+      version: spoken.version,
+      hasLevels: features.has("logging"),
+      post: (method, params) => pending.post(method, params),
+    });
+  }
+  const dialect: ModernDialect = new ModernDialect({
+    ...parts,
+    version: spoken.version,
+    log: (text) => parts.log("debug", text),
+    listening: new ListenSubscription({
+      ...parts,
+      announcedKinds: announces,
+      filterKeys: new Set([
+        ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
+        ...(features.has("tasks") ? (["taskIds"] as const) : []),
+      ]),
+      completeParams: (params) => dialect.complete(params),
+      onGap: () => parts.onGap([...announces]),
+      warn: (text) => parts.log("warn", text),
+    }),
+  });
+  return dialect;
 }

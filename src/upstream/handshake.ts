@@ -1,10 +1,12 @@
-import type { Kind } from "../catalog/listing.ts";
-import type { ServerCapabilities } from "../catalog/offer.ts";
+import { type ConnectPhase, HubError } from "../base/errors.ts";
+import { parseRange } from "../base/json.ts";
+import type { Kind, ServerCapabilities } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
+import type { Response } from "../jsonrpc/message.ts";
 import { readExtensionSettings } from "../protocol/capabilities.ts";
-import { declaresTasks } from "../protocol/extension.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
+import { declaresTasks } from "../protocol/tasks.ts";
 import type { PeerInfo } from "./status.ts";
 
 /** Optional capabilities of a server, beside its lists. */
@@ -133,4 +135,30 @@ function isObject(value: unknown): boolean {
 /** The members of an object; empty for anything else. */
 export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
+}
+
+/** The longest text of a server's that is repeated, in UTF-16 units. */
+const LONGEST = 2000;
+
+/** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed, hubLoop */
+export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
+  let value: unknown;
+  try {
+    value = parseRange(response.bytes, response.body);
+  } catch {
+    throw unexpectedAnswerError(server, step, "sent an answer that is malformed");
+  }
+  if (response.outcome === "result") return value;
+  const { message, data } = membersOf(value);
+  const what = typeof message === "string" ? `an error: ${message.slice(0, LONGEST)}` : "an error";
+  // A toolmux that this hub would start without end says so in its own code: another attempt would end the same.
+  if (membersOf(data)["code"] === "hubLoop") {
+    throw new HubError("hubLoop", `Server "${server}" answered with ${what}`, { server, step });
+  }
+  throw unexpectedAnswerError(server, step, `answered with ${what}`);
+}
+
+/** What a server did instead of what it was asked for. */
+export function unexpectedAnswerError(server: string, step: ConnectPhase, what: string): HubError {
+  return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
 }

@@ -3,17 +3,26 @@ import type { Kind } from "../catalog/listing.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { AuthorizationProgress, AuthChallenge } from "../transport/http/credentials.ts";
+import type { AuthChallenge, AuthorizationProgress } from "../transport/http/target.ts";
 import type { MalformedOutput } from "../transport/transport.ts";
-import { eventOfMove, sessionOf, updateAlerts } from "./account.ts";
+import {
+  type Effect,
+  eventOfMove,
+  sessionOf,
+  type Signal,
+  type State,
+  step,
+  updateAlerts,
+} from "./state.ts";
 import { AuthorizationQueue } from "./authorization.ts";
-import { ConnectAttempt, type ConnectEnvironment } from "./connect.ts";
-import type { ConnectionClients } from "./audience.ts";
-import type { EraMemory } from "./dialects-part.ts";
-import type { PartialListing } from "./harvest.ts";
+import {
+  ConnectAttempt,
+  type ConnectEnvironment,
+  type EraMemory,
+  type PartialListing,
+} from "./connect.ts";
+import type { ConnectionClients } from "./profile.ts";
 import type { Session } from "./session.ts";
-import type { Effect, Signal } from "./signal.ts";
-import { type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
 import { HealthMonitor } from "./health.ts";
 import type { ServerNotifications } from "./notifications.ts";

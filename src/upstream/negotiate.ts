@@ -2,31 +2,32 @@ import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
-import type { Era } from "../protocol/era.ts";
+import {
+  type Era,
+  LATEST_MODERN,
+  ModernError,
+  ModernMethod,
+  type ModernVersion,
+} from "../protocol/modern.ts";
 import {
   type Implementation,
   initializeParams,
   isLegacyVersion,
   Method,
 } from "../protocol/legacy.ts";
-import {
-  LATEST_MODERN,
-  ModernError,
-  ModernMethod,
-  type ModernVersion,
-} from "../protocol/modern.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import { clientEnvelopeOf } from "./modern.ts";
+import { clientEnvelopeOf } from "./dialects.ts";
 import {
   type DiscoveryResult,
   findMutualVersion,
-  type ServerHandshake,
   MAX_VERSION_LENGTH,
   membersOf,
+  parseOwnResult,
   readDiscovery,
   readHandshake,
+  type ServerHandshake,
+  unexpectedAnswerError,
 } from "./handshake.ts";
-import { unexpectedAnswerError, parseOwnResult } from "./reply.ts";
 
 /** What is known and wanted before the negotiation with a server. */
 export interface NegotiationPlan {

@@ -1,21 +1,28 @@
 import { conforms } from "../catalog/conformance.ts";
 import {
-  type ListedItem,
+  type CacheHint,
   KEY_MEMBERS,
+  KIND_NOUNS,
   type Kind,
+  type ListedItem,
   makePlaceholder,
   MAX_ITEMS,
   readPage,
 } from "../catalog/listing.ts";
-import { type CacheHint, KIND_NOUNS } from "../catalog/offer.ts";
 import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
-import { ANY_DEPTH, lastMember, scanObject, readString, parseRange } from "../base/json.ts";
-import { removeMembers } from "../base/object.ts";
+import {
+  ANY_DEPTH,
+  lastMember,
+  parseRange,
+  readString,
+  removeMembers,
+  scanObject,
+} from "../base/json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
 import { mirrorErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
-import { unexpectedAnswerError, parseOwnResult } from "./reply.ts";
+import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };

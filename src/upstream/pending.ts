@@ -1,5 +1,5 @@
 import type { Buffer } from "node:buffer";
-import type { Edit, ByteRange } from "../base/bytes.ts";
+import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdTable } from "../base/id-table.ts";
@@ -10,11 +10,10 @@ import {
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { SentRequest, Transport, SendOptions } from "../transport/transport.ts";
+import type { SendOptions, SentRequest, Transport } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
-import type { ClientChannel, ClientRequest } from "./audience.ts";
-import type { ClientDeclaration } from "./sender.ts";
+import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
 export interface PendingRequest extends SendOptions {

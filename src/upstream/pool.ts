@@ -1,22 +1,280 @@
 import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
+import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { stateAfterStop } from "./account.ts";
-import { PresentProfiles } from "./attendance.ts";
-import type { Connection } from "./connection.ts";
+import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
+import { Connection } from "./connection.ts";
+import { type ClientProfile, type ConnectionClients, SHARED_PROFILE } from "./profile.ts";
+import type { PoolOptions } from "./saved-listings.ts";
+import { stateAfterStop } from "./state.ts";
+import type { Goal, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
-import type { PoolOptions } from "./parts.ts";
-import { SHARED_PROFILE, type ClientProfile } from "./profile.ts";
-import { ConnectionAssignment } from "./seating.ts";
-import {
-  connectionsOf,
-  goalOf,
-  type PooledServer,
-  visibleConnectionFor,
-  statusOf,
-} from "./server.ts";
-import type { ServerStatus } from "./status.ts";
+
+/**
+ * The client profiles that are present: they decide which connections the servers with goal "up" get, and which of them
+ * are unused.
+ */
+export class PresentProfiles {
+  readonly #profiles = new Set<ClientProfile>();
+
+  /** The profiles that use a server. */
+  profilesOf(server: string): readonly ClientProfile[] {
+    return [...this.#profiles].filter(({ scope: subset }) => subset.has(server));
+  }
+
+  add(profile: ClientProfile): void {
+    this.#profiles.add(profile);
+  }
+
+  delete(profile: ClientProfile): void {
+    this.#profiles.delete(profile);
+  }
+
+  /**
+   * The connections of a server that no present profile uses. A shared one is kept until a client needs a different
+   * one.
+   */
+  unusedConnections({
+    spec,
+    seats: connections,
+  }: PooledServer): readonly (readonly [string, PooledConnection])[] {
+    const { isolation } = spec;
+    const isShared = isolation === "shared";
+    const users = this.profilesOf(spec.name);
+    const present = users.filter(({ attendee: channel }) => !isShared || channel !== undefined);
+    if (isShared && present.length === 0) return [];
+    const keys = new Set(present.map((profile) => profile.keys[isolation]));
+    return [...connections].filter(([key]) => !keys.has(key));
+  }
+
+  /** The clients of the connection that serves a profile. */
+  clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
+    const { era, capabilities, keys, attendee: channel } = profile;
+    const key = keys[isolation];
+    const { extensions = {}, experimental = {} } = channel?.settings ?? {};
+    // Clients that share a connection have the same extensions, as far as the server may know them, but not the same
+    // experimental capabilities.
+    const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
+    return {
+      era,
+      capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
+      current: () =>
+        this.profilesOf(name).flatMap(
+          (each) => (each.keys[isolation] === key && each.attendee) || [],
+        ),
+    };
+  }
+}
+
+/** Connections that are draining, until they are stopped. */
+export class DrainingConnections {
+  readonly #draining = new Map<
+    Connection,
+    { readonly key: string; readonly stopped: Promise<void> }
+  >();
+
+  get connections(): readonly Connection[] {
+    return [...this.#draining.keys()];
+  }
+
+  /**
+   * Settles when the draining connections that must not run beside a new one are gone: any of that server if it is or
+   * was shared, else those of the same key.
+   */
+  conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
+    const before = [...this.#draining].filter(([{ spec }, draining]) => {
+      const isOrWasShared = isolation === "shared" || spec.isolation !== isolation;
+      return spec.name === name && (isOrWasShared || draining.key === key);
+    });
+    return Promise.all(before.map(([, { stopped }]) => stopped));
+  }
+
+  /** Settles when all of them are gone. */
+  allStopped(): Promise<unknown> {
+    return Promise.all([...this.#draining.values()].map(({ stopped }) => stopped));
+  }
+
+  /**
+   * Drains a connection for up to `limit` ms and stops it.
+   * @param createSuccessor creates the connection that takes its place; absent: none does
+   */
+  add(
+    connection: Connection,
+    key: string,
+    limit: number,
+    createSuccessor?: () => Connection,
+  ): void {
+    let resolveStopped = (): void => {};
+    const stopped = new Promise<void>((resolve) => (resolveStopped = resolve));
+    this.#draining.set(connection, { key, stopped });
+    void connection.drain(createSuccessor?.(), limit).then(() => {
+      this.#draining.delete(connection);
+      resolveStopped();
+    });
+  }
+}
+
+/** What is wanted of a server, and the connections that there are to it, by whom they are for. */
+export interface PooledServer {
+  spec: RunnableServer;
+  goal: Goal;
+  /** Somebody stopped it; what the manifest says of its start does not count until somebody starts it. */
+  isStopped: boolean;
+  readonly seats: Map<string, PooledConnection>;
+  /** What is wrong with its messages, since it is made from this specification. */
+  flaws: MalformedOutputReporter;
+}
+
+export interface PooledConnection {
+  readonly connection: Connection;
+  readonly profile: ClientProfile;
+}
+
+export function connectionsOf({ seats }: PooledServer): readonly Connection[] {
+  return [...seats.values()].map(({ connection }) => connection);
+}
+
+/** The one that a profile uses: its own, or any that clients share if it cannot be asked anything. */
+export function connectionFor(
+  { spec, seats }: PooledServer,
+  profile: ClientProfile,
+): PooledConnection | undefined {
+  const isGuest = profile.attendee === undefined && spec.isolation === "shared";
+  return seats.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(seats) : undefined);
+}
+
+/** The one that a profile is shown: who is nobody in particular sees what others use, though it may not use it. */
+export function visibleConnectionFor(
+  server: PooledServer,
+  profile: ClientProfile,
+): PooledConnection | undefined {
+  const own = connectionFor(server, profile);
+  return own ?? (profile.client === undefined ? firstOf(server.seats) : undefined);
+}
+
+function firstOf(seats: PooledServer["seats"]): PooledConnection | undefined {
+  return seats.values().next().value;
+}
+
+export function statusOf(server: PooledServer): ServerStatus {
+  const { spec, goal } = server;
+  const connections = connectionsOf(server).map(({ status }) => status);
+  return { server: spec.name, transport: spec.kind, goal, connections };
+}
+
+/** What the manifest wants. */
+export function goalOf({ enabled, lazy }: RunnableServer): Goal {
+  if (!enabled) return "down";
+  return lazy ? "onDemand" : "up";
+}
+
+/** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
+const DRAIN_LIMIT = 10_000;
+
+/** Who has which connection to a server: makes them, and lets them go. */
+export class ConnectionAssignment {
+  readonly #parts: PoolOptions;
+  readonly #attendance: PresentProfiles;
+  readonly #departures = new DrainingConnections();
+  #held = false;
+
+  constructor(parts: PoolOptions, attendance: PresentProfiles) {
+    this.#parts = parts;
+    this.#attendance = attendance;
+  }
+
+  /** Connections that are nobody's any more, until nothing of them is left. */
+  get leaving(): readonly Connection[] {
+    return this.#departures.connections;
+  }
+
+  /** Settles when nothing is left of those. */
+  emptied(): Promise<unknown> {
+    return this.#departures.allStopped();
+  }
+
+  /** The connection that a profile uses. */
+  take(server: PooledServer, profile: ClientProfile): Connection {
+    return connectionFor(server, profile)?.connection ?? this.#connect(server, profile);
+  }
+
+  /** Makes sure of the connection for a profile, and that it is up if it shall be. */
+  begin(server: PooledServer, profile: ClientProfile): void {
+    const { goal } = server;
+    if (goal === "down") return;
+    const known = connectionFor(server, profile)?.connection;
+    if (known === undefined) this.#connect(server, profile);
+    else if (goal === "up" && stateAfterStop(known.state).at === "idle") known.start();
+  }
+
+  /** Puts new connections in the place of those whose process is not what is wanted any more. */
+  replace(server: PooledServer): void {
+    const seats = [...server.seats];
+    for (const [key, { connection, profile }] of seats) {
+      server.seats.delete(key);
+      this.#departures.add(connection, key, DRAIN_LIMIT, () =>
+        this.#connect(server, profile, connection.listing),
+      );
+    }
+  }
+
+  /** Ends all connections to a server, in whose place there is none. */
+  retire(server: PooledServer): void {
+    for (const [key, { connection }] of server.seats) {
+      server.seats.delete(key);
+      this.#departures.add(connection, key, DRAIN_LIMIT);
+    }
+  }
+
+  /** Ends what is nobody's any more; who waits there goes on to what there is for the heir. @returns whether there was any */
+  clear(server: PooledServer, heir?: ClientProfile): boolean {
+    const { goal, spec, seats } = server;
+    const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
+    const succeed =
+      heir === undefined || goal === "down" ? undefined : () => this.take(server, heir);
+    const orphans: readonly (readonly [string, PooledConnection])[] =
+      this.#attendance.unusedConnections(server);
+    for (const [key, { connection }] of orphans) {
+      seats.delete(key);
+      this.#departures.add(connection, key, limit, succeed);
+    }
+    return orphans.length > 0;
+  }
+
+  /** Stops or resumes reading from all, those of these servers and those that leave. */
+  hold(held: boolean, connections: readonly Connection[]): void {
+    this.#held = held;
+    for (const connection of [...connections, ...this.leaving]) connection.setPaused(held);
+  }
+
+  /** @param offer what was offered by the connection before it. */
+  #connect(server: PooledServer, profile: ClientProfile, offer?: ServerListing): Connection {
+    const parts = this.#parts;
+    const { spec } = server;
+    const key = profile.keys[spec.isolation];
+    const connection = new Connection({
+      ...parts,
+      spec,
+      key,
+      flaws: server.flaws,
+      client: spec.isolation === "perClient" ? profile.client : undefined,
+      clients: this.#attendance.clientsOf(spec, profile),
+      offer,
+      ready: this.#departures.conflictingStopped(spec, key),
+      goal: () => server.goal,
+      recall: () => parts.memory.recall(spec, profile),
+      keep: (kept) => parts.memory.keep(spec, profile, kept),
+      idled: () => {
+        if (server.goal === "up") server.goal = "onDemand";
+      },
+    });
+    server.seats.set(key, { connection, profile });
+    connection.setPaused(this.#held);
+    void connection.begin();
+    return connection;
+  }
+}
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED: readonly StateName[] = ["failed", "reconnecting"];

@@ -1,8 +1,12 @@
 import type { Alerts } from "../base/alerts.ts";
+import type { EventBus } from "../base/events.ts";
+import type { ServerListing } from "../catalog/listing.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { ListingMemory, SavedListing } from "./parts.ts";
+import type { SnapshotKey, Snapshots, Snapshot } from "../snapshot/snapshots.ts";
+import type { ConnectEnvironment } from "./connect.ts";
+import type { LifecycleOptions } from "./lifecycle.ts";
 import type { ClientProfile } from "./profile.ts";
-import type { Snapshots, SnapshotKey } from "../snapshot/snapshots.ts";
+import type { MalformedOutputReporter } from "./stray-output.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
 export type ResolveIdentity = (
@@ -76,3 +80,45 @@ export class SavedListings implements ListingMemory {
 
 /** The longest text of an alert, in characters: a server may have changed all that it has. */
 const LONGEST = 4000;
+
+/** What the pool remembers of servers beyond its own life. */
+export interface ListingMemory {
+  /** Never rejects. */
+  recall(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
+  keep(spec: RunnableServer, profile: ClientProfile, recalled: SavedListing): void;
+}
+
+/** What is remembered of a server: what it offered, and what it spoke when it was asked. */
+export type SavedListing = Pick<Snapshot, "offer" | "verdict">;
+
+/** What a pool is made of. */
+export interface PoolOptions {
+  readonly environment: ConnectEnvironment;
+  readonly bus: EventBus;
+  readonly alerts: Alerts;
+  readonly memory: ListingMemory;
+  /** 0…1 */
+  random(): number;
+  /** What some server shows is another than before. */
+  changed(): void;
+  /** Some connection may be settled or listable now. */
+  settled(): void;
+}
+
+/** What a connection is made from. */
+export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
+  readonly spec: RunnableServer;
+  /** Of the server, over all its connections. */
+  readonly flaws: MalformedOutputReporter;
+  /** The listing of the connection that this one takes the place of. */
+  readonly offer: ServerListing | undefined;
+  /** The listing that was kept when the server last ran. Never rejects. */
+  recall(): Promise<SavedListing | undefined>;
+  keep(recalled: SavedListing): void;
+  /** What it has for the catalog is another than before. */
+  changed(): void;
+  /** It may be settled or listable now. */
+  settled(): void;
+  /** It was not used for as long as its specification says, and is being stopped. */
+  idled(): void;
+}

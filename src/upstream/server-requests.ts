@@ -1,32 +1,361 @@
-import type { ByteRange } from "../base/bytes.ts";
-import type { Clock } from "../base/clock.ts";
-import { HubError, toHubError } from "../base/errors.ts";
-import { isTaskMethod, TaskMethod, type TaskMethodName } from "../protocol/tasks.ts";
 import {
-  buildResponse,
+  applyEdits,
+  type ByteRange,
+  type Edit,
+  makeSlice,
+  type Piece,
+  utf8,
+} from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
+import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
+import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
+import {
   buildError,
-  type RequestId,
+  buildResponse,
+  buildResult,
+  editsOf,
   type EncodedMessage,
   type Notification,
+  replaceRanges,
+  type RequestId,
   type Request,
   type Response,
-  replaceRanges,
 } from "../jsonrpc/message.ts";
-import type { ServerRequestTarget, ServerRequest } from "./ask.ts";
-import type { MessageAttribution } from "./attribution.ts";
-import type { ClientChannel, ConnectionClients, ClientRequest } from "./audience.ts";
-import type { ClientTask } from "../protocol/errand.ts";
-import { ClientTasks, type ClientTaskResult } from "./errands.ts";
-import type { ServerTask } from "./tasks.ts";
-import { readCancelled } from "../protocol/notifications.ts";
-import type { PendingRequest } from "./pending.ts";
-import type { CancelReason } from "../protocol/withdrawal.ts";
+import type { Capabilities } from "../protocol/capabilities.ts";
+import { isServerRequestMethod, Method, type ServerRequestMethod } from "../protocol/legacy.ts";
+import { type CancelReason, readCancelled, readProgressTokens } from "../protocol/notifications.ts";
 import {
-  type ServerRequestContent,
-  checkTaskCapability,
-  missingCapabilityOf,
-  readServerRequest,
-} from "./question.ts";
+  type ClientTaskInfo,
+  ClientTask,
+  isTaskMethod,
+  membersAt,
+  readCreatedTask,
+  readRelatedTask,
+  readTaskStatus,
+  readTask,
+  type TaskMethodName,
+  TaskMethod,
+} from "../protocol/tasks.ts";
+import type { MessageAttribution } from "./attribution.ts";
+import type { PendingRequest } from "./pending.ts";
+import type {
+  ClientChannel,
+  ClientRequest,
+  ConnectionClients,
+  ServerRequestTarget,
+  ServerRequest,
+} from "./profile.ts";
+import {
+  exposeTask,
+  isUnknownTaskError,
+  readTaskPage,
+  type ServerTask,
+  taskParams,
+} from "./tasks.ts";
+
+/** A client's result as it is sent to the server, and the task that it has created, if any. */
+export interface ClientTaskResult {
+  readonly result: readonly Piece[];
+  readonly task?: ClientTask;
+}
+
+/** How many tasks are remembered, the latest ones. */
+const MAX_CLIENT_TASKS = 256;
+/** How many `tasks/list` requests of a server may be in progress at a time. */
+const MAX_TASK_LISTS = 4;
+/** For how long a `tasks/list` waits for the client's `tasks/get` of each task, in ms. */
+const TASK_STATUS_TIMEOUT = 30_000;
+
+export interface ClientTasksOptions {
+  readonly server: string;
+  readonly clock: Clock;
+  send(message: EncodedMessage): void;
+}
+
+/** A task and the client that runs it. */
+interface ClientTaskEntry {
+  readonly task: ClientTask;
+  readonly target: ServerRequestTarget;
+}
+
+/** The tasks that clients have created of the requests of one session. */
+export class ClientTasks {
+  readonly #options: ClientTasksOptions;
+  /** By the hub's ids. */
+  readonly #byOwnId = new Map<string, ClientTaskEntry>();
+  #count = 0;
+  #lists = 0;
+
+  constructor(options: ClientTasksOptions) {
+    this.#options = options;
+  }
+
+  /** Reads a request about one task. @throws {HubError} invalidParams if this session knows no task of that id */
+  readTaskRequest(
+    request: Request,
+    method: TaskMethodName,
+  ): ServerRequestContent & ClientTaskEntry {
+    const { bytes, params } = request;
+    const members = membersAt(bytes, params);
+    const mention = readTask(bytes, members);
+    const entry = mention && this.#byOwnId.get(mention.id);
+    if (entry === undefined || params === undefined) {
+      throw new HubError("invalidParams", "There is no task of that id.");
+    }
+    const tokens = readProgressTokens(bytes, members);
+    const edits = entry.task.toRemoteId(mention, readRelatedTask(bytes, members));
+    const paramsStart = { start: 0, end: params.start, replacement: "" };
+    const messageStart = bytes.subarray(0, params.end);
+    const last = tokens.at(-1);
+    return {
+      method,
+      isTask: false,
+      elicitation: undefined,
+      token: last && { bytes, start: last.start, end: last.end },
+      params: (token) =>
+        applyEdits(messageStart, [paramsStart, ...edits, ...editsOf(tokens, token)]),
+      ...entry,
+    };
+  }
+
+  /** Translates the client's result of such a request. */
+  translateTaskResult(
+    task: ClientTask,
+    method: TaskMethodName,
+    body: Uint8Array,
+  ): ClientTaskResult {
+    const members = membersAt(body, { start: 0, end: body.length });
+    task.isOver ||= method === TaskMethod.result || readTaskStatus(body, members).isOver;
+    const mention = method === TaskMethod.result ? undefined : readTask(body, members);
+    return { result: applyEdits(body, task.toOwnId(mention, readRelatedTask(body, members))) };
+  }
+
+  /**
+   * Translates the client's result of a request that may have created a task, or that belongs to a task of the
+   * server's.
+   */
+  translateResult(
+    body: Uint8Array,
+    serverTask: ServerTask | undefined,
+    content: Pick<ServerRequestContent, "isTask" | "token">,
+    target: ServerRequestTarget,
+  ): ClientTaskResult {
+    const members = membersAt(body, { start: 0, end: body.length });
+    const relatedTask = readRelatedTask(body, members);
+    const created = content.isTask ? readCreatedTask(body, members) : undefined;
+    const edits = serverTask?.toRemoteId(relatedTask) ?? [];
+    if (created === undefined) return { result: applyEdits(body, edits) };
+    const { isOver } = readTaskStatus(body, members);
+    const clientTask = this.#add({ id: created.id, isOver, token: content.token }, target);
+    return {
+      result: applyEdits(body, [...edits, ...clientTask.toOwnId(created, relatedTask)]),
+      task: clientTask,
+    };
+  }
+
+  /**
+   * Answers `tasks/list`, with the present status of each task, which its client is asked for.
+   * @throws {HubError} invalidParams, notAsked
+   */
+  list(request: Request): void {
+    if (this.#lists === MAX_TASK_LISTS) {
+      throw new HubError("notAsked", `More than ${MAX_TASK_LISTS} lists are under way.`);
+    }
+    const all = [...this.#byOwnId.values()];
+    const page = readTaskPage(all, ({ task }) => task.sequence, request);
+    this.#lists++;
+    void Promise.all(page.entries.map((entry) => this.#getStatus(entry))).then((tasks) => {
+      this.#lists--;
+      this.#options.send(buildResult(request.id, page.write(tasks)));
+    });
+  }
+
+  /** The session has ended: forgets all tasks. @param mayCancel cancels those that have not ended */
+  close(mayCancel: boolean): void {
+    for (const { task, target } of this.#byOwnId.values()) {
+      task.drop();
+      if (mayCancel && !task.isOver) {
+        target.sendServerRequest(this.#makeTaskRequest(task, TaskMethod.cancel, () => {}));
+      }
+    }
+  }
+
+  #add(created: ClientTaskInfo, target: ServerRequestTarget): ClientTask {
+    const task = new ClientTask(created, ++this.#count, (message) => this.#options.send(message));
+    const [oldest] = this.#byOwnId.values();
+    if (this.#byOwnId.size === MAX_CLIENT_TASKS) oldest?.task.drop();
+    this.#byOwnId.set(task.id, { task, target });
+    task.onDropped.push(() => this.#byOwnId.delete(task.id));
+    return task;
+  }
+
+  #getStatus({ task, target }: ClientTaskEntry): Promise<Uint8Array | undefined> {
+    return new Promise((resolve) => {
+      const request = this.#makeTaskRequest(task, TaskMethod.get, (outcome, body) => {
+        cancelTimer();
+        if (outcome === "error" && isUnknownTaskError(body)) task.drop();
+        resolve(outcome === "result" ? exposeTask(task, body) : undefined);
+      });
+      const cancelTimer = this.#options.clock.after(TASK_STATUS_TIMEOUT, () => {
+        cancel("It took too long.");
+        resolve(undefined);
+      });
+      const cancel = target.sendServerRequest(request);
+    });
+  }
+
+  /** A request of the hub's own to a client. */
+  #makeTaskRequest(
+    task: ClientTask,
+    method: TaskMethodName,
+    onEnd: (outcome: "result" | "error" | "none", body: Uint8Array) => void,
+  ): ServerRequest {
+    return {
+      server: this.#options.server,
+      method,
+      params: () => [taskParams(task.remoteId)],
+      answer: (outcome, body) => {
+        onEnd(outcome, body);
+        return undefined;
+      },
+      fail: () => onEnd("none", NO_BYTES),
+      progress: () => {},
+    };
+  }
+}
+
+const NO_BYTES = new Uint8Array();
+
+/** What a server's own request asks of a client. */
+export interface ServerRequestContent {
+  readonly method: ServerRequestMethod | TaskMethodName;
+  /** The server would have it made a task. */
+  readonly isTask: boolean;
+  /** The server's progress token as it spelled it, if it gave one. */
+  readonly token: Piece | undefined;
+  /** The id of the elicitation, if it is one by URL. */
+  readonly elicitation: string | undefined;
+  /** The request's params with another progress token. */
+  params(token: Piece): readonly Piece[] | undefined;
+}
+
+/**
+ * Reads a server's own request. What people are shown says which server asks.
+ * @throws {HubError} methodNotFound or invalidParams if clients that can do only this cannot be asked that
+ */
+export function readServerRequest(
+  server: string,
+  request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
+  capabilities: Capabilities,
+): ServerRequestContent {
+  const { method, bytes, params } = request;
+  if (!isServerRequestMethod(method)) {
+    throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
+  }
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const lack = findLack(method, bytes, members, capabilities);
+  if (lack !== undefined) throw lack;
+  const tokens = readProgressTokens(bytes, members);
+  const last = tokens.at(-1);
+  const edits = method === Method.elicitationCreate ? prefixServerName(server, bytes, members) : [];
+  return {
+    method,
+    isTask: lastMember(members, "task") !== undefined,
+    token: last && makeSlice(bytes, last.start, last.end),
+    elicitation: isByUrl(method, bytes, members)
+      ? readString(bytes, lastMember(members, "elicitationId"))
+      : undefined,
+    params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
+  };
+}
+
+/** @throws {HubError} methodNotFound if clients that can do only this cannot be asked that about tasks */
+export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
+  const can =
+    method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
+  if (can !== undefined) return;
+  throw new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
+}
+
+function findLack(
+  method: ServerRequestMethod,
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+  { roots, sampling, elicitation }: Capabilities,
+): HubError | undefined {
+  const lacks = (what: string, needed: Capabilities): HubError =>
+    lackError("invalidParams", `The client cannot be asked for ${what}.`, needed);
+  const cannot = (needed: Capabilities): HubError =>
+    lackError("methodNotFound", `The client cannot be asked for "${method}".`, needed);
+  switch (method) {
+    case Method.rootsList:
+      return roots === undefined ? cannot({ roots: {} }) : undefined;
+    case Method.createMessage: {
+      if (sampling === undefined) return cannot({ sampling: {} });
+      const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
+      return usesTools && sampling.tools === undefined
+        ? lacks("sampling with tools", { sampling: { tools: {} } })
+        : undefined;
+    }
+    case Method.elicitationCreate: {
+      const mode = readString(bytes, lastMember(members, "mode")) ?? "form";
+      if (elicitation === undefined) {
+        return cannot({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
+      }
+      if (mode === "url" && elicitation.url === undefined) {
+        return lacks("an elicitation by URL", { elicitation: { url: {} } });
+      }
+      if (mode === "form" && elicitation.form === undefined) {
+        return lacks("an elicitation by form", { elicitation: { form: {} } });
+      }
+      return undefined;
+    }
+  }
+}
+
+function isByUrl(
+  method: ServerRequestMethod,
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): boolean {
+  return (
+    method === Method.elicitationCreate && readString(bytes, lastMember(members, "mode")) === "url"
+  );
+}
+
+function lackError(code: ErrorCode, text: string, needed: Capabilities): HubError {
+  return new HubError(code, text, { data: { requiredCapabilities: needed } });
+}
+
+/** What the client would have to be able to do, if it is for that that a question was refused. */
+export function missingCapabilityOf({ data }: HubError): object | undefined {
+  const needed = data?.["requiredCapabilities"];
+  return typeof needed === "object" && needed !== null ? needed : undefined;
+}
+
+/** Puts the server's name in front of the message: whoever answers has to know who asks. */
+export function prefixServerName(
+  server: string,
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): Edit[] {
+  const name = JSON.stringify(`[${server}] `).slice(0, -1);
+  return members.flatMap(({ key, start }) =>
+    key === "message" && bytes[start] === QUOTE
+      ? [{ start, end: start + 1, replacement: utf8(name) }]
+      : [],
+  );
+}
+const QUOTE = 0x22;
+
+/** A part of the bytes, with edits that are in it. */
+function cut(
+  bytes: Uint8Array,
+  { start, end }: ByteRange,
+  edits: readonly Edit[],
+): readonly Piece[] {
+  return applyEdits(bytes.subarray(0, end), [{ start: 0, end: start, replacement: "" }, ...edits]);
+}
 
 export interface ServerRequestsOptions {
   readonly server: string;

@@ -1,38 +1,257 @@
-import type { ProcessStats } from "../process/child-process.ts";
-import type { ListedItem, Kind } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
-import type { Era } from "../protocol/era.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
+import type { Kind, ListedItem } from "../catalog/listing.ts";
+import {
+  type Message,
+  type Notification,
+  type Request,
+  type Response,
+  withRequestId,
+} from "../jsonrpc/message.ts";
+import type { ProcessStats } from "../process/child-process.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
-import type { AuthChallenge } from "../transport/http/credentials.ts";
-import type { HttpTransportKind } from "../transport/http/target.ts";
-import { type Message, withRequestId, type Request, type Response } from "../jsonrpc/message.ts";
+import type { Era } from "../protocol/modern.ts";
+import { buildCancelled, type CancelReason, readProgress } from "../protocol/notifications.ts";
+import { ModernTaskMethod } from "../protocol/tasks.ts";
+import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
 import type {
-  SentRequest,
   MalformedOutput,
-  Transport,
+  SentRequest,
   TransportEvents,
+  Transport,
 } from "../transport/transport.ts";
 import { MessageAttribution } from "./attribution.ts";
-import type { ConnectionClients } from "./audience.ts";
-import { chooseDialect } from "./choice.ts";
-import type { Dialect, ListenTopic } from "./dialects.ts";
+import { chooseDialect, type Dialect, type ListenTopic } from "./dialects.ts";
+import type { ServerFeature, ServerHandshake } from "./handshake.ts";
 import {
-  type NegotiationPlan,
   type EarlyExit,
   negotiate,
+  type NegotiationPlan,
   type NegotiationResult,
 } from "./negotiate.ts";
-import type { ServerFeature, ServerHandshake } from "./handshake.ts";
-import { dropUncallableTools, type CacheHintTable, listAll } from "./pages.ts";
-import { ServerTasks } from "./tasks.ts";
-import { buildCancelled, type CancelReason } from "../protocol/withdrawal.ts";
-import { type PendingRequest, PendingRequests, type RequestRewrite } from "./pending.ts";
-import { IncomingMessages } from "./reception.ts";
-import { OwnRequestRetry } from "./repetition.ts";
 import { ServerNotifications } from "./notifications.ts";
+import { type CacheHintTable, dropUncallableTools, listAll } from "./pages.ts";
+import { PendingRequests, type PendingRequest, type RequestRewrite } from "./pending.ts";
+import type { ConnectionClients } from "./profile.ts";
 import type { Subscriptions } from "./subscriptions.ts";
+import { ServerTasks, type ServerTask } from "./tasks.ts";
+
+/** Whom a server's news may concern. */
+export interface IncomingNotificationsOptions {
+  readonly pending: PendingRequests;
+  readonly jobs: ServerTasks;
+  readonly voice: ServerNotifications;
+  dialect(): Dialect | undefined;
+  subscriptions(): Subscriptions | undefined;
+  /** What it lists of these kinds may be another. */
+  listChanged(kinds: readonly Kind[]): void;
+}
+
+/** What one server sends without having been asked, on its way to those whom it concerns. */
+export class IncomingNotifications {
+  readonly #parts: IncomingNotificationsOptions;
+
+  constructor(parts: IncomingNotificationsOptions) {
+    this.#parts = parts;
+  }
+
+  /** @param exchange the request on whose stream it came, where the link can tell */
+  asked(request: Request, exchange: SentRequest | undefined): void {
+    const { jobs, voice, pending } = this.#parts;
+    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(request);
+    const record = exchange && pending.at(exchange);
+    voice.asked(job === undefined ? request : job.withOwnId(request), job, record);
+  }
+
+  notified(raw: Notification, exchange: SentRequest | undefined): void {
+    const { pending, jobs } = this.#parts;
+    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(raw);
+    const notification = job === undefined ? raw : job.withOwnId(raw);
+    switch (notification.method) {
+      case Method.progress: {
+        const progress = readProgress(notification);
+        if (progress === undefined) return;
+        const { id, tokens } = progress;
+        // The token of a call that became a task is good for as long as the task.
+        (pending.get(id) ?? jobs.byCall(id))?.onProgress(notification, tokens);
+        return;
+      }
+      case Method.toolsListChanged:
+        this.#parts.listChanged(["tools"]);
+        return;
+      case Method.promptsListChanged:
+        this.#parts.listChanged(["prompts"]);
+        return;
+      case Method.resourcesListChanged:
+        this.#parts.listChanged(["resources", "resourceTemplates", "skills"]);
+        return;
+      case Method.resourceUpdated:
+        this.#parts.subscriptions()?.updated(this.#strip(notification));
+        return;
+      case ModernTaskMethod.changed:
+        this.#parts.subscriptions()?.tickets.told(this.#strip(notification));
+        return;
+      default:
+        this.#say(notification, job, exchange && pending.at(exchange));
+    }
+  }
+
+  /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
+  missed(kinds: readonly Kind[]): void {
+    this.#parts.listChanged(kinds);
+    this.#parts.subscriptions()?.missed();
+  }
+
+  #say(
+    notification: Notification,
+    job: ServerTask | undefined,
+    record: PendingRequest | undefined,
+  ): void {
+    if (this.#parts.dialect()?.hear(notification, record) === true) return;
+    this.#parts.voice.notified(notification, job, record);
+  }
+
+  #strip(notification: Notification): Notification {
+    return this.#parts.dialect()?.strip(notification) ?? notification;
+  }
+}
+
+/** Whom it may be for that comes in of a server. */
+export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
+  /** What the hub makes of messages that are of no use. */
+  log(level: LogLevel, text: string): void;
+}
+
+/** Takes in what a server sends: answers go to those who wait for them, all else to those whom it concerns. */
+export class IncomingMessages {
+  /** Messages that ever came, and refusals of pings. */
+  heard = 0;
+  readonly #parts: IncomingMessagesOptions;
+  readonly #news: IncomingNotifications;
+  readonly #complaints = new Set<string>();
+
+  constructor(parts: IncomingMessagesOptions) {
+    this.#parts = parts;
+    this.#news = new IncomingNotifications(parts);
+  }
+
+  /** @param exchange the request on whose stream it came, where the link can tell */
+  take(frame: Message, exchange: SentRequest | undefined): void {
+    this.heard++;
+    switch (frame.kind) {
+      case "response":
+        this.#settle(frame);
+        return;
+      case "notification":
+        this.#news.notified(frame, exchange);
+        return;
+      case "request":
+        if (this.#parts.dialect()?.era !== "modern") this.#news.asked(frame, exchange);
+        else this.#refuse(frame);
+        return;
+      case "batch":
+        if (this.#parts.dialect()?.hasBatches !== true) {
+          this.complain("A batch was dropped: this revision has none.");
+          return;
+        }
+        for (const item of frame.items) this.take(item, exchange);
+        return;
+      case "invalid":
+        this.complain(`A message was dropped: ${frame.reason}.`);
+    }
+  }
+
+  /** A message was too long to be kept. */
+  lose(head: Buffer, tail: Buffer, size: number): void {
+    this.heard++;
+    const text = this.#parts.pending.lose(head, tail, size);
+    if (text !== undefined) this.#parts.log("warn", text);
+  }
+
+  /** What was asked for a sign of life was turned away: only who lives can do that. */
+  readonly turnedAway = ({ code }: HubError): void => {
+    if (code === "serverRefused" || code === "serverFailed") this.heard++;
+  };
+
+  /** For a while nothing was heard of changes of these kinds. */
+  missed(...[kinds]: Parameters<IncomingNotifications["missed"]>): void {
+    this.#news.missed(kinds);
+  }
+
+  /** Said once: who does it once does it often. */
+  complain(text: string): void {
+    if (this.#complaints.has(text)) return;
+    this.#complaints.add(text);
+    this.#parts.log("warn", text);
+  }
+
+  /** Servers of the modern era send no requests (2026-07-28); one that does must not wait for an answer. */
+  #refuse({ id, method }: Request): void {
+    this.#parts.voice.refuse(id, method);
+    this.complain("A request was refused: servers of its era send none.");
+  }
+
+  #settle(response: Response): void {
+    const { pending, jobs, voice } = this.#parts;
+    const record = response.id === undefined ? undefined : pending.take(response.id);
+    if (record !== undefined) {
+      voice.settled(record);
+      record.onResponse(response);
+      return;
+    }
+    if (response.id !== undefined) pending.late(response.id);
+    jobs.onLateResponse(response, this.#parts.dialect()?.era ?? "legacy");
+    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
+    this.#parts.log("debug", "An answer that nobody waits for was dropped.");
+  }
+}
+
+/** How often something is asked again whose answer was lost, and how long it waits before that, ever longer, in ms. */
+const TIMES = 3;
+const PAUSE = 100;
+
+/** Asks again, over a link that may lose single requests, what does no harm if it is asked twice. */
+export class OwnRequestRetry {
+  readonly #clock: Clock;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** @throws what the last try throws, or the signal's reason */
+  async of<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    for (let count = 0; ; count++) {
+      try {
+        return await ask();
+      } catch (error) {
+        if (count === TIMES || signal.aborted || !isLost(error)) throw error;
+      }
+      await this.#pause(PAUSE * 2 ** count, signal);
+    }
+  }
+
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const abort = (): void => {
+        undo();
+        reject(signal.reason);
+      };
+      const undo = this.#clock.after(ms, () => {
+        signal.removeEventListener("abort", abort);
+        resolve();
+      });
+      signal.addEventListener("abort", abort, { once: true });
+    });
+  }
+}
+
+/** Whether a request was not answered although the link lives. */
+function isLost(error: unknown): boolean {
+  return (
+    error instanceof HubError && (error.code === "notDelivered" || error.code === "answerLost")
+  );
+}
 
 /** What a session is made from. */
 export interface SessionOptions {

@@ -1,9 +1,28 @@
+import type { Alerts } from "../base/alerts.ts";
+import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
+import type { AlertKind, StateEvent } from "../base/events.ts";
 import type { Reconnect } from "../manifest/schema.ts";
-import type { AuthorizationProgress } from "../transport/http/credentials.ts";
-import type { Effect, Signal } from "./signal.ts";
-import { delayAfter, isExhausted } from "./policy.ts";
+import type { AuthorizationProgress } from "../transport/http/target.ts";
+import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
+
+/** Whether no attempt follows that one of a series. */
+export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
+  return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
+}
+
+/** Only so many attempts of a series come sooner than this, in ms: nothing may start without end. */
+const HASTE = { attempts: 10, pause: 1000 };
+
+/** How long to wait after that attempt of a series, in ms; `random` in 0…1 takes its part away. */
+export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
+  const least = attempt < HASTE.attempts ? 0 : HASTE.pause;
+  if (reconnect.policy !== "exponential") return least;
+  const { base, max, jitter } = reconnect;
+  const whole = Math.min(max, base * 2 ** Math.max(0, attempt - 1));
+  return Math.max(least, whole * (1 - jitter * random));
+}
 
 /**
  * What a connection is, as a union moved by one pure function. `S` is what an open connection gives access to.
@@ -275,4 +294,155 @@ function leaveFor<S>(next: StoppedState): StepResult<S> {
 
 function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
   return { state, effects };
+}
+
+/** What moves the state of a connection. */
+export type Signal<S> =
+  /** Somebody wants it up: the hub at its start, or a call. */
+  | { readonly kind: "start" }
+  /** It shall be down until somebody starts it. */
+  | { readonly kind: "stop" }
+  /** It shall be up anew, whatever it is now; an attempt that runs is what is wanted. */
+  | { readonly kind: "reconnect" }
+  /** The present attempt, or the wait for the next one, is given up. */
+  | { readonly kind: "cancel" }
+  /** The attempt succeeded. */
+  | { readonly kind: "opened"; readonly session: S }
+  /**
+   * The attempt has taken longer than `connectTimeout`, and goes on: nobody waits for it any more.
+   * `since`: when it began, in ms of the clock. `reason`: what those who have waited fail with.
+   */
+  | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
+  /** The server wants authorization. */
+  | { readonly kind: "challenged" }
+  | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
+  | { readonly kind: "authorized" }
+  /** There is none; what the server did without it goes on. */
+  | { readonly kind: "denied"; readonly cause: HubError }
+  /** The attempt failed, or the open connection ended; whether a retry can cure it stands in the error table. */
+  | { readonly kind: "lost"; readonly cause: HubError }
+  | { readonly kind: "unresponsive" }
+  | { readonly kind: "responsive" }
+  /** It has been connected for so long that its next loss begins a new series. */
+  | { readonly kind: "stable" }
+  /** Nothing of the old server is left. */
+  | { readonly kind: "drained" }
+  /** The next attempt's time has come. */
+  | { readonly kind: "due" }
+  /** Nobody has used it for long enough. */
+  | { readonly kind: "idleTimeout" };
+
+/** What the owner has to do after a step. A timer ends with the state in which it was armed. */
+export type Effect =
+  | { readonly kind: "open" }
+  /** End the attempt or the connection, and signal `drained` when nothing of it is left. */
+  | { readonly kind: "close" }
+  /** End the attempt, if it is one that was challenged; get an authorization, and signal `authorized`, `denied` or `lost`. */
+  | { readonly kind: "authorize" }
+  /** Signal at that time of the clock, in ms. */
+  | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
+
+/** A transition of a connection from one state to another. */
+export interface StateMove {
+  readonly server: string;
+  readonly client: string | undefined;
+  /** The key of the connection among those of its server. */
+  readonly connection: string;
+  readonly before: State<Session>;
+  readonly state: State<Session>;
+  /** The error that caused the transition, if one did. */
+  readonly cause: HubError | undefined;
+}
+
+/** The state event of a transition. */
+export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
+  const { server, client, connection, before, state, cause } = move;
+  const next = stateAfterStop(state);
+  const error = cause ?? causeOfState(next);
+  const attempt = "attempt" in next ? next.attempt : undefined;
+  const retryAt = retryTimeOf(next, clock);
+  return {
+    kind: "state",
+    server,
+    from: before.at,
+    to: state.at,
+    ...(client !== undefined && { client }),
+    ...(connection !== "" && { connection }),
+    ...(error !== undefined && { cause: error }),
+    ...(attempt !== undefined && { attempt }),
+    ...(retryAt !== undefined && { retryAt }),
+    ...(state.at === "authenticating" && { progress: state.progress }),
+  };
+}
+
+/** Raises the alert that a transition calls for, or clears the alerts that it ends. */
+export function updateAlerts(move: StateMove, alerts: Alerts): void {
+  const { server, connection, before, state, cause } = move;
+  if (state.at === "connected") {
+    // Also with a cause: a refused step-up authorization (403) leaves the connection as it was.
+    alerts.clear(server, CONNECTION_ALERTS, connection);
+    return;
+  }
+  if (cause !== undefined) {
+    // A server whose goal is "down" raises no alert.
+    if (stateAfterStop(state).at === "disconnected") return;
+    const wasOpen = sessionOf(before) !== undefined;
+    const kind = wasOpen ? "disconnected" : "connectionFailed";
+    alerts.raise({ kind, server, text: cause.message }, connection);
+    return;
+  }
+  if (state.at === "authenticating") {
+    const kind = state.session === undefined ? "authRequired" : "authExpired";
+    alerts.raise(
+      { kind, server, text: describeAuthorizationNeed(server, state.progress) },
+      connection,
+    );
+    return;
+  }
+  const isOver = state.at === "disconnected" || state.at === "idle";
+  // A server with goal "onDemand" goes to idle after a failure, too: its alert stays.
+  const isStopCompleted = before.at === "stopping" && state.at === "idle";
+  if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
+}
+
+function describeAuthorizationNeed(server: string, progress: AuthorizationProgress): string {
+  const text = `Server "${server}" wants an authorization`;
+  return progress.step === "openingBrowser" ? `${text}: open ${progress.url}` : `${text}.`;
+}
+
+const CONNECTION_ALERTS: readonly AlertKind[] = [
+  "connectionFailed",
+  "disconnected",
+  "authRequired",
+  "authExpired",
+];
+
+/** The session of a state that has one. */
+export function sessionOf(state: State<Session>): Session | undefined {
+  return "session" in state ? state.session : undefined;
+}
+
+/** The state that follows once a stop has ended; any other state is returned as it is. */
+export function stateAfterStop(state: State<Session>): State<Session> | StoppedState {
+  return state.at === "stopping" ? state.next : state;
+}
+
+/** When the running attempt began, in ms of the clock, if it has taken longer than `connectTimeout`; else undefined. */
+export function lateSince(state: State<Session>): number | undefined {
+  return state.at === "connecting" ? state.lateSince : undefined;
+}
+
+/** Failed until a user acts. Missing authorization does not count: the next call may still obtain it. */
+export function hasFailed(state: State<Session>): boolean {
+  return state.at === "failed" && state.cause.code !== "unauthorized";
+}
+
+export function causeOfState(state: State<Session>): HubError | undefined {
+  return "cause" in state ? state.cause : undefined;
+}
+
+/** When the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
+export function retryTimeOf(state: State<Session>, clock: Clock): number | undefined {
+  if (state.at !== "reconnecting") return undefined;
+  return Math.round(Date.now() + state.retryAt - clock.now());
 }

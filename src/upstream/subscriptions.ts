@@ -4,7 +4,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification } from "../jsonrpc/message.ts";
 import { readResourceUpdated } from "../protocol/notifications.ts";
-import { type TaskSession, ModernServerTasks } from "./ticket.ts";
+import { ModernServerTasks, type TaskSession } from "./tasks.ts";
 
 /** Somebody who wants to know when a resource is another. */
 export interface Subscriber {

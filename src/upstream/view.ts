@@ -1,7 +1,5 @@
-import type { Catalog } from "../catalog/catalog.ts";
-import type { Kind } from "../catalog/listing.ts";
-import { KIND_NOUNS } from "../catalog/offer.ts";
-import { isNamed } from "../catalog/shape.ts";
+import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
@@ -11,9 +9,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
-import type { ClientChannel } from "./audience.ts";
-import { type ClientProfile, profileOf } from "./profile.ts";
-import { namePrefixOf } from "./scope.ts";
+import { type ClientChannel, type ClientProfile, namePrefixOf, profileOf } from "./profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
 import type { ServerNotifications } from "./notifications.ts";
 

@@ -1,14 +1,9 @@
 import { createHash } from "node:crypto";
-import script from "uplot/dist/uPlot.iife.min.js" with { type: "text" };
-import style from "uplot/dist/uPlot.min.css" with { type: "text" };
-import licence from "uplot/LICENSE" with { type: "text" };
+import script from "uplot/dist/uPlot.iife.min.js";
+import style from "uplot/dist/uPlot.min.css";
+import licence from "uplot/LICENSE";
 import type { BenchResult } from "../result.ts";
-import { type Chart, drawCharts } from "./charts.ts";
-import { tabulateResult, type ReportTable } from "./tables.ts";
-import ownStyle from "./page.css" with { type: "text" };
-import { drawPage, type Formats } from "./page.ts";
-import { summarize, type SummaryFigure } from "./summary.ts";
-import { chartTable } from "./tabulation.ts";
+import { chartTable, type Chart, drawCharts } from "./charts.ts";
 import {
   formatBytes,
   formatCount,
@@ -16,7 +11,12 @@ import {
   formatNines,
   formatRate,
   formatTime,
-} from "./units.ts";
+  type ReportTable,
+  tabulateResult,
+} from "./tables.ts";
+import ownStyle from "./page.css";
+import { drawPage, type Formats } from "./page.ts";
+import { summarize, type SummaryFigure } from "./summary.ts";
 
 const FORMATS: Formats = {
   time: formatTime,

@@ -1,8 +1,7 @@
 import type { BenchProgress, LevelResult } from "../result.ts";
 import type { Clock } from "../../base/clock.ts";
-import { countNoun, truncate, formatDuration } from "../../terminal/terminal.ts";
-import { countErrors } from "./tables.ts";
-import { formatRate, formatTime } from "./units.ts";
+import { countNoun, formatDuration, truncate } from "../../terminal/terminal.ts";
+import { countErrors, formatRate, formatTime } from "./tables.ts";
 
 type Span = Extract<BenchProgress, { kind: "span" }>;
 

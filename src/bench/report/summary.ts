@@ -1,7 +1,13 @@
 import type { BenchResult, LevelResult, OverheadResult } from "../result.ts";
 import { countNoun } from "../../terminal/terminal.ts";
-import { countErrors, formatChange, formatPart } from "./tables.ts";
-import { formatCount, formatRate, formatTime } from "./units.ts";
+import {
+  countErrors,
+  formatChange,
+  formatCount,
+  formatPart,
+  formatRate,
+  formatTime,
+} from "./tables.ts";
 
 /** One of the numbers that say the most. */
 export interface SummaryFigure {

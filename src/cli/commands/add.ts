@@ -1,35 +1,206 @@
-import { findPlaintextSecrets } from "../../client-configs/clear.ts";
-import type { RegistryEntry } from "../../registry/registry.ts";
-import {
-  serverKeyOf,
-  makeManifestEntry,
-  type RequiredValue,
-  type ManifestEntry,
-} from "../../registry/manifest-entry.ts";
-import { findServer } from "../../registry/search.ts";
+import { systemClock, untilAborted } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
-import { runnersOf, parsePackage } from "../../manifest/package.ts";
-import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
-import { isRunnable } from "../../manifest/schema.ts";
-import type { Table } from "../../manifest/table.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { describeServer } from "../server-description.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import { type CommandLog, openLog } from "../load-manifest.ts";
+import { splitCommand } from "../../manifest/interpolate.ts";
+import { isPrefix, sanitizePrefix } from "../../manifest/merge.ts";
+import { parsePackage, runnersOf } from "../../manifest/package.ts";
+import {
+  HUB_DEFAULTS,
+  isRunnable,
+  LIMIT_DEFAULTS,
+  type Manifest,
+  type RunnableServer,
+} from "../../manifest/schema.ts";
+import { createTable, isTable, type Table } from "../../manifest/table.ts";
+import {
+  makeManifestEntry,
+  type ManifestEntry,
+  type RequiredValue,
+  serverKeyOf,
+} from "../../registry/manifest-entry.ts";
+import type { RegistryEntry } from "../../registry/registry.ts";
+import { findServer } from "../../registry/search.ts";
+import { describeFailure, sanitizeLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { countNoun, formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
-import { countNoun, formatJson } from "../../terminal/terminal.ts";
-import { sanitizeLine, describeFailure } from "../../terminal/report.ts";
-import { findInstalledRunner, withInstalledRunner } from "../runner.ts";
-import { openRegistries, logRegistryFailures } from "../registries.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { hintsFor } from "../hints.ts";
+import { type CommandLog, openLog } from "../load-manifest.ts";
 import {
   editManifestFile,
   manifestToEdit,
   type Neighbours,
   readNeighbours,
 } from "../manifest-file.ts";
-import { addOptionSettings, readServerArguments } from "./plan.ts";
-import { type TrialResult, tryServer } from "./trial.ts";
+import { openHub } from "../open-hub.ts";
+import { logRegistryFailures, openRegistries } from "../registries.ts";
+import { describeServer, findInstalledRunner, withInstalledRunner } from "../server-description.ts";
+import { serverStateOf } from "../server-state.ts";
+import { openStartProgress } from "./status.ts";
+
+/** What the command line says that a server is. */
+export type ServerArguments =
+  | { readonly kind: "entry"; readonly entry: Table }
+  /** Nothing: its name is to be looked up. */
+  | { readonly kind: "name" };
+
+const MAIN = ["url", "package", "command"] as const;
+
+/** Reads it. @throws {HubError} usage */
+export function readServerArguments({ words, values }: Invocation): ServerArguments {
+  const [, ...rest] = words;
+  const said = MAIN.filter((option) => values.has(option)).map((option) => `--${option}`);
+  const ways = rest.length > 0 && !values.has("package") ? [...said, "a command"] : said;
+  if (ways.length > 1) throw usageError(`${ways.join(" and ")} say different things: choose one.`);
+  const url = values.get("url")?.at(-1);
+  checkBeside(values, "url", ["header", "transport"]);
+  checkBeside(values, "package", ["runner"]);
+  if (url !== undefined) {
+    if (values.has("env"))
+      throw usageError("--env is for what is started; with --url there is --header.");
+    const transport = values.get("transport")?.at(-1);
+    return { kind: "entry", entry: compose({ url, transport, headers: readHeaders(values) }) };
+  }
+  const named = values.get("package")?.at(-1);
+  const env = readEnv(values);
+  if (named !== undefined) {
+    if (parsePackage(named) === undefined) {
+      throw usageError(
+        `"${named}" is no package; they are named npm:@scope/name@1.2.3, pypi:name==1.2 or docker:image:tag.`,
+      );
+    }
+    const runner = values.get("runner")?.at(-1);
+    return { kind: "entry", entry: compose({ package: named, runner, args: rest, env }) };
+  }
+  const line = values.get("command")?.at(-1);
+  const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
+  if (command !== undefined) return { kind: "entry", entry: compose({ command, args, env }) };
+  if (line !== undefined)
+    throw usageError("--command has a quote that does not end, or no word in it.");
+  return { kind: "name" };
+}
+
+/** What the command line says besides, whatever the server is: it wins over what a directory says. */
+export function addOptionSettings(entry: Table, { values }: Invocation): Table {
+  const prefix = values.get("prefix")?.at(-1);
+  const env = values.has("env") ? merge(entry["env"], readEnv(values)) : entry["env"];
+  return compose({ ...entry, env, prefix });
+}
+
+function merge(before: unknown, more: Table): Table {
+  return { ...(isTable(before) ? before : {}), ...more };
+}
+
+type Values = Invocation["values"];
+
+/** @throws {HubError} usage */
+function checkBeside(values: Values, main: string, options: readonly string[]): void {
+  const stray = options.find((option) => values.has(option) && !values.has(main));
+  if (stray !== undefined) throw usageError(`--${stray} means something only beside --${main}.`);
+}
+
+function readEnv(values: Values): Table {
+  return readPairs(values.get("env") ?? [], /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
+}
+
+/** What requests are to bear, by --header. @throws {HubError} usage, without showing the value */
+export function readHeaders(values: Values): Readonly<Record<string, string>> {
+  return readPairs(values.get("header") ?? [], /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
+}
+
+/** @throws {HubError} usage, without showing the value */
+function readPairs(
+  given: readonly string[],
+  form: RegExp,
+  option: string,
+  shape: string,
+): Record<string, string> {
+  const pairs = createTable<string>();
+  for (const text of given) {
+    const [, key, value = ""] = form.exec(text) ?? [];
+    if (key === undefined) throw usageError(`${option} is written ${shape}.`);
+    pairs[key] = value;
+  }
+  return pairs;
+}
+
+/** Without what is not there, or empty. */
+function compose(entry: Table): Table {
+  const made = createTable<unknown>();
+  for (const [key, value] of Object.entries(entry)) {
+    const isEmpty = typeof value === "object" && value !== null && Object.keys(value).length === 0;
+    if (value !== undefined && !isEmpty) made[key] = value;
+  }
+  return made;
+}
+
+/** What came of starting a server once. */
+export type TrialResult =
+  | {
+      readonly kind: "connected";
+      /** As it says itself. */
+      readonly name: string | undefined;
+      readonly version: string | undefined;
+      readonly tools: number;
+    }
+  /** It is there, and wants an authorization first. */
+  | { readonly kind: "unauthorized" }
+  | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
+
+/**
+ * Starts a server once, alone, and asks what it has; afterwards nothing of it is left. One that is late is waited for
+ * as long as its manifest lets it start. Nobody is asked for an authorization.
+ */
+export async function tryServer(
+  spec: RunnableServer,
+  world: CommandContext,
+  print: CommandLog,
+): Promise<TrialResult> {
+  const line = openStatusLine(world.env);
+  const log: CommandLog = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
+  const once = askOnce(spec);
+  const manifest: Manifest = {
+    hub: HUB_DEFAULTS,
+    defaults: LIMIT_DEFAULTS,
+    servers: [once],
+    plugins: [],
+    sources: [],
+  };
+  const options = { kinds: [], authorizes: false };
+  const { hub, bus, close } = await openHub(manifest, world, log, options);
+  const endGauge = line && openStartProgress([once.name], bus, line, systemClock);
+  try {
+    hub.startAll();
+    await untilAborted(hub.settled("untilStarted"), world.signal);
+    const connections = hub.status().flatMap((status) => status.connections);
+    // Whoever waits for an authorization has settled already.
+    if (connections.some(({ state }) => state === "authenticating"))
+      return { kind: "unauthorized" };
+    const standing = serverStateOf(once, hub);
+    if (standing.at === "connected") {
+      const { peer, tools = 0 } = standing.connection;
+      return { kind: "connected", name: peer?.name, version: peer?.version, tools };
+    }
+    const cause = standing.at === "failed" ? standing.cause : undefined;
+    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${standing.at}`);
+    if (cause.code === "unauthorized") return { kind: "unauthorized" };
+    return { kind: "failed", cause, remedies: hintsFor(cause, spec, world.env) };
+  } finally {
+    endGauge?.();
+    await close();
+  }
+}
+
+function askOnce(spec: RunnableServer): RunnableServer {
+  const reconnect = { ...spec.reconnect, policy: "none" } as const;
+  const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
+  return { ...spec, ...common };
+}
 
 /** A server that is to be added. */
 interface Wanted {

@@ -1,10 +1,263 @@
-import { runLogin, runLogout } from "./login.ts";
-import { printAuthStatus } from "./status-part.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { usageError } from "../args.ts";
+import { quoteArgument } from "../../auth/errors.ts";
+import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-authorizer.ts";
+import { systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
+import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
+import { printLine, sanitizeLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import type { AuthChallenge } from "../../transport/http/target.ts";
+import { suggestName, usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import {
+  openSchemeResolvers,
+  openUserAuthorizer,
+  type ShowLoginPage,
+} from "../transport-factory.ts";
+
+/** How it stands with a server's authorization, in half a sentence. `now` in ms since the epoch. */
+export function describeAuthStatus(
+  { name, auth }: Pick<RemoteServer, "name" | "auth">,
+  standing: AuthorizationStatus,
+  now: number,
+): string {
+  switch (standing.kind) {
+    case "fixed":
+      return standing.by === "header" ? "an Authorization header" : "a key file";
+    case "none":
+      if (auth === "none") return "none";
+      if (auth === "auto") return "none yet; got when the server asks for it";
+      return `login needed: toolmux auth login ${quoteArgument(name)}`;
+    case "authorized": {
+      const { expires, isRefreshable } = standing;
+      if (isRefreshable) return "authorized, renewed by itself";
+      return expires === undefined ? "authorized" : `authorized for ${describeSpan(expires - now)}`;
+    }
+    case "expired":
+      if (standing.isRefreshable) return "expired, renewed when it is needed";
+      return `expired; login needed: toolmux auth login ${quoteArgument(name)}`;
+  }
+}
+
+/** The same for programs: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
+export function authStatusToJson(
+  { name }: Pick<RemoteServer, "name">,
+  standing: AuthorizationStatus,
+): object {
+  const { kind: state } = standing;
+  if (standing.kind === "none") return { server: name, state };
+  if (standing.kind === "fixed") return { server: name, state, by: standing.by };
+  const { issuer, expires, isRefreshable, scopes } = standing;
+  return {
+    server: name,
+    state,
+    issuer,
+    ...(expires !== undefined && { expires: new Date(expires).toISOString() }),
+    refreshable: isRefreshable,
+    scopes,
+  };
+}
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+function describeSpan(ms: number): string {
+  if (ms < 2 * MINUTE) return `${Math.max(0, Math.round(ms / 1000))} s`;
+  if (ms < 2 * HOUR) return `${Math.round(ms / MINUTE)} min`;
+  return ms < 2 * DAY ? `${Math.round(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
+}
+
+/** The servers of a manifest that one can be authorized for, or those of them that are named. @throws {HubError} usage */
+export function pickRemoteServers(
+  { servers }: Manifest,
+  names: readonly string[],
+): readonly RemoteServer[] {
+  for (const name of names) {
+    const found = servers.find((spec) => spec.name === name);
+    if (found === undefined) {
+      const known = servers.map((spec) => spec.name);
+      const near = suggestName(name, known) || " toolmux check shows what there is.";
+      throw usageError(`There is no server "${name}" in the manifest.${near}`);
+    }
+    if (found.kind !== "remote") {
+      throw usageError(`Server "${name}" has no url: what it bears is set in its env.`);
+    }
+  }
+  return servers.filter(
+    (spec) => spec.kind === "remote" && (names.length === 0 || names.includes(spec.name)),
+  ) as readonly RemoteServer[];
+}
+
+/** Fills in what the manifest says of a server. @throws {HubError} valueMissing, notSupported */
+export function resolveRemoteSpec(
+  spec: RemoteServer,
+  world: CommandContext,
+): Promise<ResolvedRemote> {
+  const { env, cwd } = world;
+  return resolveRemote(spec, env, cwd, openSchemeResolvers(world)(spec, new Map()));
+}
+
+/** How long nothing need be said while a login is prepared, in ms. */
+const PATIENCE = 3000;
+
+/** Has the person at this terminal log in to a server, whatever there is for it. */
+export async function runLogin(
+  invocation: Invocation,
+  world: CommandContext,
+  name: string,
+): Promise<number> {
+  const { json, scope, noBrowser } = invocation;
+  const log = openLog(invocation);
+  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const challenge = await findChallenge(spec, resolved, world);
+  if (challenge === undefined) {
+    throw usageError(
+      `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
+    );
+  }
+  const undo = systemClock.after(PATIENCE, () => {
+    printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
+  });
+  const ask = askHere(world, noBrowser);
+  const authorizer = await openUserAuthorizer(world, (url, server) => {
+    undo();
+    return ask(url, server);
+  });
+  const proceeding = { signal: world.signal, onProgress: () => {} };
+  const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
+  await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
+  const standing = await authorizer.stand(spec, resolved);
+  if (json !== false) ownConsole.log(formatJson(authStatusToJson(spec, standing)));
+  else
+    ownConsole.log(
+      `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, standing, Date.now()))}`,
+    );
+  return 0;
+}
+
+/** Forgets what lets the hub into a server, here and where it came from. */
+export async function runLogout(
+  invocation: Invocation,
+  world: CommandContext,
+  name: string,
+): Promise<number> {
+  const log = openLog(invocation);
+  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
+  const { was, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
+  if (invocation.json !== false) {
+    ownConsole.log(formatJson({ server: name, loggedOut: was, revoked: isRevoked }));
+    return 0;
+  }
+  if (!was) ownConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
+  else if (isRevoked) ownConsole.log(`logged out of ${sanitizeLine(name)}`);
+  else {
+    const rest = "its authorization server was not told, and may take the token until it expires";
+    ownConsole.log(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
+  }
+  return 0;
+}
+
+interface Subject {
+  readonly spec: RemoteServer;
+  readonly resolved: ResolvedRemote;
+}
+
+async function findSubject(
+  invocation: Invocation,
+  world: CommandContext,
+  name: string,
+  log: CommandLog,
+): Promise<Subject> {
+  const manifest = await loadManifestOnly(invocation, world, log);
+  const [spec] = pickRemoteServers(manifest, [name]);
+  if (spec === undefined) throw usageError(`There is no server "${name}" in the manifest.`);
+  return { spec, resolved: await resolveRemoteSpec(spec, world) };
+}
+
+/** @returns undefined if it lets in whoever comes, and the manifest does not say otherwise */
+async function findChallenge(
+  { auth }: RemoteServer,
+  { url, headers, ca }: ResolvedRemote,
+  { env, signal }: CommandContext,
+): Promise<AuthChallenge | undefined> {
+  const { makeFetch } = await import("../../transport/http-client/fetch.ts");
+  const { requestChallenge } = await import("../../auth/discovery.ts");
+  const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
+  const dial = makeFetch({ ca, env });
+  return (await requestChallenge({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
+}
+
+/** On stderr, as stdout is for what comes of it. */
+function askHere(desktop: CommandContext, noBrowser: boolean): ShowLoginPage {
+  return async (url, server) => {
+    printLine(`To log in to ${server}, open this page:`);
+    ownConsole.warn(sanitizeLine(url));
+    if (noBrowser) return;
+    const { openBrowser } = await import("../../auth/browser.ts");
+    if (!(await openBrowser(url, desktop))) printLine("No browser could be opened here.");
+  };
+}
+
+interface Row {
+  readonly spec: RemoteServer;
+  /** Or why that cannot be said. */
+  readonly standing: AuthorizationStatus | HubError;
+}
+
+/** Says how it stands with the authorization of each server over HTTP, or of those that are named. Asks nobody, shows no value. */
+export async function printAuthStatus(
+  invocation: Invocation,
+  world: CommandContext,
+  names: readonly string[],
+): Promise<number> {
+  const manifest = await loadManifestOnly(invocation, world, openLog(invocation));
+  const specs = pickRemoteServers(manifest, names);
+  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
+  const rows = await Promise.all(specs.map((spec) => look(spec, authorizer, world)));
+  if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
+  else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
+  else
+    ownConsole.log(
+      alignTable(
+        ["SERVER", "AUTHORIZATION", "ISSUER"],
+        rows.map(toCells),
+        terminalStyleOf(world.env),
+      ),
+    );
+  return 0;
+}
+
+async function look(
+  spec: RemoteServer,
+  authorizer: OAuthAuthorizer,
+  world: CommandContext,
+): Promise<Row> {
+  try {
+    return { spec, standing: await authorizer.stand(spec, await resolveRemoteSpec(spec, world)) };
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+    return { spec, standing: error };
+  }
+}
+
+function toCells({ spec, standing }: Row): readonly string[] {
+  if (standing instanceof HubError) return [spec.name, `unknown: ${standing.message}`, ""];
+  const issuer = "issuer" in standing ? standing.issuer : "";
+  return [spec.name, describeAuthStatus(spec, standing, Date.now()), issuer];
+}
+
+function toJson({ spec, standing }: Row): object {
+  if (!(standing instanceof HubError)) return authStatusToJson(spec, standing);
+  const { code, message } = standing;
+  return { server: spec.name, state: "unknown", error: { code, message } };
+}
 
 /** Logs in to a server over HTTP, logs out, or says how it stands. */
-export async function auth(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function runAuth(invocation: Invocation, world: CommandContext): Promise<number> {
   const [verb, ...names] = invocation.words;
   const [name] = names;
   if (verb === "status") {

@@ -1,6 +1,6 @@
-import type { BenchPlan } from "../../bench/plan.ts";
-import type { Extent, Loop } from "../../bench/schedule.ts";
-import { MAX_DURATION, parseDuration } from "../../manifest/units.ts";
+import type { BenchPlan } from "../../bench/run.ts";
+import type { Extent, Loop } from "../../bench/load.ts";
+import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
 import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 

@@ -1,34 +1,137 @@
-import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import type { DirectServer, BenchPlan } from "../../bench/plan.ts";
-import type { BenchSubject, ProxyFolder } from "../../bench/subject.ts";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import { untilAborted } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import type { Env } from "../../base/paths.ts";
+import { ownCommand } from "../../base/runtime.ts";
+import type { BenchPlan, DirectServer } from "../../bench/run.ts";
+import type { BenchSubject, ProxyFolder } from "../../bench/target.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
+import { discoverManifests } from "../../manifest/discover.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
-import { type Manifest, type ExternalServer, isRunnable } from "../../manifest/schema.ts";
-import { discoverManifests } from "../../manifest/discover.ts";
-import { ownCommand } from "../../base/runtime.ts";
-import { untilAborted } from "../../base/grace.ts";
+import { type ExternalServer, isRunnable, type Manifest } from "../../manifest/schema.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
-import { describeServer } from "../server-description.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import { errnoCodeOf } from "../../process/process-table.ts";
+import { countNoun } from "../../terminal/terminal.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { openTransportFactory } from "../transport-factory.ts";
-import { usageError } from "../args.ts";
-import { countNoun } from "../../terminal/terminal.ts";
-import { PROXY_VARIABLE, formatProxyVariable } from "../tap.ts";
-import { makeBenchFolder } from "./folder.ts";
+import { describeServer } from "../server-description.ts";
+import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../transport-factory.ts";
+import { readHeaders } from "./add.ts";
 import type { BenchOptions } from "./bench-options.ts";
-import {
-  ECHO_SERVER,
-  listVariables,
-  readTarget,
-  type TargetSpec,
-  writeManifest,
-} from "./target.ts";
+
+/** How old one has to be that is swept away, in ms: where folders are shared but pids are not, its owner may live. */
+const AGE = 3_600_000;
+
+/** Makes a folder for the time of a measurement, and removes those of others that were killed. */
+export async function makeBenchFolder(parent: string): Promise<string> {
+  await sweep(parent);
+  return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
+}
+
+/** What cannot be removed is somebody else's. */
+async function sweep(parent: string): Promise<void> {
+  for (const name of await readdir(parent).catch(() => [])) {
+    const [, pid] = /^toolmux-bench-(\d+)-\w+$/.exec(name) ?? [];
+    if (pid === undefined || isThere(Number(pid))) continue;
+    const path = join(parent, name);
+    const age = Date.now() - ((await stat(path).catch(() => undefined))?.mtimeMs ?? Infinity);
+    if (age > AGE) await rm(path, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+function isThere(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return errnoCodeOf(error) !== "ESRCH";
+  }
+}
+
+/** The one server that the command line is about. */
+export type TargetSpec =
+  | {
+      readonly kind: "url";
+      readonly url: string;
+      readonly headers: Readonly<Record<string, string>>;
+    }
+  | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
+
+/** The server that is measured where none is named. */
+export const ECHO_SERVER: TargetSpec = (() => {
+  const [command, ...before] = ownCommand();
+  return { kind: "command", command, args: [...before, "demo", "echo"] };
+})();
+
+/** What it is called in the manifest that is written for it. */
+const SERVER = "server";
+/** As long as it may take to be met: nobody is shown a list that lacks its tools. */
+const LIST_WAIT = "60s";
+/** In these variables are what headers say, as it may be secret and the manifest is a file. */
+const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
+
+/** Reads it; undefined: it is about a manifest. @throws {HubError} usage */
+export function readTarget(
+  { words, values, config }: Invocation,
+  { cwd }: CommandContext,
+): TargetSpec | undefined {
+  const url = values.get("url")?.at(-1);
+  const [command, ...args] = words;
+  const ways = [
+    ...(config.length > 0 ? ["--config"] : []),
+    ...(url === undefined ? [] : ["--url"]),
+    ...(command === undefined ? [] : ["a command"]),
+  ];
+  if (ways.length > 1) throw usageError(`${ways.join(" and ")} say different things: choose one.`);
+  if (url !== undefined) {
+    const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
+    if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
+    return { kind: "url", url, headers: readHeaders(values) };
+  }
+  if (values.has("header")) throw usageError("--header means something only beside --url.");
+  if (command === undefined) return undefined;
+  return {
+    kind: "command",
+    command: command.includes("/") ? resolve(cwd, command) : command,
+    args,
+  };
+}
+
+/** Names are those of the server, and a command gets the whole environment, as it would in a shell. */
+export function writeManifest(target: TargetSpec, env: Env): string {
+  return JSON.stringify({
+    hub: { clientPrefix: "", nameLimit: 128, listWait: LIST_WAIT },
+    servers: { [SERVER]: { ...writeEntry(target, env), prefix: "" } },
+  });
+}
+
+function writeEntry(target: TargetSpec, env: Env): object {
+  const literal = (text: string): string => text.replaceAll("${", () => "$${");
+  if (target.kind === "url") {
+    const names = Object.keys(target.headers);
+    const headers = names.map((name, at): [string, string] => [
+      name,
+      `\${env:${HEADER_VARIABLE}${at}}`,
+    ]);
+    return { url: literal(target.url), headers: Object.fromEntries(headers) };
+  }
+  const inheritEnv = Object.keys(env).filter(
+    (name) => /^[A-Za-z_]\w*$/.test(name) && !name.startsWith("TOOLMUX_"),
+  );
+  return { command: literal(target.command), args: target.args.map(literal), inheritEnv };
+}
+
+/** The variables that the manifest refers to. */
+export function listVariables(target: TargetSpec): Env {
+  if (target.kind !== "url") return {};
+  const said = Object.values(target.headers);
+  return Object.fromEntries(said.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
+}
 
 /** What is measured, and what has to go when it was. */
 export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
@@ -205,7 +308,7 @@ function directSubject(
   taps: ProxyFolder | undefined,
 ): BenchSubject {
   const { makeLink } = openTransportFactory(world, async () => {
-    const { openUserAuthorizer } = await import("../authorizer.ts");
+    const { openUserAuthorizer } = await import("../transport-factory.ts");
     return openUserAuthorizer(world, () => Promise.resolve());
   });
   return {

@@ -1,12 +1,101 @@
-import { resolve } from "node:path";
+import { access, constants, stat, writeFile } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import { BenchProgressLine, describeLevel } from "../../bench/report/progress.ts";
+import { formatReportText, tabulateResult } from "../../bench/report/tables.ts";
+import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { measure } from "../../bench/run.ts";
-import type { BenchResult } from "../../bench/result.ts";
-import type { HubError } from "../../base/errors.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import { printLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { formatJson, openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { makeReporter } from "./reporter.ts";
 import { readBenchOptions } from "./bench-options.ts";
 import { openBenchSetup } from "./bench-targets.ts";
+
+/** @throws {HubError} usage if no file can be written there, as far as that can be told without writing one */
+export async function checkPage(path: string): Promise<void> {
+  const stats = await stat(path).catch(() => undefined);
+  if (stats?.isDirectory()) throw unwritable(path, "it is a folder");
+  const folder = dirname(resolve(path));
+  try {
+    if (!(await stat(folder)).isDirectory()) throw unwritable(path, `${folder} is no folder`);
+    await access(stats ? path : folder, constants.W_OK);
+  } catch (error) {
+    throw error instanceof HubError ? error : unwritable(path, error);
+  }
+}
+
+/**
+ * Writes a result as a page. A new file is for its owner alone, as names of tools and arguments stand in it; one that is
+ * there keeps its mode.
+ * @throws {HubError} usage if it cannot be written
+ */
+export async function writePage(path: string, result: BenchResult): Promise<void> {
+  // The charts' code is only loaded for those who want charts.
+  const { formatHtmlReport } = await import("../../bench/report/html.ts");
+  try {
+    await writeFile(path, formatHtmlReport(result), { mode: 0o600 });
+  } catch (error) {
+    throw unwritable(path, error);
+  }
+}
+
+function unwritable(path: string, why: unknown): HubError {
+  const cause = why instanceof Error ? why.message : String(why);
+  return new HubError("usage", `The page cannot be written to ${path}: ${cause}.`, { cause: why });
+}
+
+/** How what is measured is shown. */
+export interface ReporterOptions {
+  /** The result is printed as one JSON document, for programs. */
+  readonly isJson: boolean;
+  /** The file for a page with charts; absolute. */
+  readonly html: string | undefined;
+  readonly world: CommandContext;
+}
+
+/** Shows people, or programs, what a measurement finds. */
+export interface Reporter {
+  /** How it goes on, on stderr: in a line of a terminal, and one for each level that is done. Programs are told nothing. */
+  progress(event: BenchProgress): void;
+  /**
+   * What was found, on stdout and, if wanted, as a page. To be called once, last, also if nothing was found: whatever
+   * follows is then printed below.
+   * @throws {HubError} usage if the page cannot be written; all else is printed then
+   */
+  finish(result: BenchResult | undefined): Promise<void>;
+}
+
+/** @throws {HubError} usage if there will be no place for the page: rather now than when all was measured */
+export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
+  const { isJson, html, world } = options;
+  if (html !== undefined) await checkPage(html);
+  const line = openStatusLine(world.env);
+  const live = new BenchProgressLine(systemClock);
+  return {
+    progress(event) {
+      const text = line && live.describe(event);
+      if (text !== undefined) line?.show(text);
+      if (event.kind !== "level" || (isJson && !line)) return;
+      line?.clear();
+      printLine(describeLevel(event.subject, event.level));
+    },
+    async finish(result) {
+      line?.clear();
+      if (result === undefined) return;
+      ownConsole.log(
+        isJson
+          ? formatJson(result)
+          : formatReportText(tabulateResult(result), terminalStyleOf(world.env)),
+      );
+      if (html === undefined) return;
+      await writePage(html, result);
+      printLine(`wrote ${html}`);
+    },
+  };
+}
 
 const INTERRUPTED = 130;
 

@@ -1,27 +1,43 @@
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../../base/bytes.ts";
-import type { ListedItem } from "../../catalog/listing.ts";
-import { systemClock } from "../../base/clock.ts";
+import { systemClock, untilAborted } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
+import type { ListedItem } from "../../catalog/listing.ts";
+import { type CallProgress, InProcessClient } from "../../frontend/in-process-client.ts";
 import { invalidError } from "../../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
-import { untilAborted } from "../../base/grace.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import { type CallReport, describeResult, type ResultView } from "../call-result.ts";
-import { readArgumentSource, formatArguments } from "../call-arguments.ts";
-import { describeAttachment, saveAttachment } from "../attachment.ts";
-import { InProcessClient } from "../../frontend/in-process-client.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { type CommandLog, openLog, loadManifestOnly } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { printLine, sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
 import { suggestName, usageError } from "../args.ts";
-import { openStartProgress, startedBy } from "./gauge.ts";
-import { terminalStyleOf, openStatusLine } from "../../terminal/terminal.ts";
-import { describeProgress } from "./progress.ts";
-import { sanitizeLines, printLine } from "../../terminal/report.ts";
-import { type ServerState, serverStatesOf } from "../server-state.ts";
+import { formatArguments, readArgumentSource } from "../call-arguments.ts";
+import {
+  type CallReport,
+  describeAttachment,
+  describeResult,
+  type ResultView,
+  saveAttachment,
+} from "../call-result.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { serverStatesOf, type ServerState } from "../server-state.ts";
+import { openStartProgress, startedBy } from "./status.ts";
+
+/** `3/10 (30%) copying`; what is not known is left out. */
+export function describeProgress({ progress, total, message }: CallProgress): string {
+  const isNumber = (value: unknown): value is number => typeof value === "number";
+  const parts: string[] = [];
+  if (isNumber(progress)) {
+    const known = isNumber(total) && total > 0;
+    const percent = known ? Math.floor((Math.min(progress, total) / total) * 100) : 0;
+    parts.push(known ? `${progress}/${total} (${percent}%)` : String(progress));
+  }
+  if (typeof message === "string") parts.push(sanitizeLine(message));
+  return parts.join(" ");
+}
 
 /** A name that is cut ends in so many characters that tell it apart from others. */
 const HASH = 7;

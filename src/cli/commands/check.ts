@@ -2,27 +2,31 @@ import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
-import { loadManifest, type LoadedManifest } from "../../manifest/load.ts";
-import { type Problem, formatProblem } from "../../manifest/problems.ts";
-import type { Manifest, PluginSpec, ExternalServer, ServerSpec } from "../../manifest/schema.ts";
+import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
+import { formatProblem, type Problem } from "../../manifest/problems.ts";
+import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/schema.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
 import {
-  type PluginProblem,
   findUnknownServers,
   placePluginProblems,
+  type PluginProblem,
 } from "../../plugin/servers.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { describeServer } from "../server-description.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import {
+  describePlugin,
+  describeServer,
+  pluginKindOf,
+  pluginToJson,
+  withInstalledRunner,
+} from "../server-description.ts";
 import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
-import { describePlugin, pluginKindOf, pluginToJson } from "../plugins.ts";
-import { alignTable, countNoun, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
-import { sanitizeLine, printLine } from "../../terminal/report.ts";
-import { withInstalledRunner } from "../runner.ts";
+import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { printLine, sanitizeLine } from "../../terminal/log.ts";
 
 /** One server as `check` shows it. */
 interface Row {

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import process from "node:process";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { formatClientEntry } from "../entry.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { formatClientEntry } from "../server-description.ts";
 import { suggestName, usageError } from "../args.ts";
 import { terminalStyleOf } from "../../terminal/terminal.ts";
 
@@ -42,7 +42,7 @@ async function beServer(server: Server): Promise<number> {
   return 0;
 }
 
-/** What `toolmux bench` puts in front of a server: see `src/cli/tap.ts`. */
+/** What `toolmux bench` puts in front of a server: see `src/cli/transport-factory.ts`. */
 async function beTap([folder = "", delay, command, ...args]: readonly string[]): Promise<number> {
   if (command === undefined) throw usageError("A tap needs a folder, a delay and a command.");
   const { runStdioProxy } = await import("../../bench/stdio-proxy.ts");
@@ -52,9 +52,9 @@ async function beTap([folder = "", delay, command, ...args]: readonly string[]):
 async function loadServer(server: Exclude<Server, "broken">) {
   switch (server) {
     case "clock":
-      return (await import("../../demo/clock.ts")).createClockServer;
+      return (await import("../../demo/servers.ts")).createClockServer;
     case "text":
-      return (await import("../../demo/text.ts")).createTextServer;
+      return (await import("../../demo/servers.ts")).createTextServer;
     case "slow":
       return (await import("../../demo/servers.ts")).createSlowServer;
   }

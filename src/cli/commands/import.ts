@@ -1,21 +1,158 @@
-import type { PlannedServer, SkippedServer } from "../../client-configs/import-plan.ts";
-import type { ClientFile } from "../../client-configs/read.ts";
-import { replacePlaintextSecrets } from "../../client-configs/clear.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { describeCommand, describeUrl } from "../server-description.ts";
-import { openSecretStore } from "./keeping.ts";
+import { access } from "node:fs/promises";
+import { basename } from "node:path";
+import { HubError } from "../../base/errors.ts";
+import { CLIENT_NAMES } from "../../client-configs/client-names.ts";
+import {
+  type ClientApp,
+  clientFoldersOf,
+  CLIENTS,
+  findClientApp,
+} from "../../client-configs/clients.ts";
+import type { ServerEntry } from "../../client-configs/entry.ts";
+import {
+  planImport,
+  type PlannedServer,
+  replacePlaintextSecrets,
+  type SkippedServer,
+  type TakenNames,
+} from "../../client-configs/import-plan.ts";
+import { type ClientFile, readClientFiles, readClientFileText } from "../../client-configs/read.ts";
+import { prepareEdit } from "../../manifest/edit/write.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { detectFormat } from "../../manifest/parse.ts";
+import { manifestError } from "../../manifest/problems.ts";
+import { HUB_DEFAULTS } from "../../manifest/schema.ts";
+import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
+import { printLine, sanitizeLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
   countNoun,
-  terminalStyleOf,
   formatJson,
+  terminalStyleOf,
   type TerminalStyle,
 } from "../../terminal/terminal.ts";
-import { sanitizeLine, printLine } from "../../terminal/report.ts";
-import { usageError } from "../args.ts";
-import { askConsent } from "../consent.ts";
-import { applyImport, readImportSources, type ImportSources, pickClients } from "./gathering.ts";
+import { suggestName, usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { loadOptions } from "../load-manifest.ts";
+import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
+import { askConsent } from "../prompt.ts";
+import { describeCommand, describeUrl } from "../server-description.ts";
+
+/** Where values that look like secrets are moved to. */
+export function openSecretStore(world: CommandContext): SecretStore {
+  return openSecrets(world).file;
+}
+
+/** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
+export async function readTakenNames(
+  invocation: Invocation,
+  world: CommandContext,
+): Promise<TakenNames> {
+  const none = { servers: [], separator: HUB_DEFAULTS.separator };
+  const file = await manifestToEdit(invocation, world);
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  if (loaded.ok)
+    return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
+  if (!(await exists(file))) return none;
+  throw manifestError(loaded.problems);
+}
+
+/**
+ * Adds servers to a manifest and changes nothing else in it: all of them, or none.
+ * @param before what has to be done first, once it is certain that the file lets itself be changed so
+ * @throws {HubError} usage, manifestInvalid
+ */
+export async function addServers(
+  file: string,
+  servers: ReadonlyMap<string, ServerEntry>,
+  before: () => Promise<void>,
+  world: CommandContext,
+): Promise<void> {
+  const change = { kind: "addAll", servers } as const;
+  await refuseForeign(file);
+  await prepareEdit(file, change);
+  await before();
+  await editManifestFile(file, change, world);
+}
+
+/** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */
+async function refuseForeign(file: string): Promise<void> {
+  const content = await readClientFileText(file, detectFormat(file, ""));
+  const isForeign =
+    content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
+  if (!isForeign && !/^\.?mcp\.json$/.test(basename(file))) return;
+  const text = `${file} is the file of another client; name a manifest of toolmux with --config.`;
+  throw new HubError("usage", text);
+}
+
+function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** What the files of clients come to. */
+export interface ImportSources {
+  readonly files: readonly ClientFile[];
+  readonly planned: readonly PlannedServer[];
+  readonly skipped: readonly SkippedServer[];
+  /** The manifest that they would be added to. */
+  readonly manifest: string;
+}
+
+/** The clients that are named; all if none is. @throws {HubError} usage */
+export function pickClients(names: readonly string[]): readonly ClientApp[] {
+  if (names.length === 0) return CLIENTS;
+  return names.map((name) => {
+    const client = findClientApp(name);
+    if (client !== undefined) return client;
+    const near = suggestName(name, CLIENT_NAMES) || ` There are ${CLIENT_NAMES.join(", ")}.`;
+    throw usageError(`There is no client "${name}".${near}`);
+  });
+}
+
+/** Reads the files of those clients, and says what would become of their servers. @throws {HubError} manifestInvalid */
+export async function readImportSources(
+  clients: readonly ClientApp[],
+  invocation: Invocation,
+  world: CommandContext,
+): Promise<ImportSources> {
+  const { env, cwd, platform } = world;
+  const home = clientFoldersOf(env, platform);
+  const project = invocation.switches.has("project") ? cwd : undefined;
+  const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
+  const files = read.flat();
+  const plan = await planImport(files, await readTakenNames(invocation, world), home);
+  return { files, ...plan, manifest: await manifestToEdit(invocation, world) };
+}
+
+/**
+ * Adds servers to the manifest. Secrets are kept first, so that the manifest never names one that there is not.
+ * @param store where values that look like secrets go; undefined: they stay where they are
+ */
+export async function applyImport(
+  { planned: additions, manifest }: Pick<ImportSources, "planned" | "manifest">,
+  store: SecretStore | undefined,
+  world: CommandContext,
+): Promise<void> {
+  if (additions.length === 0) return;
+  const servers = new Map(
+    additions.map(({ name, entry, plaintextSecrets: clear }): [string, ServerEntry] => [
+      name,
+      store === undefined ? entry : replacePlaintextSecrets(entry, clear),
+    ]),
+  );
+  const keep = async (): Promise<void> => {
+    for (const { secretName: secret, value } of additions.flatMap(
+      ({ plaintextSecrets: clear }) => clear,
+    )) {
+      await store?.set(secret, value);
+    }
+  };
+  await addServers(manifest, servers, keep, world);
+}
 
 /** Shows which servers of other clients would be added to the manifest, and adds them if that is wanted. */
 export async function importServers(

@@ -1,22 +1,30 @@
 import { resolve } from "node:path";
-import { type ClientApp, clientFoldersOf, type ServerTable } from "../../client-configs/client.ts";
-import { tableAt, prepareInstall, prepareUndo } from "../../client-configs/install.ts";
-import { listServerTables, readClientFileText } from "../../client-configs/read.ts";
+import { type ClientApp, clientFoldersOf, type ServerTable } from "../../client-configs/clients.ts";
+import { prepareInstall, prepareUndo, tableAt } from "../../client-configs/install.ts";
+import {
+  type ClientFileProblem,
+  listServerTables,
+  readClientFileText,
+} from "../../client-configs/read.ts";
 import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
 import type { PlannedServer } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import type { ClientFileProblem } from "../../client-configs/read.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
-import { terminalStyleOf, formatJson, type TerminalStyle } from "../../terminal/terminal.ts";
-import { sanitizeLine } from "../../terminal/report.ts";
-import { applyImport, readImportSources, type ImportSources, pickClients } from "./gathering.ts";
-import { describeImport } from "./import.ts";
-import { openSecretStore } from "./keeping.ts";
+import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import {
+  applyImport,
+  describeImport,
+  type ImportSources,
+  openSecretStore,
+  pickClients,
+  readImportSources,
+} from "./import.ts";
 
 /** What has become of a client's file, for programs. */
 interface Outcome {

@@ -1,28 +1,27 @@
 import { textOf } from "../../base/bytes.ts";
-import { type ListedItem, type Kind, readItem } from "../../catalog/listing.ts";
-import type { ExposureNote } from "../../catalog/shape.ts";
+import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
+import type { ExposureNote } from "../../catalog/catalog.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { untilAborted } from "../../base/grace.ts";
+import { systemClock, untilAborted } from "../../base/clock.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import { type Invocation, LISTS, type CommandContext } from "../command.ts";
-import { systemClock } from "../../base/clock.ts";
-import { openStartProgress, startedBy } from "./gauge.ts";
-import { type CommandLog, openLog, loadManifestOnly } from "../load-manifest.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { type CommandContext, type Invocation, LISTS } from "../command.ts";
+import { openStartProgress, startedBy } from "./status.ts";
+import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
 import {
   alignTable,
   countNoun,
   describeStarting,
-  terminalStyleOf,
   formatJson,
   openStatusLine,
+  terminalStyleOf,
 } from "../../terminal/terminal.ts";
-import { describeFailure, printLine } from "../../terminal/report.ts";
-import { type ServerState, serverStatesOf } from "../server-state.ts";
+import { describeFailure, printLine } from "../../terminal/log.ts";
+import { serverStatesOf, type ServerState } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
 type Entries = Exclude<List, "servers">;

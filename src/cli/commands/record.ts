@@ -3,15 +3,13 @@ import process from "node:process";
 import type { ServedHub } from "../../frontend/http/server.ts";
 import type { TransportWrapper } from "../../hub/options.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { parseSize } from "../../manifest/units.ts";
-import { openRecordingFile } from "../../recording/file.ts";
-import { recordHttpServer } from "../../recording/face.ts";
-import { Recorder } from "../../recording/recorder.ts";
+import { parseSize } from "../../manifest/fields.ts";
+import { openRecordingFile, Recorder } from "../../recording/recorder.ts";
+import { recordHttpServer, recordTransport } from "../../recording/recorded-transport.ts";
 import { describeManifest } from "../../recording/settings.ts";
-import { recordTransport } from "../../recording/recorded-transport.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 
 /** What a recording holds if nobody says how much, in bytes; and the least that makes sense. */

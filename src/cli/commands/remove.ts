@@ -1,8 +1,8 @@
 import { listSecrets } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import { sanitizeLine } from "../../terminal/report.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
 /** Takes a server out of the manifest, and says what of it remains elsewhere. */

@@ -1,27 +1,24 @@
 import type { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
-import { systemClock } from "../../base/clock.ts";
+import { settlesWithin, systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
-import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../../manifest/schema.ts";
-import { replayServer, type ReplayOptions } from "../../recording/replay.ts";
+import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/schema.ts";
+import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
 import { groupEntries, readRecording } from "../../recording/reader.ts";
-import { ReplayReport } from "../../recording/review.ts";
 import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/settings.ts";
-import { settlesWithin } from "../../base/grace.ts";
 import { memoryTransportPair } from "../../transport/memory.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { makeLogRecord } from "../../terminal/log.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 import { openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { usageError } from "../args.ts";
-import { formatLogRecord } from "../../terminal/report.ts";
-import { untilSignal, untilParentGone } from "../serve-hub.ts";
+import { untilParentGone, untilSignal } from "../serve-hub.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;

@@ -1,18 +1,18 @@
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
-import { ownConsole } from "../../terminal/console.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
 import { usageError } from "../args.ts";
 import {
   countNoun,
-  truncate,
-  terminalStyleOf,
   formatJson,
+  terminalStyleOf,
   type TerminalStyle,
+  truncate,
 } from "../../terminal/terminal.ts";
-import { sanitizeLine } from "../../terminal/report.ts";
-import { openRegistries, logRegistryFailures } from "../registries.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { logRegistryFailures, openRegistries } from "../registries.ts";
 
 const USUAL_LIMIT = 20;
 const MAX_LIMIT = 200;

@@ -2,16 +2,20 @@ import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
 import type { ExternalServer } from "../../manifest/schema.ts";
 import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
-import { readSecretVariable, secretVariableOf } from "../../secrets/environment.ts";
-import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
-import { isReservedName } from "../../secrets/store.ts";
-import { untilAborted } from "../../base/grace.ts";
-import { type Invocation, SECRET_VERBS as VERBS, type CommandContext } from "../command.ts";
-import { ownConsole } from "../../terminal/console.ts";
+import {
+  isReservedName,
+  openSecrets,
+  readSecretVariable,
+  type Secrets,
+  secretVariableOf,
+} from "../../secrets/secrets.ts";
+import { untilAborted } from "../../base/clock.ts";
+import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { suggestName, usageError } from "../args.ts";
-import { alignTable, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
-import { printLine } from "../../terminal/report.ts";
+import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { printLine } from "../../terminal/log.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
 /** The longest value, in bytes. */

@@ -1,21 +1,19 @@
 import process from "node:process";
 import { HubError } from "../../base/errors.ts";
 import { EarlyInitialize, type InitializeAnswers } from "../../frontend/early-initialize.ts";
-import { stateFolder } from "../../base/paths.ts";
+import { installationKeyPath, stateFolder } from "../../base/paths.ts";
 import { listDependencies } from "../../manifest/load.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { installationKeyPath } from "../../base/place.ts";
 import { VERSION } from "../../base/version.ts";
-import { settlesWithin } from "../../base/grace.ts";
+import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
-import { loadOptions, loadManifestLogged, openLog } from "../load-manifest.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import { loadManifestLogged, loadOptions, openLog } from "../load-manifest.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import type { HostOutput } from "../serve-hub.ts";
 import { LogTapeLogger } from "../../terminal/logtape.ts";
-import { makeLogRecord } from "../../terminal/log.ts";
+import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
-import { formatLogRecord } from "../../terminal/report.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;

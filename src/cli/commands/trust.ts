@@ -6,11 +6,10 @@ import { manifestError } from "../../manifest/problems.ts";
 import type { Manifest, ServerSpec } from "../../manifest/schema.ts";
 import { templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { describeServer } from "../server-description.ts";
-import { describePlugin } from "../plugins.ts";
-import { sanitizeLine } from "../../terminal/report.ts";
-import { withManifestLock } from "../turn.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { describePlugin, describeServer } from "../server-description.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { withManifestLock } from "../manifest-file.ts";
 
 /** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
 export async function trustFile({ words }: Invocation, world: CommandContext): Promise<number> {

@@ -1,10 +1,9 @@
 import { access, lstat, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { clientFoldersOf } from "../../client-configs/client.ts";
+import { clientFoldersOf, CLIENTS } from "../../client-configs/clients.ts";
 import { findOwnExecutable } from "../../client-configs/entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
-import { CLIENTS } from "../../client-configs/clients.ts";
 import type { Finding } from "./findings.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import type { Manifest } from "../../manifest/schema.ts";

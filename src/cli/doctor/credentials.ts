@@ -1,11 +1,12 @@
 import { HubError } from "../../base/errors.ts";
-import type { Finding } from "./findings.ts";
-import type { RemoteServer, ServerSpec } from "../../manifest/schema.ts";
+import { parseTemplate, templatePartsOf } from "../../manifest/interpolate.ts";
 import { resolveRemote } from "../../manifest/resolve.ts";
+import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/schema.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { openUserAuthorizer } from "../authorizer.ts";
 import type { CommandContext } from "../command.ts";
-import { isResolvable, dryRunSchemes } from "./servers.ts";
+import { openUserAuthorizer } from "../transport-factory.ts";
+import type { Finding } from "./findings.ts";
+import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 
 /** Looks at the tokens that are kept for servers. Nobody is asked for another one. */
 export async function checkTokens(
@@ -49,4 +50,49 @@ async function examineToken(
   }
   const text = "Its token has expired, and there is nothing to renew it with.";
   return [{ code: "TM402", subject, text, advice }];
+}
+
+/** Names under which other parts of toolmux keep their own. */
+const OWN = /^(?:oauth\/|toolmux\/http-token$)/;
+
+/** Looks at the secrets that are kept, and at where their key is. @param manifest undefined: there is none that could use them */
+export async function checkSecrets(
+  secrets: Secrets,
+  manifest: Manifest | undefined,
+): Promise<readonly Finding[]> {
+  try {
+    const findings: Finding[] = [];
+    if ((await secrets.protection()) === "beside") {
+      const why = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+      const text = `The key of the secret store lies beside it, so that it keeps nothing from whoever can read the folder; there is no keychain that could have it${why}.`;
+      const advice = "Where the system has a keychain, it is used for new stores by itself.";
+      findings.push({ code: "TM303", subject: secrets.folder, text, advice });
+    }
+    if (manifest === undefined) return findings;
+    const used = usedBy(manifest);
+    const kept = [...(await secrets.file.list()), ...(await secrets.keychain.list())];
+    for (const name of new Set(kept)) {
+      if (used.has(name) || OWN.test(name)) continue;
+      const text = `The secret "${name}" is kept, and nothing in this manifest uses it.`;
+      const advice = `If nothing else does: toolmux secret remove ${name}`;
+      findings.push({ code: "TM302", subject: "secrets", text, advice });
+    }
+    return findings;
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+    return [{ code: "TM304", subject: secrets.folder, text: toSentence(error.message) }];
+  }
+}
+
+function usedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
+  const outer = servers.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
+  const parts = [
+    ...outer.flatMap(templatePartsOf),
+    ...parseTemplate(httpToken?.text ?? "", "toolmux"),
+  ];
+  return new Set(
+    parts.flatMap((part) =>
+      part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
+    ),
+  );
 }

@@ -1,27 +1,115 @@
-import { access } from "node:fs/promises";
-import { plaintextSecretsOf, checkManifest } from "./manifest.ts";
-import { type Finding, severityOf } from "./findings.ts";
-import { checkListing } from "./listing-part.ts";
-import { loadManifest } from "../../manifest/load.ts";
+import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
-import { openSecrets } from "../../secrets/secrets.ts";
 import { VERSION } from "../../base/version.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { sweepOrphans } from "../../process/orphans.ts";
+import { openSecrets } from "../../secrets/secrets.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { ownConsole } from "../../terminal/stderr.ts";
+import {
+  countNoun,
+  formatJson,
+  terminalStyleOf,
+  type TerminalStyle,
+} from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
-import type { Invocation, CommandContext } from "../command.ts";
-import { ownConsole } from "../../terminal/console.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
-import { terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
-import { sanitizeLine } from "../../terminal/report.ts";
 import { manifestToEdit } from "../manifest-file.ts";
 import { checkClients } from "./clients.ts";
+import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkDisk } from "./disk.ts";
-import { checkSecrets } from "./keeping.ts";
-import { readListing, savedListing } from "./listing.ts";
+import {
+  type FindingSeverity,
+  type Finding,
+  type Fix,
+  severityOf,
+  sortFindings,
+} from "./findings.ts";
+import { checkListing, readListing, savedListing } from "./listing.ts";
+import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
 import { checkPorts } from "./ports.ts";
-import { repair } from "./repair.ts";
-import { checkTokens } from "./credentials.ts";
-import { describeFindings, findingsToJson } from "./report.ts";
 import { checkServers } from "./servers.ts";
+
+/** Does what is safe about those findings. What cannot be done is left to be found again. @returns what was done, as sentences */
+export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
+  const fixes = findings.flatMap((finding) => finding.fixes ?? []);
+  const done: string[] = [];
+  for (const fix of fixes) {
+    const text = await carryOut(fix).catch(() => undefined);
+    if (text !== undefined) done.push(text);
+  }
+  return done;
+}
+
+async function carryOut(fix: Fix): Promise<string | undefined> {
+  switch (fix.kind) {
+    case "permit":
+      await chmod(fix.path, fix.mode);
+      return `Only you can get at ${fix.path} now.`;
+    case "remove":
+      await rm(fix.path);
+      return `Removed ${fix.path}.`;
+    case "sweep": {
+      const ended = await sweepOrphans();
+      return ended === 0 ? undefined : `Ended ${ended} of the processes that were left.`;
+    }
+  }
+}
+
+const COLORS = {
+  error: "red",
+  warning: "yellow",
+  info: "cyan",
+  ok: "green",
+} as const satisfies Record<FindingSeverity, string>;
+const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
+
+/** For people: the worst first, each with its code and what to do, and what it comes to. @param all also what is fine */
+export function describeFindings(
+  findings: readonly Finding[],
+  all: boolean,
+  paper: TerminalStyle,
+): string {
+  const { colors } = paper;
+  const shown = sortFindings(findings).filter((it) => all || severityOf(it) !== "ok");
+  const lines = shown.flatMap((finding) => {
+    const { code, subject, text, advice } = finding;
+    const severity = severityOf(finding);
+    const mark = colors[COLORS[severity]](`${severity.padEnd(7)} ${code}`);
+    const about = subject === "" ? "" : `${colors.bold(sanitizeLine(subject))}: `;
+    const fix = (finding.fixes ?? []).length > 0 ? " (fixable)" : "";
+    return [
+      `${mark}  ${about}${sanitizeLine(text)}${fix}`,
+      ...(advice === undefined ? [] : [`               ${colors.dim(sanitizeLine(advice))}`]),
+    ];
+  });
+  return [...lines, summarize(findings)].join("\n");
+}
+
+function summarize(findings: readonly Finding[]): string {
+  const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
+    const some = findings.filter((it) => severityOf(it) === severity).length;
+    return some === 0 ? [] : [countNoun(some, noun)];
+  });
+  return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
+}
+
+/** For programs: `{ok, findings: [{code, severity, subject, text, advice?, fixable}], fixed: […]}`. */
+export function findingsToJson(findings: readonly Finding[], fixed: readonly string[]): object {
+  return {
+    ok: !findings.some((it) => severityOf(it) === "error"),
+    findings: sortFindings(findings).map((finding) => ({
+      code: finding.code,
+      severity: severityOf(finding),
+      subject: finding.subject,
+      text: finding.text,
+      advice: finding.advice,
+      fixable: (finding.fixes ?? []).length > 0,
+    })),
+    fixed,
+  };
+}
 
 /** Says what is wrong, or may become so, and what to do about it; puts right what is safe if that is wanted. */
 export async function doctor(invocation: Invocation, world: CommandContext): Promise<number> {

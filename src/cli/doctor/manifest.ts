@@ -1,5 +1,4 @@
-import { findPlaintextSecrets } from "../../client-configs/clear.ts";
-import { identifySpec } from "../../client-configs/import-plan.ts";
+import { findPlaintextSecrets, identifySpec } from "../../client-configs/import-plan.ts";
 import type { LoadedManifest } from "../../manifest/load.ts";
 import type { Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";

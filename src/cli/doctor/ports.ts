@@ -2,7 +2,7 @@ import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
 import { readHttpAddress } from "../http-address.ts";
-import type { Invocation, CommandContext } from "../command.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 
 /** Looks whether the ports that will be needed are free. @throws {HubError} usage */
 export async function checkPorts(

@@ -8,8 +8,8 @@ import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manife
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import { loginShellPath } from "../../process/path-lookup.ts";
-import { childEnvironment } from "../../process/environment.ts";
-import { resolveFirstCommand } from "../../transport/launch.ts";
+import { childEnvironment } from "../../process/child-process.ts";
+import { resolveFirstCommand } from "../../transport/stdio.ts";
 import { newOwnerTag } from "../../process/orphans.ts";
 import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";

@@ -1,8 +1,7 @@
 import type { Piece } from "../../base/bytes.ts";
 import { type ErrorCode, HubError } from "../../base/errors.ts";
 import { buildError } from "../../jsonrpc/message.ts";
-import { messageAnswer, type HttpAnswer, withHeaders } from "./http1/answer.ts";
-import type { BodyError } from "./http1/messages.ts";
+import { type BodyError, type HttpAnswer, messageAnswer, withHeaders } from "./http1/messages.ts";
 
 /** An error answer: an HTTP status, with the reason as a JSON-RPC error in the body. */
 export function errorAnswer(

@@ -1,7 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { isLoopback } from "../../base/loopback.ts";
-import type { HttpAnswer } from "./http1/answer.ts";
-import type { RequestHeaders } from "./http1/messages.ts";
+import type { HttpAnswer, RequestHeaders } from "./http1/messages.ts";
 import { errorAnswer } from "./errors.ts";
 
 export interface AccessRules {

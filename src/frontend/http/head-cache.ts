@@ -1,8 +1,7 @@
 import { isModernVersion } from "../../protocol/modern.ts";
-import type { HttpAnswer } from "./http1/answer.ts";
+import type { HttpAnswer, HttpRequestHead, RequestHeaders } from "./http1/messages.ts";
 import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
-import type { RequestHeaders, HttpRequestHead } from "./http1/messages.ts";
-import { parseAccept, type AcceptedTypes } from "./post-response.ts";
+import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 
 /** What a request head means; the same for every request with that head. */
 export interface ParsedHead {

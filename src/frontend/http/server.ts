@@ -4,42 +4,100 @@
  * `modern.ts` those of the modern era. Start here.
  */
 import { isUtf8 } from "node:buffer";
-import { type Context, Hono, type HonoRequest } from "hono";
-import { type Clock, systemClock } from "../../base/clock.ts";
-import { isLegacyVersion } from "../../protocol/legacy.ts";
-import { Deadlines } from "../../router/deadlines.ts";
-import type { ServerStatus } from "../../upstream/status.ts";
-import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/scope.ts";
+import { setImmediate } from "node:timers";
+import { type Context, type HonoRequest, Hono } from "hono";
+import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
-import { settlesWithin } from "../../base/grace.ts";
+import { isLegacyVersion } from "../../protocol/legacy.ts";
+import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
-import { isModernRequest } from "../modern/request.ts";
+import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/profile.ts";
+import type { ServerStatus } from "../../upstream/status.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
+import { isModernRequest } from "../modern/request.ts";
 import {
-  type HttpAnswer,
+  bodyErrorAnswer,
+  errorAnswer,
+  internalErrorAnswer,
+  methodNotAllowedAnswer,
+  missingSessionAnswer,
+  notFoundAnswer,
+  shuttingDownAnswer,
+} from "./errors.ts";
+import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
+import { ParsedHeadCache, type ParsedHead } from "./head-cache.ts";
+import {
   fromWebResponse,
+  type HttpAnswer,
+  type HttpRequestHead,
+  type HttpServerRequest,
   noContentAnswer,
   toWebRequest,
   toWebResponse,
-} from "./http1/answer.ts";
-import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
-import type { HttpServerRequest, HttpRequestHead } from "./http1/messages.ts";
-import { type Readiness, summaryOf } from "./readiness.ts";
-import {
-  errorAnswer,
-  bodyErrorAnswer,
-  shuttingDownAnswer,
-  internalErrorAnswer,
-  methodNotAllowedAnswer,
-  notFoundAnswer,
-  missingSessionAnswer,
-} from "./errors.ts";
-import { type ParsedHead, ParsedHeadCache } from "./head-cache.ts";
-import type { SessionTransport } from "./session.ts";
-import { MAX_SESSIONS, HttpSessions } from "./sessions.ts";
+} from "./http1/messages.ts";
+import { listenHttp, MAX_RECEIVING } from "./http1/server.ts";
 import { ModernHttp } from "./modern.ts";
-import { TurnBatch } from "./turn.ts";
+import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
+
+/** Whether `initialize` would be answered now, or why not. */
+export type Readiness =
+  { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
+
+/**
+ * The servers by state, as `/readyz` reports them. None of them delays `initialize`, but tools of some may be missing.
+ */
+export interface ServerSummary {
+  readonly connected: readonly string[];
+  /** To be connected, but not connected now. */
+  readonly waiting: readonly string[];
+  readonly failed: readonly { readonly server: string; readonly code: string }[];
+  /** Started on demand, or not at all. */
+  readonly resting: readonly string[];
+}
+
+export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
+  const connected: string[] = [];
+  const waiting: string[] = [];
+  const failed: { server: string; code: string }[] = [];
+  const resting: string[] = [];
+  for (const { server, goal, connections } of servers) {
+    const [first] = connections;
+    const best = connections.find(({ state }) => state === "connected") ?? first;
+    if (goal === "down" || best === undefined) {
+      resting.push(server);
+    } else if (best.state === "connected") {
+      connected.push(server);
+    } else if (best.state === "failed") {
+      failed.push({ server, code: (best.cause ?? best.lastError)?.code ?? "internal" });
+    } else if (best.state === "idle" || best.state === "disconnected") {
+      (goal === "up" ? waiting : resting).push(server);
+    } else {
+      waiting.push(server);
+    }
+  }
+  return { connected, waiting, failed, resting };
+}
+
+/**
+ * Groups requests by turns of the event loop: those that arrive on many connections in one turn continue together, so
+ * that what they send to one server goes out in one write.
+ */
+export class TurnBatch {
+  #end: Promise<void> | undefined;
+
+  /** Settles at the end of the current turn; waiters continue in the order in which they came. */
+  get end(): Promise<void> {
+    this.#end ??= new Promise((resolve) =>
+      setImmediate(() => {
+        this.#end = undefined;
+        resolve();
+      }),
+    );
+    return this.#end;
+  }
+}
 
 /** How long requests in flight may finish when the server closes, in ms. */
 export const DRAIN_TIME = 1500;
@@ -332,4 +390,51 @@ function requestedServersOf(request: HonoRequest): RequestedServers {
 
 function readSubset(servers: RequestedServers): ServerSubset {
   return servers === undefined ? ALL_SERVERS : subsetOf(servers);
+}
+
+/** How long connections may take to send the last answers when the server closes, in ms. */
+const FLUSH_TIME = 250;
+
+export interface HttpSettings extends HttpServerSettings {
+  /** 0: any free port. */
+  readonly port: number;
+  /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
+  readonly maxReceiving?: number;
+}
+
+/** A hub's running HTTP server. */
+export interface RunningHttpServer {
+  /** The URL of the MCP endpoint. */
+  readonly url: string;
+  /** Waits a short time for requests in flight, and ends the rest. */
+  close(): Promise<void>;
+}
+
+/**
+ * Serves a hub over HTTP.
+ * @throws {HubError} usage if the address cannot be listened on
+ */
+export async function startHttpServer(
+  hub: ServedHub,
+  settings: HttpSettings,
+): Promise<RunningHttpServer> {
+  const server = new HttpServer(hub, settings);
+  const { hostname, port, maxMessage } = settings;
+  // A single message of permitted length is never refused.
+  const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
+  const address = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
+  const listener = await listenHttp({ ...address, handle: server.handle }).catch(
+    (error: unknown) => {
+      void server.close();
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new HubError("usage", `Nothing can listen on ${hostname}:${port}: ${reason}`);
+    },
+  );
+  return {
+    url: `http://${hostname}:${listener.port}/mcp`,
+    async close() {
+      await server.close();
+      await listener.close(FLUSH_TIME);
+    },
+  };
 }

@@ -1,37 +1,71 @@
 import type { Piece } from "../../base/bytes.ts";
-import { NO_CACHING } from "../../catalog/offer.ts";
-import type { Catalog } from "../../catalog/catalog.ts";
-import { SkillMethod } from "../../catalog/skills.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import type { JsonMember } from "../../base/json.ts";
-import type { Era } from "../../protocol/era.ts";
-import { declaresTasks } from "../../protocol/extension.ts";
-import { type Implementation, Method } from "../../protocol/legacy.ts";
-import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
-import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
-import type { Call, Caller, TaskLocation, RunningRequest } from "../../router/call.ts";
-import type { ServerRequest } from "../../upstream/ask.ts";
-import { readProgressTokens } from "../../protocol/notifications.ts";
-import type { CancelReason } from "../../protocol/withdrawal.ts";
-import type { ClientDeclaration } from "../../upstream/sender.ts";
-import { parseMessage } from "../../jsonrpc/parse.ts";
-import { readId } from "../../jsonrpc/id.ts";
+import { type JsonMember, lastMember, parseRange, scanObject } from "../../base/json.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
+import { NO_CACHING } from "../../catalog/listing.ts";
+import { SkillMethod } from "../../catalog/skills.ts";
 import {
   buildError,
   buildResult,
   type EncodedMessage,
-  withResponseId,
-  type Response,
   joinMessage,
+  readId,
+  type Response,
+  withResponseId,
 } from "../../jsonrpc/message.ts";
-import { cancelServerRequest, withProgressToken, encodeInputRequired } from "./input.ts";
-import type { ModernRequest } from "./request.ts";
-import { missingCapabilityErrorOf } from "./lack.ts";
-import { requestDigestOf, type AwaitingCall, type AwaitedInputs } from "./input-required.ts";
-import { buildModernError } from "./refusal.ts";
-import type { ModernResponder } from "./wayback.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
+import type { Era } from "../../protocol/modern.ts";
+import { type CancelReason, readProgressTokens } from "../../protocol/notifications.ts";
+import { declaresTasks } from "../../protocol/tasks.ts";
+import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
+import type { Caller, Call, RunningRequest, TaskLocation } from "../../router/call.ts";
+import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
+import {
+  type AwaitedInputs,
+  type AwaitingCall,
+  cancelServerRequest,
+  encodeInputRequired,
+  requestDigestOf,
+  withProgressToken,
+} from "./input-required.ts";
+import { buildModernError, type ModernRequest, type ModernResponder } from "./request.ts";
+
+/**
+ * The error for a request that failed because its server was refused a request that the client does not support.
+ * @param required the capabilities that the client would have to declare, as an object of `capabilities`
+ * @returns undefined if the server succeeded without
+ */
+export function missingCapabilityErrorOf(
+  { bytes, body, outcome }: Response,
+  server: string,
+  required: object,
+): HubError | undefined {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
+  const hasFailed = outcome === "error" || read(lastMember(members, "isError")) === true;
+  if (!hasFailed) return undefined;
+  const serverText =
+    outcome === "error"
+      ? read(lastMember(members, "message"))
+      : firstText(read(lastMember(members, "content")));
+  const names = Object.keys(required).join(" and ");
+  const text = `Server "${server}" needs a client that can be asked for ${names}.`;
+  const data = { requiredCapabilities: required };
+  return new HubError(
+    "missingCapability",
+    typeof serverText === "string" ? `${text} It says: ${serverText}` : text,
+    { server, data },
+  );
+}
+
+function firstText(content: unknown): unknown {
+  const first: unknown = Array.isArray(content) ? content[0] : undefined;
+  return typeof first === "object" && first !== null && "text" in first ? first.text : undefined;
+}
 
 /** Requests of a server that come within this many ms of each other go into one `input_required` result. */
 const INPUT_BATCH_TIME = 5;

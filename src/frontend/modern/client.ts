@@ -3,37 +3,64 @@
  * `ModernClient`, all requests of one client with the same capabilities. Start here; `call.ts` is one request in
  * flight, `input-required.ts` the retries with answers, `subscription.ts` is `subscriptions/listen`.
  */
-import { IdTable } from "../../base/id-table.ts";
 import { utf8 } from "../../base/bytes.ts";
-import type { Kind } from "../../catalog/listing.ts";
-import { NO_CACHING } from "../../catalog/offer.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import { IdTable } from "../../base/id-table.ts";
+import { KINDS, type Kind, NO_CACHING } from "../../catalog/listing.ts";
+import { readCursorParam } from "../../catalog/section.ts";
+import { SkillMethod } from "../../catalog/skills.ts";
+import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
 import type { PluginSet } from "../../plugin/plugin-set.ts";
-import { readAllExtensionSettings, type ExtensionSettings } from "../../protocol/capabilities.ts";
-import type { Implementation } from "../../protocol/legacy.ts";
-import { readCursorParam } from "../../catalog/cursor.ts";
+import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
+import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
+import { type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, stampResultBytes } from "../../protocol/modern.ts";
-import { lowestSeverityOf, type LogSeverity } from "../../protocol/log-level.ts";
-import type { Call, TaskLocation } from "../../router/call.ts";
+import { ModernTaskMethod } from "../../protocol/tasks.ts";
+import type { CallLog, Call, TaskLocation } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { ModernClientTasks } from "../../router/modern-tasks.ts";
-import type { CallLog } from "../../router/ledger.ts";
+import {
+  type AnyMethodSpec,
+  CALL_METHOD,
+  DIRECTORY_METHOD,
+  METHODS,
+  SKILL_METHOD,
+} from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
-import type { AnyMethodSpec } from "../../router/params.ts";
-import { sessionOf } from "../../upstream/account.ts";
-import type { ServerRequest } from "../../upstream/ask.ts";
-import type { ClientChannel } from "../../upstream/audience.ts";
+import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
+import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../upstream/view.ts";
-import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
-import type { ModernListAnswers } from "../editions.ts";
-import { checkRequestState, requireTasks, type ModernRequest, textParam } from "./request.ts";
-import { LIST_METHOD_KINDS, RELAYED_METHODS } from "./methods.ts";
+import type { ModernListAnswers } from "../list-answers.ts";
+import { type CallCheck, type ModernCallHost, ModernCall } from "./call.ts";
+import {
+  AwaitedInputs,
+  type AwaitingLimit,
+  buildUrlElicitation,
+  invalidRequestState,
+} from "./input-required.ts";
+import {
+  checkRequestState,
+  type ModernRequest,
+  type ModernResponder,
+  requireTasks,
+  textParam,
+} from "./request.ts";
 import { ClientSubscription } from "./subscription.ts";
-import { invalidRequestState, type AwaitingLimit, AwaitedInputs } from "./input-required.ts";
-import { buildUrlElicitation } from "./revisit.ts";
-import { type CallCheck, ModernCall, type ModernCallHost } from "./call.ts";
-import type { ModernResponder } from "./wayback.ts";
+
+/** Which list each list method asks for. */
+export const LIST_METHOD_KINDS = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
+
+/** The methods that go to a server. */
+export const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
+  [Method.toolsCall, CALL_METHOD] as const,
+  [SkillMethod.get, SKILL_METHOD] as const,
+  [SkillMethod.readDirectory, DIRECTORY_METHOD] as const,
+  ...[...METHODS].filter(([method, spec]) => method !== Method.subscribe && spec !== "task"),
+  ...[ModernTaskMethod.get, ModernTaskMethod.update, ModernTaskMethod.cancel].map(
+    (method) => [method, "task"] as const,
+  ),
+]);
 
 export interface ModernClientOptions {
   readonly clock: Clock;

@@ -1,13 +1,12 @@
 import { HubError } from "../../base/errors.ts";
 import type { Call } from "../../router/call.ts";
 import { ModernClientTasks } from "../../router/modern-tasks.ts";
-import { ALL_SERVERS, type ServerSubset } from "../../upstream/scope.ts";
+import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
-import type { ModernRequest } from "./request.ts";
-import { ModernClient, type ModernClientOptions } from "./client.ts";
+import type { ModernRequest, ModernResponder } from "./request.ts";
+import { type ModernClientOptions, ModernClient } from "./client.ts";
 import type { CallCheck } from "./call.ts";
-import type { ModernResponder } from "./wayback.ts";
 
 /** How long an unused client is kept, and how often that is checked, in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };

@@ -1,10 +1,30 @@
 import process from "node:process";
+import { applyEdits, type Edit, joinPieces, type Piece, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, type JsonMember, scanObject } from "../../base/json.ts";
-import { randomToken } from "../../jsonrpc/id.ts";
-import type { ModernResponder } from "./wayback.ts";
-import { type ModernRequest, textParam } from "./request.ts";
+import {
+  type JsonMember,
+  lastMember,
+  parseRange,
+  removeMembers,
+  scanObject,
+} from "../../base/json.ts";
+import {
+  buildError,
+  buildResult,
+  editMessage,
+  type EncodedMessage,
+  joinMessage,
+  randomToken,
+  replaceRanges,
+  type Response,
+} from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { parseCapabilityClass } from "../../protocol/capabilities.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { MetaKey } from "../../protocol/modern.ts";
+import type { ServerRequest } from "../../upstream/profile.ts";
+import { type ModernRequest, type ModernResponder, textParam } from "./request.ts";
 
 /** How long a call waits for its client's retry with `inputResponses`, in ms. */
 export const INPUT_TIMEOUT = 5 * 60_000;
@@ -140,3 +160,170 @@ function readInputResponses({ request, members }: ModernRequest): readonly JsonM
   throw new HubError("invalidParams", "inputResponses must be an object with a result for each.");
 }
 const OPEN_BRACE = 0x7b;
+
+/** Members of a legacy request's params that an embedded input request must not have. */
+const LEGACY_ONLY_MEMBERS: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
+
+/** An `input_required` result from the requests of servers (multi round-trip requests). */
+export function encodeInputRequired(
+  requests: ReadonlyMap<string, ServerRequest>,
+  state: string,
+  server: Implementation,
+): Uint8Array {
+  const entries = [...requests].map(([key, request], i) =>
+    joinPieces([
+      `${i === 0 ? "" : ","}"${key}":{"method":"${request.method}","params":`,
+      ...embeddedParams(request.params("0")),
+      "}",
+    ]),
+  );
+  return joinPieces(['{"inputRequests":{', ...entries, "},", utf8(resultTail(state, server))]);
+}
+
+/** An `input_required` result from input requests that are plain JSON values. */
+export function buildInputRequired(
+  inputRequests: object,
+  state: string,
+  server: Implementation,
+): Uint8Array {
+  const json = JSON.stringify({ inputRequests }).slice(0, -1);
+  return utf8(`${json},${resultTail(state, server)}`);
+}
+
+/** `resultType` is the last member, as in all results of the hub. */
+function resultTail(requestState: string, server: Implementation): string {
+  const members = {
+    requestState,
+    _meta: { [MetaKey.server]: server },
+    resultType: "input_required",
+  };
+  return JSON.stringify(members).slice(1);
+}
+
+function embeddedParams(params: readonly Piece[] | undefined): readonly Piece[] {
+  if (params === undefined) return ["{}"];
+  const bytes = joinPieces(params);
+  const members = scanObject(bytes, 0)?.items ?? [];
+  const edits = removeMembers(bytes, { start: 0 }, members, (key) => LEGACY_ONLY_MEMBERS.has(key));
+  return applyEdits(bytes, edits);
+}
+
+const CANCEL_RESULT = utf8('{"action":"cancel"}');
+
+/** No answer will come: elicitation is answered with `cancel`, other requests fail. */
+export function cancelServerRequest(serverRequest: ServerRequest): void {
+  if (serverRequest.method === Method.elicitationCreate)
+    serverRequest.answer("result", CANCEL_RESULT);
+  else serverRequest.fail(new HubError("notAsked", "The client has not come back with an answer."));
+}
+
+/** A progress notification with another token; undefined if there is no token, or it is no notification. */
+export function withProgressToken(
+  message: EncodedMessage,
+  token: Piece | undefined,
+): EncodedMessage | undefined {
+  const parsed = parseMessage(joinMessage(message));
+  if (token === undefined || parsed.kind !== "notification") return undefined;
+  const { bytes, params } = parsed;
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const tokens = members.filter(({ key }) => key === "progressToken");
+  return replaceRanges(parsed, tokens, token);
+}
+
+/** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
+const URL_ELICITATION_REQUIRED = -32042;
+
+/** A request that is sent again, as it first came, when its client sends the retry. */
+class UrlElicitationCall implements AwaitingCall {
+  readonly digest: string;
+  readonly #retry: (modernRequest: ModernRequest, responder: ModernResponder) => void;
+
+  constructor(
+    modernRequest: ModernRequest,
+    retry: (modernRequest: ModernRequest, way: ModernResponder) => void,
+  ) {
+    this.digest = requestDigestOf(modernRequest);
+    this.#retry = retry;
+  }
+
+  resume(modernRequest: ModernRequest, responder: ModernResponder): void {
+    this.#retry(withoutRetryParams(modernRequest), responder);
+  }
+
+  expire(): void {}
+}
+
+export interface UrlElicitationOptions {
+  readonly modernRequest: ModernRequest;
+  /** The id of the client's request. */
+  readonly id: Piece;
+  readonly server: string;
+  readonly serverInfo: Implementation;
+  readonly awaitedInputs: AwaitedInputs;
+  retry(modernRequest: ModernRequest, responder: ModernResponder): void;
+}
+
+/**
+ * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
+ * elicitations. The client's retry then sends the request again.
+ * @returns undefined if the response is another one, or too many calls wait for input
+ */
+export function buildUrlElicitation(
+  response: Response,
+  options: UrlElicitationOptions,
+): EncodedMessage | undefined {
+  const { modernRequest, id, server, serverInfo, awaitedInputs } = options;
+  const elicitations = readElicitations(response);
+  if (elicitations === undefined) return undefined;
+  if (parseCapabilityClass(modernRequest.capabilityClass).elicitation?.url === undefined) {
+    const data = { requiredCapabilities: { elicitation: { url: {} } } };
+    const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
+    return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
+  }
+  const state = awaitedInputs.add(
+    new UrlElicitationCall(modernRequest, (retryRequest, responder) =>
+      options.retry(retryRequest, responder),
+    ),
+  );
+  if (state === undefined) return undefined;
+  const entries = elicitations.map(({ message, url }, i) => {
+    const params = { mode: "url", message: `[${server}] ${message}`, url };
+    return [`input-${i + 1}`, { method: Method.elicitationCreate, params }] as const;
+  });
+  return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, serverInfo));
+}
+
+interface UrlElicitation {
+  readonly message: string;
+  readonly url: string;
+}
+
+function readElicitations({ bytes, body }: Response): readonly UrlElicitation[] | undefined {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
+  if (read(lastMember(members, "code")) !== URL_ELICITATION_REQUIRED) return undefined;
+  const data = lastMember(members, "data");
+  const inner = (data && scanObject(bytes, data.start)?.items) ?? [];
+  const elicitations = read(lastMember(inner, "elicitations"));
+  const valid = Array.isArray(elicitations) ? elicitations.filter(isUrlElicitation) : [];
+  return valid.length > 0 ? valid : undefined;
+}
+
+function isUrlElicitation(value: unknown): value is UrlElicitation {
+  if (typeof value !== "object" || value === null) return false;
+  const { message, url } = value as Readonly<Record<string, unknown>>;
+  return typeof message === "string" && typeof url === "string";
+}
+
+/** The request without `inputResponses` and `requestState`. */
+function withoutRetryParams(modernRequest: ModernRequest): ModernRequest {
+  const { request, members } = modernRequest;
+  const { bytes, params } = request;
+  if (params === undefined) return modernRequest;
+  const edits: Edit[] = removeMembers(bytes, params, members, isInputParam);
+  const parsed = parseMessage(joinMessage(editMessage(request, edits)));
+  if (parsed.kind !== "request") return modernRequest;
+  const ownMembers =
+    parsed.members ?? (parsed.params && scanObject(parsed.bytes, parsed.params.start)?.items);
+  return { ...modernRequest, request: parsed, members: ownMembers ?? [] };
+}

@@ -1,23 +1,27 @@
 import { Buffer } from "node:buffer";
-import { HubError } from "../../base/errors.ts";
-import { lastMember, type JsonMember, scanObject, readString } from "../../base/json.ts";
-import { readExtensionSettings, capabilityClassOf } from "../../protocol/capabilities.ts";
-import { declaresTasks, tasksUnsupportedError } from "../../protocol/extension.ts";
+import type { Piece } from "../../base/bytes.ts";
+import { HubError, type RpcError } from "../../base/errors.ts";
+import type { CancelledBy } from "../../base/events.ts";
+import { type JsonMember, lastMember, readString, scanObject } from "../../base/json.ts";
+import { buildError, bytesOf, type EncodedMessage, type Request } from "../../jsonrpc/message.ts";
+import { capabilityClassOf, readExtensionSettings } from "../../protocol/capabilities.ts";
 import { Method } from "../../protocol/legacy.ts";
+import { isSeverity } from "../../protocol/log-level.ts";
 import {
   type Envelope,
   isEnvelope,
   isModernVersion,
   mayBeModern,
+  membersOfMeta,
   MetaKey,
   MODERN_VERSIONS,
   ModernMethod,
   readEnvelope,
 } from "../../protocol/modern.ts";
-import { isSeverity } from "../../protocol/log-level.ts";
-import { membersOfMeta } from "../../protocol/meta.ts";
-import type { ClientDeclaration } from "../../upstream/sender.ts";
-import { type Request, bytesOf } from "../../jsonrpc/message.ts";
+import type { CancelReason } from "../../protocol/notifications.ts";
+import { declaresTasks, tasksUnsupportedError } from "../../protocol/tasks.ts";
+import type { Responder } from "../../transport/transport.ts";
+import type { ClientDeclaration } from "../../upstream/profile.ts";
 
 /** A request of the modern era with its parsed envelope (the `_meta` that says who sends it). */
 export interface ModernRequest {
@@ -191,4 +195,25 @@ function isObject(value: unknown): value is object {
 
 function missingMemberError(key: string): HubError {
   return new HubError("invalidEnvelope", `A request needs ${key} in the _meta of its params.`);
+}
+
+/** The responder of one request of the modern era. */
+export interface ModernResponder extends Responder {
+  /** Whether all requests of the client share one channel. */
+  readonly isPipe: boolean;
+  /** Calls back when the client cancels the request or disconnects before the answer. */
+  onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void;
+}
+
+const NO_RESOURCE = -32002;
+const INVALID_PARAMS = -32602;
+
+/** An error of the hub's own with the codes of the modern era: "resource not found" is invalid params there. */
+function modernErrorOf(error: HubError): RpcError {
+  const rpc = error.toRpc();
+  return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;
+}
+
+export function buildModernError(id: Piece, error: HubError): EncodedMessage {
+  return buildError(id, modernErrorOf(error));
 }

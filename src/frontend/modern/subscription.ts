@@ -5,11 +5,11 @@ import type { Kind } from "../../catalog/listing.ts";
 import type { Section } from "../../catalog/section.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, scanObject, parseRange } from "../../base/json.ts";
+import { lastMember, parseRange, scanObject } from "../../base/json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
-import { addEnvelope, prepareEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
+import { addEnvelope, MetaKey, ModernMethod, prepareEnvelope } from "../../protocol/modern.ts";
 import type { RunningRequest } from "../../router/call.ts";
-import type { TaskSubscription } from "../../router/hearing.ts";
+import type { TaskSubscription } from "../../router/modern-tasks.ts";
 import type { Router } from "../../router/router.ts";
 import { RESOURCE_METHOD } from "../../router/params.ts";
 import { ResourceSubscriptions } from "../../router/subscriptions.ts";
@@ -17,14 +17,13 @@ import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
   buildNotification,
   buildResult,
-  type EncodedMessage,
-  withResponseId,
-  type Request,
-  joinMessage,
   editMessage,
+  type EncodedMessage,
+  joinMessage,
+  type Request,
+  withResponseId,
 } from "../../jsonrpc/message.ts";
-import { requireTasks, type ModernRequest } from "./request.ts";
-import type { ModernResponder } from "./wayback.ts";
+import { type ModernRequest, type ModernResponder, requireTasks } from "./request.ts";
 
 /**
  * Longest wait for servers to accept subscriptions before the acknowledgement is sent without the missing ones, in ms.

@@ -94,3 +94,131 @@ function withChanges(table: Table, changes: readonly (readonly [string, unknown]
   for (const [key, value] of all) if (value !== undefined) result[key] = value;
   return result;
 }
+
+/** A line of a text: `to` is the offset after its line end, `text` excludes the line end. */
+export interface TextLine {
+  readonly from: number;
+  readonly to: number;
+  readonly text: string;
+}
+
+/** The lines of a text, for edits of whole lines. */
+export class TextLines {
+  readonly #text: string;
+  readonly all: readonly TextLine[];
+  /** The line end of the text. */
+  readonly lineEnd: string;
+  readonly #isComment: RegExp;
+
+  /** @param comment matches lines that hold only a comment */
+  constructor(text: string, comment: RegExp) {
+    this.#text = text;
+    this.#isComment = comment;
+    const all: TextLine[] = [];
+    for (let from = 0; from < text.length;) {
+      const next = text.indexOf("\n", from);
+      const to = next < 0 ? text.length : next + 1;
+      all.push({ from, to, text: text.slice(from, to).replace(/\r?\n$/, "") });
+      from = to;
+    }
+    this.all = all;
+    this.lineEnd = /\r\n/.test(all[0] === undefined ? "" : text.slice(0, all[0].to))
+      ? "\r\n"
+      : "\n";
+  }
+
+  /** The index of the line at an offset, from 0. */
+  indexAt(offset: number): number {
+    const found = this.all.findIndex(({ to }) => offset < to);
+    return found < 0 ? Math.max(0, this.all.length - 1) : found;
+  }
+
+  isBlank(line: number): boolean {
+    return this.all[line]?.text.trim() === "";
+  }
+
+  isComment(line: number): boolean {
+    return this.#isComment.test(this.all[line]?.text ?? "");
+  }
+
+  /** The first of the comment lines directly above a line, or the line itself. */
+  firstCommentAbove(line: number): number {
+    let first = line;
+    while (first > 0 && this.isComment(first - 1)) first--;
+    return first;
+  }
+
+  /**
+   * The last of the comment lines directly below a line, or the line itself. Comments directly above further text
+   * belong to that.
+   */
+  lastCommentBelow(line: number): number {
+    let last = line;
+    while (this.isComment(last + 1)) last++;
+    const belongsBelow = last + 1 < this.all.length && !this.isBlank(last + 1);
+    return belongsBelow ? line : last;
+  }
+
+  /** Removes lines `first` to `last` inclusive, with blank lines that become superfluous. */
+  remove(first: number, last: number): TextEdit {
+    let from = first;
+    let to = last;
+    while (this.isBlank(to + 1)) to++;
+    const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
+    const isLast = to >= this.all.length - 1;
+    if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
+    // Between two blank gaps, one stays.
+    else if (!(isFirst || this.isBlank(first - 1))) to = last;
+    return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
+  }
+
+  /** Replaces lines `first` to `last` inclusive by other lines. */
+  replace(block: readonly string[], first: number, last: number): TextEdit {
+    const from = this.all[first]?.from ?? 0;
+    const to = this.all[last]?.to ?? this.#text.length;
+    const lacksLineEnd = !this.#text.slice(0, to).endsWith("\n");
+    return { from, to, text: block.join(this.lineEnd) + (lacksLineEnd ? "" : this.lineEnd) };
+  }
+
+  /**
+   * Inserts lines behind a line, with blank lines around them where there are none. @param afterLine the index of that
+   * line; -1: at the start
+   */
+  insert(block: readonly string[], afterLine: number): TextEdit {
+    const at = this.all[afterLine]?.to ?? 0;
+    const lacksLineEnd = afterLine >= 0 && !this.#text.slice(0, at).endsWith("\n");
+    const isBlankText = this.all.every((line) => line.text.trim() === "");
+    const gap = afterLine < 0 || isBlankText || this.isBlank(afterLine) ? [] : [""];
+    const isFollowed = afterLine + 1 < this.all.length && !this.isBlank(afterLine + 1);
+    const lines = [...gap, ...block, ...(isFollowed ? [""] : [])];
+    const text = lines.map((line) => line + this.lineEnd).join("");
+    // Keeps a text without a final line end that way.
+    return lacksLineEnd
+      ? { from: at, to: at, text: this.lineEnd + text.slice(0, -this.lineEnd.length) }
+      : { from: at, to: at, text };
+  }
+}
+
+/* TOML output. */
+
+/** `key = value` in one line. */
+export function formatTomlPair([key, value]: readonly [string, unknown]): string {
+  return `${formatTomlKey(key)} = ${formatTomlValue(value)}`;
+}
+
+export function formatTomlKey(key: string): string {
+  return /^[A-Za-z0-9_-]+$/.test(key) ? key : formatTomlString(key);
+}
+
+function formatTomlString(text: string): string {
+  return JSON.stringify(text).replaceAll("\u007f", "\\u007f");
+}
+
+/** A value in one line. */
+export function formatTomlValue(value: unknown): string {
+  if (typeof value === "string") return formatTomlString(value);
+  if (Array.isArray(value)) return `[${value.map(formatTomlValue).join(", ")}]`;
+  if (!isTable(value)) return String(value);
+  const pairs = Object.entries(value).map(formatTomlPair);
+  return pairs.length === 0 ? "{}" : `{ ${pairs.join(", ")} }`;
+}

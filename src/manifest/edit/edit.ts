@@ -5,21 +5,21 @@
  */
 
 import { HubError } from "../../base/errors.ts";
-import { readConfigFile } from "../interpret.ts";
+import { addPositions, readConfigFile } from "../load.ts";
 import { mergeSources } from "../merge.ts";
 import { type FileFormat, parseText } from "../parse.ts";
-import { addPositions } from "../place.ts";
-import { type UnplacedProblem, manifestError, type Problem, printPathKey } from "../problems.ts";
+import { manifestError, printPathKey, type Problem, type UnplacedProblem } from "../problems.ts";
 import type { ServerSpec } from "../schema.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
   applyChange,
   applyTextEdits,
-  type ManifestChange,
   type EditRefusal,
+  formatTomlPair,
+  formatTomlValue,
+  type ManifestChange,
   type TextEdit,
 } from "./change.ts";
-import { formatTomlPair, formatTomlValue } from "./value.ts";
 
 export type { ManifestChange } from "./change.ts";
 

@@ -1,6 +1,5 @@
 import { createScanner, findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
-import type { ManifestChange, EditRefusal, TextEdit } from "./change.ts";
-import { TextLines } from "./lines.ts";
+import { type EditRefusal, type ManifestChange, type TextEdit, TextLines } from "./change.ts";
 
 /** Computes the text edits for a change in valid JSON, with or without comments and trailing commas. */
 export function editJson(

@@ -2,13 +2,15 @@ import { type AST, parseTOML } from "toml-eslint-parser";
 import type { Table } from "../table.ts";
 import {
   applyTextEdits,
-  type ManifestChange,
   type EditRefusal,
+  formatTomlKey,
+  formatTomlPair,
+  formatTomlValue,
+  type ManifestChange,
   type ServerChange,
   type TextEdit,
+  TextLines,
 } from "./change.ts";
-import { TextLines } from "./lines.ts";
-import { formatTomlKey, formatTomlPair, formatTomlValue } from "./value.ts";
 
 const SERVERS_KEY = "servers";
 

@@ -8,7 +8,7 @@ import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
 import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
 import { detectFormat } from "../parse.ts";
 import { MAX_MANIFEST_SIZE } from "../trust.ts";
-import { type ManifestChange, type EditedText, editManifest } from "./edit.ts";
+import { type EditedText, editManifest, type ManifestChange } from "./edit.ts";
 
 /** A change that is ready to be written to its file. */
 export interface PreparedEdit extends EditedText {

@@ -1,9 +1,9 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
-import type { ResponseHead } from "./head.ts";
+import type { ResponseHead } from "./connection.ts";
 import { HttpConnectionPool, requestTargetOf } from "./pool.ts";
-import { openSocket, type ConnectOptions } from "./connect.ts";
+import { type ConnectOptions, openSocket } from "./connect.ts";
 
 /** A request as `fetch` takes it, with what this one understands of it. */
 export interface FetchInit {

@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 import { type Piece, sizeOf } from "../../base/bytes.ts";
 import {
-  HttpConnection,
   type HttpConnectionEvents,
+  HttpConnection,
   type HttpRequestBytes,
   type ResponseReceiver,
 } from "./connection.ts";

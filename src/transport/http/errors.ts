@@ -1,8 +1,72 @@
 import type { Buffer } from "node:buffer";
+import { textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import { excerptOfBody, mediaTypeOf } from "./excerpt.ts";
-import type { ResponseHead } from "../http-client/head.ts";
+import type { ResponseHead } from "../http-client/connection.ts";
+import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
+
+/** So much of what a server says in an unexpected answer is repeated, in characters. */
+const LONGEST = 300;
+/** So much of it is looked at, in bytes. */
+export const EXCERPT_LIMIT = 16 * 1024;
+
+export function isEventStream(head: ResponseHead): boolean {
+  return head.fields.get("content-type") === EVENTS || mediaTypeOf(head) === EVENTS;
+}
+
+export function isJson(head: ResponseHead): boolean {
+  const kind = head.fields.get("content-type");
+  return kind === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(mediaTypeOf(head));
+}
+
+const EVENTS = "text/event-stream";
+const JSON_TYPE = "application/json";
+
+/** The media type, without its parameters. */
+export function mediaTypeOf({ fields }: ResponseHead): string {
+  const [kind = ""] = (fields.get("content-type") ?? "").split(";", 1);
+  return kind.trim().toLowerCase();
+}
+
+/** What an unexpected answer says to people: one line, without markup, and without secrets. @returns "" if that is nothing */
+export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
+  const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
+  const said = (isJson(head) ? messageOf(text) : undefined) ?? text;
+  const plain =
+    mediaTypeOf(head) === "text/html" || /^\s*</.test(said) ? withoutMarkup(said) : said;
+  // oxlint-disable-next-line no-control-regex
+  const line = plain.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
+  const safe = redactor.applyTruncated(line, LONGEST);
+  return safe.length < line.length && safe.length === LONGEST ? `${safe}…` : safe;
+}
+
+function withoutMarkup(text: string): string {
+  return text
+    .replace(/<!--[\s\S]*?(?:-->|$)|<(script|style|head)\b[\s\S]*?(?:<\/\1\s*>|$)/gi, " ")
+    .replace(/<[^>]*(?:>|$)/g, " ");
+}
+
+/** The text for people in what services answer as JSON. */
+function messageOf(text: string): string | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  for (const path of [
+    ["error", "message"],
+    ["error_description"],
+    ["message"],
+    ["detail"],
+    ["error"],
+  ]) {
+    let found = value;
+    for (const key of path) found = (found as Readonly<Record<string, unknown>> | null)?.[key];
+    if (typeof found === "string" && found !== "") return found;
+  }
+  return undefined;
+}
 
 /** What an answer means that is none of JSON-RPC. `isMet`: the server has answered as one of MCP before. */
 export function errorOfResponse(

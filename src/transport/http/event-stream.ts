@@ -1,10 +1,12 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
-import type { RequestEvents, HttpRequest } from "./delivery.ts";
-import { EventParser, type EventParserEvents } from "./event-parser.ts";
-import { isEventStream } from "./excerpt.ts";
-import type { ResponseHead } from "../http-client/head.ts";
-import type { HttpRequester } from "./request.ts";
+import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import type { Message } from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import type { ResponseHead } from "../http-client/connection.ts";
+import { isEventStream } from "./errors.ts";
+import { type EventParserEvents, EventParser } from "./event-parser.ts";
+import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
 /** How a feed has ended. */
 export type EventStreamEnd =
@@ -84,4 +86,180 @@ export class EventStreamRequest implements RequestEvents {
     this.#at = "over";
     this.#sink.ended(end);
   }
+}
+
+/** Who reads a thread. */
+export interface ResponseStreamSink extends EventParserEvents {
+  /** The headers of a request that goes on with it. */
+  fields(): string;
+  /** Whether nothing is waited for any more. */
+  isDone(): boolean;
+  /** It has ended, and cannot be gone on with. */
+  lost(cause: HubError): void;
+  unreachable(cause: HubError): void;
+}
+
+/** How often a stream is asked for again that brings nothing new, and after how long, in ms, where the server does not say. */
+const RESUME = { times: 5, first: 500, longest: 10_000 };
+
+/** The events that come of one request: on its own stream, and on those that go on with it after that was dropped. */
+export class ResumedResponseStream {
+  readonly #passage: HttpRequester;
+  readonly #sink: ResponseStreamSink;
+  readonly #events: EventParser;
+  #feed: EventStreamRequest | undefined;
+  #retry: number | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #resumed = 0;
+
+  constructor(passage: HttpRequester, sink: ResponseStreamSink) {
+    this.#passage = passage;
+    this.#sink = sink;
+    this.#events = new EventParser(passage.target.maxMessage, sink);
+  }
+
+  push(bytes: Buffer): void {
+    this.#events.push(bytes);
+  }
+
+  /** A stream of it has ended. Without an id there is nothing to go on from. */
+  dropped(cause?: HubError): void {
+    const lastId = this.#feed?.lastId ?? this.#events.lastId;
+    if (lastId === undefined || this.#resumed >= RESUME.times || this.#sink.isDone()) {
+      const text = "it ended its stream without an answer.";
+      this.#sink.lost(cause ?? this.#passage.error("answerLost", text));
+      return;
+    }
+    this.#retry ??= this.#events.retry;
+    const wait = this.#retry ?? Math.min(RESUME.first * 2 ** this.#resumed, RESUME.longest);
+    this.#resumed++;
+    this.#timer = setTimeout(() => this.#resume(lastId), wait);
+  }
+
+  drop(): void {
+    clearTimeout(this.#timer);
+    this.#feed?.drop();
+  }
+
+  #resume(lastId: string): void {
+    const sink = this.#sink;
+    this.#feed = new EventStreamRequest(this.#passage, sink.fields(), lastId, {
+      event: (type, data) => {
+        this.#resumed = 0;
+        sink.event(type, data);
+      },
+      oversized: (excess) => sink.oversized(excess),
+      ended: (end) => this.#feedEnded(end),
+    });
+  }
+
+  #feedEnded(end: EventStreamEnd): void {
+    const passage = this.#passage;
+    switch (end.kind) {
+      case "dropped":
+        this.#retry = end.retry ?? this.#retry;
+        this.dropped();
+        return;
+      case "refused": {
+        const text = `its stream was lost, and it does not go on with it (HTTP ${end.status}).`;
+        this.#sink.lost(passage.error("answerLost", text));
+        return;
+      }
+      case "failed":
+        this.#sink.lost(passage.error("answerLost", `its stream was lost: ${end.cause.message}`));
+        if (end.cause.step === "dial") this.#sink.unreachable(end.cause);
+    }
+  }
+}
+
+/** What is made of what a server says unasked. */
+export interface StandingStreamEvents {
+  readonly passage: HttpRequester;
+  /** The headers of the request for it. */
+  fields(): string;
+  frame(frame: Message): void;
+  oversized(excess: Truncated): void;
+  /** The server does not know the session. */
+  forgotten(): void;
+  unreachable(cause: HubError): void;
+}
+
+/** Before it is asked for again, in ms: at first, at most, and after how long what happened before does not count. */
+const PAUSE = { least: 20, first: 250, longest: 30_000, stable: 10_000 };
+
+/** What a server of the legacy era says unasked: the stream of a GET, asked for again whenever it ends. */
+export class StandingStream {
+  readonly #owner: StandingStreamEvents;
+  #feed: EventStreamRequest | undefined;
+  #lastId: string | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #failures = 0;
+  #openedAt = 0;
+  isOpen = false;
+  #isOver = false;
+
+  constructor(owner: StandingStreamEvents) {
+    this.#owner = owner;
+    this.#ask();
+  }
+
+  close(): void {
+    this.#isOver = true;
+    this.isOpen = false;
+    clearTimeout(this.#timer);
+    this.#feed?.drop();
+  }
+
+  #ask(): void {
+    const owner = this.#owner;
+    this.#feed = new EventStreamRequest(owner.passage, owner.fields(), this.#lastId, {
+      opened: () => {
+        this.isOpen = true;
+        this.#openedAt = performance.now();
+      },
+      event: (type, data) => {
+        this.#failures = 0;
+        if (type === "message" && !this.#isOver) owner.frame(parseMessage(data));
+      },
+      oversized: (excess) => owner.oversized(excess),
+      ended: (end) => this.#ended(end),
+    });
+  }
+
+  #ended(end: EventStreamEnd): void {
+    if (this.#isOver) return;
+    const wasOpen = this.isOpen;
+    this.isOpen = false;
+    this.#lastId = this.#feed?.lastId ?? this.#lastId;
+    if (end.kind === "dropped") {
+      if (wasOpen && performance.now() - this.#openedAt >= PAUSE.stable) this.#failures = 0;
+      const least = Math.min(PAUSE.least * 2 ** this.#failures, PAUSE.longest);
+      this.#again(end.retry === undefined ? this.#pause() : Math.max(end.retry, least));
+    } else if (end.kind === "refused") {
+      // A server that has no such stream need not know the word for that.
+      if (end.status === 404 && this.#openedAt > 0) this.#owner.forgotten();
+      else if (isPassing(end.status)) this.#again(this.#pause());
+    } else if (end.cause.step === "dial") {
+      this.#owner.unreachable(end.cause);
+    } else if (end.cause.code === "unauthorized") {
+      // Somebody may see to that meanwhile.
+      this.#again(PAUSE.longest);
+    } else if (end.cause.properties.retryable) {
+      this.#again(this.#pause());
+    }
+  }
+
+  #pause(): number {
+    return Math.min(PAUSE.first * 2 ** this.#failures, PAUSE.longest);
+  }
+
+  #again(wait: number): void {
+    this.#failures++;
+    this.#timer = setTimeout(() => this.#ask(), wait);
+  }
+}
+
+/** Whether a refusal may be another thing soon. There is one such stream: a server may not know yet that the last one is lost (409). */
+function isPassing(status: number): boolean {
+  return status === 409 || status === 429 || status >= 500;
 }

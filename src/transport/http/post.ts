@@ -1,24 +1,22 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, type Piece, sizeOf, makeSlice } from "../../base/bytes.ts";
+import { joinPieces, makeSlice, type Piece, sizeOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import { parseTruncated, parseMessage } from "../../jsonrpc/parse.ts";
+import { parseMessage, parseTruncated } from "../../jsonrpc/parse.ts";
 import {
-  buildResponse,
   buildError,
-  type Message,
+  buildResponse,
   type EncodedMessage,
   joinMessage,
+  type Message,
   piecesOfMessage,
 } from "../../jsonrpc/message.ts";
-import type { SentRequest, SendOptions } from "../transport.ts";
-import type { RequestEvents, HttpRequest } from "./delivery.ts";
-import { isEventStream, isJson, EXCERPT_LIMIT } from "./excerpt.ts";
+import type { SendOptions, SentRequest } from "../transport.ts";
+import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
+import { errorOfResponse, EXCERPT_LIMIT, isEventStream, isJson } from "./errors.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
-import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { ResponseHead } from "../http-client/head.ts";
-import type { HttpRequester } from "./request.ts";
-import { ResumedResponseStream } from "./thread.ts";
-import { errorOfResponse } from "./errors.ts";
+import { BoundedBuffer, isTruncated, type Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import type { ResponseHead } from "../http-client/connection.ts";
+import { ResumedResponseStream } from "./event-stream.ts";
 
 /** What a POST tells whose it is, and asks of it. */
 export interface PostEvents {

@@ -2,21 +2,19 @@ import type { Buffer } from "node:buffer";
 import { type Piece, sizeOf, textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
-import { settlesWithin } from "../../base/grace.ts";
+import { settlesWithin } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
-import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
+import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { NO_HANDLE } from "../memory.ts";
-import { type HttpVariant, type HttpVariantEvents, CLOSE_TIMEOUT } from "./variant.ts";
-import type { RequestEvents, HttpRequest } from "./delivery.ts";
-import { EXCERPT_LIMIT } from "./excerpt.ts";
-import { EventStreamRequest, type EventStreamEnd } from "./event-stream.ts";
+import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
+import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
+import { errorOfResponse, EXCERPT_LIMIT } from "./errors.ts";
+import { type EventStreamEnd, EventStreamRequest } from "./event-stream.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { ResponseHead } from "../http-client/head.ts";
-import { type RequestTarget, requestTargetOf } from "../http-client/pool.ts";
-import type { HttpRequester } from "./request.ts";
+import type { ResponseHead } from "../http-client/connection.ts";
+import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
 import { MessageOrder } from "./message-order.ts";
-import { errorOfResponse } from "./errors.ts";
 
 /** A message on its way. */
 export interface QueuedMessage {

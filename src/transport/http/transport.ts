@@ -1,17 +1,17 @@
 import { HubError } from "../../base/errors.ts";
-import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
+import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
 import type {
-  ServerTransport,
-  SentRequest,
-  Transport,
-  TransportEvents,
-  SendOptions,
   NegotiatedProtocol,
+  SendOptions,
+  SentRequest,
+  ServerTransport,
+  TransportEvents,
+  Transport,
 } from "../transport.ts";
 import { NO_HANDLE } from "../memory.ts";
 import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
 import { repairUtf8 } from "../../jsonrpc/utf8.ts";
-import type { HttpVariant, HttpVariantEvents } from "./variant.ts";
+import type { HttpVariantEvents, HttpVariant } from "./variant.ts";
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import { HttpRequester } from "./request.ts";
 import type { Post } from "./post.ts";

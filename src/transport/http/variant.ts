@@ -1,6 +1,6 @@
 import type { HubError } from "../../base/errors.ts";
-import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
-import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
+import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
+import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { HttpTransportKind } from "./target.ts";
 

@@ -1,12 +1,212 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
-import type { HttpAnswer } from "./answer.ts";
-import { type HeadError, parseRequestHead, type ParsedRequestHead } from "./request-parser.ts";
-import { IncomingRequest } from "./incoming.ts";
-import type { BodyQuota } from "./inlet.ts";
-import { ResponseWriter } from "./outlet.ts";
-import type { HttpServerRequest } from "./messages.ts";
+import { joinPieces, type Piece, toBytes } from "../../../base/bytes.ts";
 import { errorAnswer } from "../errors.ts";
+import {
+  type BodyError,
+  bodyLengthOf,
+  type HttpAnswer,
+  type HttpServerRequest,
+} from "./messages.ts";
+import {
+  type BodyQuota,
+  type HeadError,
+  type ParsedRequestHead,
+  parseRequestHead,
+  RequestBody,
+} from "./request-parser.ts";
+
+/** One request on a connection, until it is answered. */
+export class IncomingRequest implements HttpServerRequest {
+  readonly head: ParsedRequestHead;
+  /** The request's body. */
+  readonly body: RequestBody;
+  readonly #sendContinue: () => void;
+  #onDisconnect: (() => void) | undefined;
+  #isDisconnected = false;
+
+  /** @param sendContinue writes `100 Continue` */
+  constructor(head: ParsedRequestHead, quota: BodyQuota, sendContinue: () => void) {
+    this.head = head;
+    this.body = new RequestBody(head.body, quota);
+    this.#sendContinue = sendContinue;
+  }
+
+  read(limit: number): Buffer | BodyError | Promise<Buffer | BodyError> {
+    return this.body.read(limit, () => {
+      if (this.head.expectsContinue) this.#sendContinue();
+    });
+  }
+
+  onDisconnect(callback: () => void): () => void {
+    if (this.#isDisconnected) queueMicrotask(callback);
+    else this.#onDisconnect = callback;
+    return () => (this.#onDisconnect = undefined);
+  }
+
+  /** The client has disconnected. */
+  disconnect(): void {
+    this.#isDisconnected = true;
+    this.body.fail("broken");
+    this.#onDisconnect?.();
+  }
+}
+
+/** How the end of an answer's body is marked. */
+export interface BodyFraming {
+  /** Length of the body in bytes; undefined: it is chunked, or ends with the connection. */
+  readonly length: number | undefined;
+  readonly isChunked: boolean;
+  /** The connection closes after it. */
+  readonly isLast: boolean;
+}
+
+const REASON_PHRASES: Readonly<Record<number, string>> = {
+  200: "OK",
+  202: "Accepted",
+  204: "No Content",
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  406: "Not Acceptable",
+  408: "Request Timeout",
+  413: "Content Too Large",
+  415: "Unsupported Media Type",
+  417: "Expectation Failed",
+  429: "Too Many Requests",
+  431: "Request Header Fields Too Large",
+  500: "Internal Server Error",
+  501: "Not Implemented",
+  503: "Service Unavailable",
+  505: "HTTP Version Not Supported",
+};
+
+/** Status line and headers of an answer, with the empty line. */
+export function formatResponseHead({ status, headers }: HttpAnswer, framing: BodyFraming): string {
+  const { length, isChunked, isLast } = framing;
+  let text = `HTTP/1.1 ${status} ${REASON_PHRASES[status] ?? ""}\r\n`;
+  for (const [name, value] of headers) text += `${name}: ${value}\r\n`;
+  text += `Date: ${dateOf(Date.now())}\r\n`;
+  if (isChunked) text += "Transfer-Encoding: chunked\r\n";
+  else if (length !== undefined && !hasNoBody(status)) text += `Content-Length: ${length}\r\n`;
+  return isLast ? `${text}Connection: close\r\n\r\n` : `${text}\r\n`;
+}
+
+/** Whether answers of a status have neither body nor Content-Length (RFC 9110, 15.3.5 and 15.4.5). */
+export function hasNoBody(status: number): boolean {
+  return status === 204 || status === 304;
+}
+
+const cachedDate = { second: 0, text: "" };
+
+/** The time as an HTTP date, formatted once a second: it costs more than the rest of a head. */
+function dateOf(now: number): string {
+  const second = Math.floor(now / 1000);
+  if (second !== cachedDate.second) {
+    cachedDate.second = second;
+    cachedDate.text = new Date(now).toUTCString();
+  }
+  return cachedDate.text;
+}
+
+/** Answers up to this size, in bytes, are written with their head in one write. */
+const MAX_JOINED = 64 * 1024;
+/** Longer ones are written in parts of this many bytes: a client that takes one in time makes progress. */
+const WRITE_SIZE = 1024 * 1024;
+
+/** Writes answers to a socket, with respect for backpressure. */
+export class ResponseWriter {
+  readonly #socket: Socket;
+  /** Resolves the wait for the socket to drain; called when the client is gone, too. */
+  #onDrain: (() => void) | undefined;
+  /** The stream whose chunks are being written. */
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  #isClosed = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+  }
+
+  /** The socket's buffer is full. */
+  get isFull(): boolean {
+    return this.#onDrain !== undefined;
+  }
+
+  /** The socket has drained. */
+  drain(): void {
+    const onDrain = this.#onDrain;
+    this.#onDrain = undefined;
+    onDrain?.();
+  }
+
+  /** The client is gone: nothing more is written. */
+  close(): void {
+    this.#isClosed = true;
+    void this.#reader?.cancel().catch(() => {});
+    this.drain();
+  }
+
+  /**
+   * Writes an answer.
+   * @param head of the request that it answers; undefined if there was no valid one
+   * @param isLast the connection closes after it
+   * @returns when all of it is written; undefined if it is already. Rejects if the body's stream fails
+   */
+  writeAnswer(
+    answer: HttpAnswer,
+    head: ParsedRequestHead | undefined,
+    isLast: boolean,
+  ): Promise<void> | undefined {
+    const { body, status } = answer;
+    const length = bodyLengthOf(answer);
+    const isChunked = length === undefined && head?.acceptsChunked === true;
+    const isBodyOmitted = head?.method === "HEAD" || hasNoBody(status);
+    // For HEAD the length may be unknown (RFC 9110, 8.6).
+    const announcedLength = isBodyOmitted && length === 0 ? undefined : length;
+    const headText = formatResponseHead(answer, { length: announcedLength, isChunked, isLast });
+    if (body instanceof ReadableStream) {
+      this.#socket.write(headText, "latin1");
+      if (!isBodyOmitted) return this.#pipe(body, isChunked);
+      void body.cancel().catch(() => {});
+      return undefined;
+    }
+    const pieces = isBodyOmitted ? [] : (body ?? []);
+    if (length !== undefined && length > MAX_JOINED) return this.#writeLong(headText, pieces);
+    return this.#write(joinPieces([headText, ...pieces]));
+  }
+
+  async #writeLong(headText: string, pieces: readonly Piece[]): Promise<void> {
+    this.#socket.write(headText, "latin1");
+    for (const piece of pieces) {
+      const bytes = toBytes(piece);
+      for (let offset = 0; offset < bytes.length && !this.#isClosed; offset += WRITE_SIZE) {
+        await this.#write(bytes.subarray(offset, offset + WRITE_SIZE));
+      }
+    }
+  }
+
+  async #pipe(body: ReadableStream<Uint8Array>, isChunked: boolean): Promise<void> {
+    const reader = body.getReader();
+    this.#reader = reader;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || this.#isClosed) break;
+      if (value.length === 0) continue;
+      const size = `${value.length.toString(16)}\r\n`;
+      const written = this.#write(isChunked ? joinPieces([size, value, "\r\n"]) : value);
+      if (written !== undefined) await written;
+    }
+    this.#reader = undefined;
+    if (isChunked && !this.#isClosed) this.#socket.write("0\r\n\r\n", "latin1");
+  }
+
+  #write(bytes: Uint8Array): Promise<void> | undefined {
+    if (this.#socket.write(bytes)) return undefined;
+    return new Promise((resolve) => (this.#onDrain = resolve));
+  }
+}
 
 /**
  * State of a connection: waits for a request, for the rest of its head, for the answer; sends the answer; has sent the

@@ -1,4 +1,6 @@
 import type { Buffer } from "node:buffer";
+import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
+import { type EncodedMessage, piecesOfMessage } from "../../../jsonrpc/message.ts";
 
 /** Request headers, by case-insensitive name. Several of one name are joined with commas. */
 export interface RequestHeaders extends Iterable<[string, string]> {
@@ -27,4 +29,100 @@ export interface HttpServerRequest {
    * @returns unsubscribes
    */
   onDisconnect(callback: () => void): () => void;
+}
+
+/** An HTTP response before it is written. */
+export interface HttpAnswer {
+  readonly status: number;
+  /** Without the headers that frame the body (Content-Length, Transfer-Encoding). */
+  readonly headers: readonly HttpHeader[];
+  /** Pieces are the whole body; undefined: no body. */
+  readonly body: readonly Piece[] | ReadableStream<Uint8Array> | undefined;
+}
+
+export type HttpHeader = readonly [name: string, value: string];
+
+const JSON_HEADERS: readonly HttpHeader[] = [["Content-Type", "application/json"]];
+const NO_HEADERS: readonly HttpHeader[] = [];
+const STREAM_HEADERS: readonly HttpHeader[] = [
+  ["Content-Type", "text/event-stream"],
+  ["Cache-Control", "no-cache, no-transform"],
+  // Some gateways buffer event streams unless this header is set (nginx: proxy_buffering).
+  ["X-Accel-Buffering", "no"],
+];
+const ACCEPTED: HttpAnswer = { status: 202, headers: NO_HEADERS, body: undefined };
+const NO_CONTENT: HttpAnswer = { status: 204, headers: NO_HEADERS, body: undefined };
+
+/** A response whose body is one JSON-RPC message. */
+export function messageAnswer(message: EncodedMessage, status = 200): HttpAnswer {
+  const body = piecesOfMessage(message);
+  return { status, headers: JSON_HEADERS, body };
+}
+
+/** 202 without a body: notifications and responses were accepted (Streamable HTTP, sending messages). */
+export function acceptedAnswer(): HttpAnswer {
+  return ACCEPTED;
+}
+
+/** 204: done, and nothing to reconnect for. */
+export function noContentAnswer(): HttpAnswer {
+  return NO_CONTENT;
+}
+
+/** A `text/event-stream` response. */
+export function streamAnswer(body: ReadableStream<Uint8Array>): HttpAnswer {
+  return { status: 200, headers: STREAM_HEADERS, body };
+}
+
+/** The same response with more headers. */
+export function withHeaders(
+  { status, headers, body }: HttpAnswer,
+  added: readonly HttpHeader[],
+): HttpAnswer {
+  return { status, headers: [...headers, ...added], body };
+}
+
+/** Length of the body in bytes; undefined for a stream. */
+export function bodyLengthOf({ body }: HttpAnswer): number | undefined {
+  if (body instanceof ReadableStream) return undefined;
+  let size = 0;
+  for (const piece of body ?? []) size += sizeOf(piece);
+  return size;
+}
+
+/** The response as a web `Response`. */
+export function toWebResponse({ status, headers, body }: HttpAnswer): Response {
+  const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
+  if (body === undefined || body instanceof ReadableStream) return new Response(body ?? null, init);
+  // Copied: the body of a Response needs memory that is not shared.
+  return new Response(joinPieces(body) as Uint8Array<ArrayBuffer>, init);
+}
+
+/** Some runtimes turn other methods into GET, or fail. */
+const WEB_METHODS: ReadonlySet<string> = new Set(
+  "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
+);
+
+/** The request as a web `Request` without its body; undefined if Request does not support the method. */
+export function toWebRequest({ method, target, headers }: HttpRequestHead): Request | undefined {
+  if (!WEB_METHODS.has(method)) return undefined;
+  // Only the path matters: Host is checked separately.
+  return new Request(new URL(`http://localhost${target}`), { method, headers: [...headers] });
+}
+
+/** Headers of the connection, which its owner writes (RFC 9110, 7.6.1). */
+const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
+  "connection",
+  "content-length",
+  "date",
+  "keep-alive",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** The response of a web application. */
+export function fromWebResponse({ status, headers, body }: Response): HttpAnswer {
+  const ownHeaders = [...headers].filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase()));
+  // `Response.error()` has status 0, which cannot be sent.
+  return { status: status === 0 ? 500 : status, headers: ownHeaders, body: body ?? undefined };
 }

@@ -1,8 +1,7 @@
 import { type AddressInfo, createServer, type Server } from "node:net";
-import type { HttpAnswer } from "./answer.ts";
+import type { HttpAnswer, HttpServerRequest } from "./messages.ts";
 import { ServerConnection } from "./connection.ts";
-import { BodyQuota } from "./inlet.ts";
-import type { HttpServerRequest } from "./messages.ts";
+import { BodyQuota } from "./request-parser.ts";
 
 /** A listening HTTP socket. */
 export interface HttpListener {

@@ -1,9 +1,0 @@
-import process from "node:process";
-import { runtimeName } from "../base/runtime.ts";
-import { VERSION } from "../base/version.ts";
-
-/** Prints version, runtime and platform in one line. */
-export function printVersion(): Promise<number> {
-  console.log(`toolmux ${VERSION} (${runtimeName}, ${process.platform} ${process.arch})`);
-  return Promise.resolve(0);
-}
