@@ -1,4 +1,4 @@
-import type { Era } from "../src/protocol/era.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import { Caller } from "./caller.ts";
 import { Crowd } from "./http/load.ts";
 import type { Command } from "./peer.ts";

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import type { Era } from "../src/protocol/era.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import type { Programs } from "./build.ts";
 import type { Command } from "./peer.ts";
 

@@ -1,4 +1,4 @@
-import type { Era } from "../src/protocol/era.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import type { EchoOptions, Stage } from "./contestants.ts";
 import type { LoadResult } from "./job.ts";
 import type { Plan } from "./plan.ts";

@@ -1,4 +1,4 @@
-import type { Era } from "../src/protocol/era.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import type { CatalogJob, CatalogTimes } from "./listing.ts";
 import type { ContestJob, ContestResult } from "./contest.ts";
 import type { FloodJob, FloodResult } from "./flood.ts";

@@ -1,12 +1,10 @@
 /** What a catalog of many tools takes, without any process: in this one. */
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/base/bytes.ts";
-import { buildCatalog, type CatalogSource } from "../src/catalog/catalog.ts";
+import { buildCatalog, type CatalogSource, type ExposureRules } from "../src/catalog/catalog.ts";
 import { conforms } from "../src/catalog/conformance.ts";
-import { MAX_ITEMS, readPage } from "../src/catalog/listing.ts";
-import type { Sha256, NameRules } from "../src/catalog/names.ts";
-import { EMPTY_LISTING } from "../src/catalog/offer.ts";
-import type { ExposureRules } from "../src/catalog/shape.ts";
+import { EMPTY_LISTING, MAX_ITEMS, readPage } from "../src/catalog/listing.ts";
+import type { NameRules, Sha256 } from "../src/catalog/names.ts";
 import type { Trial } from "./budget.ts";
 import { median } from "./stats.ts";
 

@@ -8,7 +8,7 @@ import { Bench } from "tinybench";
 import { utf8 } from "../src/base/bytes.ts";
 import { scanObject } from "../src/base/json.ts";
 import { parseMessage } from "../src/jsonrpc/parse.ts";
-import { withResponseId, type Response } from "../src/jsonrpc/message.ts";
+import { type Response, withResponseId } from "../src/jsonrpc/message.ts";
 import { LineReader } from "../src/jsonrpc/line-reader.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";

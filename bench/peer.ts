@@ -1,11 +1,10 @@
 import { Buffer } from "node:buffer";
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawnSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Era } from "../src/protocol/era.ts";
-import { LATEST_MODERN, MetaKey } from "../src/protocol/modern.ts";
+import { type Era, LATEST_MODERN, MetaKey } from "../src/protocol/modern.ts";
 
 /** A program and how it is started. */
 export interface Command {

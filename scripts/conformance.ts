@@ -13,7 +13,7 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import type { Era } from "../src/protocol/era.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import { EXPECTED } from "../test/conformance/expected.ts";
 import { type Subject, withHub, withPipedHub, withServer } from "../test/conformance/subject.ts";
 import {

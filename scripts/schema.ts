@@ -14,13 +14,14 @@ import {
   hubSchema,
   LIMIT_DEFAULTS,
   pluginSchema,
+  PROCESS_KEYS,
+  REMOTE_KEYS,
+  SECRET_SOURCES,
+  secretsSchema,
   serverSchema,
 } from "../src/manifest/schema.ts";
-import { registrySchema } from "../src/manifest/directories.ts";
-import { PROCESS_KEYS } from "../src/manifest/process.ts";
-import { REMOTE_KEYS } from "../src/manifest/remote.ts";
-import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
-import { formatDuration } from "../src/manifest/units.ts";
+import { registrySchema } from "../src/manifest/read.ts";
+import { formatDuration } from "../src/manifest/fields.ts";
 
 /** What an editor shows for a key. */
 interface Notes {

@@ -1,36 +1,62 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, posix, sep } from "node:path";
+import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 
-/** Lowest first. Layers of one row do not know each other; `base` is what lies directly in src/. */
-const LAYERS: readonly (readonly string[])[] = [
-  ["base"],
-  ["manifest"],
-  ["wire", "catalog"],
-  ["secrets", "protocol", "snapshot", "directory", "clients"],
-  ["auth", "upstream", "plugin"],
-  ["router", "doctor"],
-  ["frontend"],
-  ["hub"],
-  ["bench", "recording"],
-  ["cli"],
-  ["main"],
+/**
+ * The folders of src, lowest row first, each with what it holds. A file imports only from lower rows and its own folder.
+ * Folders of one row do not know each other. ARCHITECTURE.md shows this table.
+ */
+const ROWS: readonly Readonly<Record<string, string>>[] = [
+  { base: "byte ranges, JSON scanner, id table, errors, events, runtime, paths, private files" },
+  {
+    jsonrpc: "JSON-RPC messages on their bytes: parse, edit, read and write lines",
+    manifest: "what the user wants: files, schema, merge, trust, edits",
+    terminal: "printing, log records, stderr",
+  },
+  { process: "child processes, groups, process table, orphans, path look-up, file lock" },
+  {
+    transport: "messages to and from one server: stdio, memory, HTTP",
+    catalog: "what clients see: names, URIs, sections, routes",
+  },
+  { protocol: "stateless codecs of the two protocol eras" },
+  {
+    secrets: "where secret values are kept",
+    registry: "where servers are found that are in no manifest yet",
+    "client-configs": "configuration files of MCP clients: import, install",
+    snapshot: "saved listings of servers",
+  },
+  { auth: "OAuth tokens of servers: discovery, registration, login, refresh" },
+  {
+    upstream: "connections to servers: pool, state, sessions, listings",
+    plugin: "the API for plugins, and what loads and runs them",
+  },
+  { router: "a client's request until its one answer" },
+  { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
+  {
+    hub: "composition root",
+    recording: "record a hub, replay a recording",
+    bench: "load generator, statistics, reports",
+    demo: "the servers and the tour of `toolmux demo`",
+  },
+  { cli: "the command line" },
+  { main: "entry point" },
 ];
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/directory/"],
+  valibot: ["src/manifest/", "src/plugin/", "src/registry/"],
   hono: ["src/frontend/http/"],
   bun: ["src/base/runtime.ts"],
-  uplot: ["src/cli/bench/"],
-  "deno-std": ["src/vendor/"],
+  uplot: ["src/bench/report/"],
+  "deno-std": ["src/cli/std-parse-args.ts"],
   "@logtape/logtape": ["src/terminal/logtape.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
-  "@modelcontextprotocol": ["src/cli/demo"],
+  "@modelcontextprotocol": ["src/demo/"],
 };
 
 /** Code, and the only places where it stands. */
@@ -40,7 +66,10 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
     places: ["src/main.ts", "src/manifest/", "src/transport/stdio.ts", "src/base/runtime.ts"],
   },
   "process.exit": { pattern: reading("exit"), places: ["src/main.ts", "src/base/runtime.ts"] },
-  console: { pattern: /\bconsole\s*\./, places: ["src/main.ts", "src/cli/"] },
+  console: {
+    pattern: /\bconsole\s*\./,
+    places: ["src/main.ts", "src/cli/", "src/terminal/stderr.ts", "src/demo/"],
+  },
   "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/base/runtime.ts"] },
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
@@ -87,13 +116,26 @@ const everything = ["src", "plugins", "bench", "scripts", "test"].flatMap(readSo
 const sources = everything.filter(({ path }) => path.startsWith("src/"));
 const imports = sources.flatMap(readImports);
 
-describe("the layers of src", () => {
-  it("hold every file", () => {
+describe("the rows of src", () => {
+  it("hold every file, and no folder that is not there", () => {
     const strays = sources.map(({ path }) => path).filter((path) => rankOf(path) === undefined);
     assert.deepEqual(strays, []);
+    const folders = new Set(sources.map(({ path }) => folderOf(path)));
+    assert.deepEqual(
+      ROWS.flatMap((row) => Object.keys(row)).filter((name) => !folders.has(name)),
+      [],
+    );
   });
 
-  it("import only from lower layers and their own folder", () => {
+  it("are drawn in ARCHITECTURE.md (TOOLMUX_WRITE=1 draws them anew)", () => {
+    const text = read("ARCHITECTURE.md");
+    const drawn = text.replace(/(?<=<!-- rows -->\n)[\s\S]*?(?=<!-- end of rows -->)/, drawRows());
+    if (process.env["TOOLMUX_WRITE"] === "1") writeFileSync(join(ROOT, "ARCHITECTURE.md"), drawn);
+    else assert.equal(text, drawn);
+    assert.match(drawn, /<!-- rows -->\n```\n/);
+  });
+
+  it("import only from lower rows and their own folder", () => {
     const wrong = imports.filter(({ from, to }) => to.startsWith("src/") && !mayImport(from, to));
     assert.deepEqual(wrong.map(arrow), []);
   });
@@ -117,8 +159,13 @@ describe("the layers of src", () => {
     assert.ok(loaded.has("src/hub/hub.ts"));
   });
 
-  it("have no cycle of imports, type imports included", () => {
-    assert.deepEqual(findCycle(), []);
+  it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {
+    const atRunTime = imports.filter(({ isType }) => !isType);
+    assert.deepEqual(findCircle(atRunTime), []);
+    assert.deepEqual(
+      findCircle(imports.filter(({ from, to }) => folderOf(from) !== folderOf(to))),
+      [],
+    );
   });
 
   it("import files that exist, by their whole names", () => {
@@ -163,7 +210,7 @@ describe("the plugins", () => {
 
   it("are imported only where the built-in ones are named", () => {
     const wrong = imports.filter(({ to }) => to.startsWith("plugins/"));
-    assert.deepEqual([...new Set(wrong.map(({ from }) => from))], ["src/plugin/builtin.ts"]);
+    assert.deepEqual([...new Set(wrong.map(({ from }) => from))], ["src/plugin/load.ts"]);
   });
 });
 
@@ -171,7 +218,6 @@ describe("the files", () => {
   it("are named in lower case, with hyphens", () => {
     const wrong = everything
       .map(({ path }) => path)
-      .filter((path) => !path.startsWith("src/vendor/"))
       .filter((path) => {
         const name = posix.basename(path);
         return !/^[a-z][a-z0-9-]*(?:\.test|\.d)?\.m?[jt]s$/.test(name);
@@ -261,25 +307,32 @@ function readImports({ path, code }: Source): Import[] {
   });
 }
 
-/** The folder of a file of src, or what it is by itself. */
-function layerOf(path: string): string {
+/** The folder of a file directly below src, or the name of a file that lies in src itself. */
+function folderOf(path: string): string {
   const [, first = "", ...rest] = path.split("/");
-  if (rest.length > 0) return first;
-  return first === "hub.ts" || first === "main.ts" ? first.slice(0, -3) : "base";
+  return rest.length > 0 ? first : first.replace(/\.ts$/, "");
 }
 
-/** Vendored code stands below everything. */
 function rankOf(path: string): number | undefined {
-  const layer = layerOf(path);
-  if (layer === "vendor") return -1;
-  const rank = LAYERS.findIndex((row) => row.includes(layer));
+  const rank = ROWS.findIndex((row) => folderOf(path) in row);
   return rank === -1 ? undefined : rank;
 }
 
 function mayImport(from: string, to: string): boolean {
-  if (layerOf(from) === layerOf(to)) return true;
-  if (layerOf(to) === "vendor") return isIn(["src/cli/", "src/main.ts"], from);
+  if (folderOf(from) === folderOf(to)) return true;
   return (rankOf(to) ?? Infinity) < (rankOf(from) ?? -Infinity);
+}
+
+/** The rows as text, lowest first: the folders of a row stand together, rows apart. */
+function drawRows(): string {
+  const width =
+    Math.max(...ROWS.flatMap((row) => Object.keys(row)).map(({ length }) => length)) + 2;
+  const rows = ROWS.map((row) =>
+    Object.entries(row)
+      .map(([name, what]) => `${name.padEnd(width)}${what}`)
+      .join("\n"),
+  );
+  return `\`\`\`\n${rows.join("\n\n")}\n\`\`\`\n`;
 }
 
 function isIn(places: readonly string[], path: string): boolean {
@@ -307,23 +360,23 @@ function loadedFrom(files: readonly string[]): {
   return { loaded, modules };
 }
 
-/** The files of one cycle, the first one again at the end; empty if there is none. */
-function findCycle(): string[] {
-  const targets = Map.groupBy(imports, ({ from }) => from);
+/** The files of one circle of imports, the first one again at the end; empty if there is none. */
+function findCircle(among: readonly Import[]): string[] {
+  const targets = Map.groupBy(among, ({ from }) => from);
   const done = new Set<string>();
   const visit = (path: string, trail: readonly string[]): string[] => {
     if (trail.includes(path)) return [...trail.slice(trail.indexOf(path)), path];
     if (done.has(path)) return [];
     for (const { to } of targets.get(path) ?? []) {
-      const cycle = visit(to, [...trail, path]);
-      if (cycle.length > 0) return cycle;
+      const circle = visit(to, [...trail, path]);
+      if (circle.length > 0) return circle;
     }
     done.add(path);
     return [];
   };
   for (const { path } of sources) {
-    const cycle = visit(path, []);
-    if (cycle.length > 0) return cycle;
+    const circle = visit(path, []);
+    if (circle.length > 0) return circle;
   }
   return [];
 }

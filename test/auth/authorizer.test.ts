@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { describe, it } from "node:test";
 import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { AuthChallenge } from "../../src/transport/http/credentials.ts";
+import type { AuthChallenge } from "../../src/transport/http/target.ts";
 import { Authority, type Switches } from "../fixtures/authority.ts";
 import { browse } from "../fixtures/person.ts";
 import { type Demands, Guarded, remote, resolved } from "../fixtures/guarded.ts";

@@ -3,7 +3,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
 import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { AuthChallenge } from "../../src/transport/http/credentials.ts";
+import type { AuthChallenge } from "../../src/transport/http/target.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { Guarded, remote, resolved } from "../fixtures/guarded.ts";
 import { poll } from "../harness/clock.ts";

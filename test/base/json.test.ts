@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { applyEdits, startsWithAt, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
+import { applyEdits, joinPieces, startsWithAt, textOf, utf8 } from "../../src/base/bytes.ts";
 import {
   lastMember,
+  parseRange,
+  readString,
   scanArray,
   scanObject,
-  skipWhitespace,
   skipString,
   skipValue,
-  readString,
-  parseRange,
+  skipWhitespace,
 } from "../../src/base/json.ts";
 import { Choices, jsonText, mutated, nested } from "../generate.ts";
 

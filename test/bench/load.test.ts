@@ -1,20 +1,28 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { joinPieces, applyEdits } from "../../src/base/bytes.ts";
+import { applyEdits, joinPieces } from "../../src/base/bytes.ts";
 import { Chaos } from "../../src/bench/chaos.ts";
-import { chooseTool } from "../../src/bench/choice.ts";
-import { LatencyHistogram } from "../../src/bench/latencies.ts";
-import { type RequestChannel, LoadGenerator } from "../../src/bench/load.ts";
-import { type Extent, type Loop, Schedule } from "../../src/bench/schedule.ts";
-import { LevelStats } from "../../src/bench/stats.ts";
-import { makeCallTemplate, CALL_MARK } from "../../src/bench/template.ts";
-import { failureOf, failureOfLoss } from "../../src/bench/verdict.ts";
+import { chooseTool } from "../../src/bench/run.ts";
+import { failureOfLoss, failureOf, LatencyHistogram, LevelStats } from "../../src/bench/stats.ts";
+import {
+  CALL_MARK,
+  type Extent,
+  LoadGenerator,
+  type Loop,
+  makeCallTemplate,
+  type RequestChannel,
+  Schedule,
+} from "../../src/bench/load.ts";
 import type { ListedItem } from "../../src/catalog/listing.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { readBenchOptions, type BenchOptions } from "../../src/cli/commands/bench-options.ts";
+import { type BenchOptions, readBenchOptions } from "../../src/cli/commands/bench-options.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
-import { withBenchProxy, PROXY_VARIABLE, formatProxyVariable } from "../../src/cli/tap.ts";
+import {
+  formatProxyVariable,
+  PROXY_VARIABLE,
+  withBenchProxy,
+} from "../../src/cli/transport-factory.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
 import type { PendingRequest } from "../../src/upstream/pending.ts";

@@ -6,12 +6,11 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { createContext, runInContext, Script } from "node:vm";
 import type { BenchResult } from "../../src/bench/result.ts";
-import { type Chart, drawCharts, spreadCurve } from "../../src/bench/report/charts.ts";
+import { chartTable, type Chart, drawCharts, spreadCurve } from "../../src/bench/report/charts.ts";
 import { formatHtmlReport } from "../../src/bench/report/html.ts";
-import { checkPage, writePage } from "../../src/cli/commands/file.ts";
+import { checkPage, writePage } from "../../src/cli/commands/bench.ts";
 import { drawPage } from "../../src/bench/report/page.ts";
-import { chartTable } from "../../src/bench/report/tabulation.ts";
-import * as units from "../../src/bench/report/units.ts";
+import * as units from "../../src/bench/report/tables.ts";
 import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench.ts";
 
 const HOSTILE = `</script><script>alert(1)</script><img src=x onerror='alert(2)'>--><!-- " & \u2028`;

@@ -2,18 +2,19 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
-import { tabulateResult, formatPart } from "../../src/bench/report/tables.ts";
-import { describeLevel, BenchProgressLine } from "../../src/bench/report/progress.ts";
-import { summarize } from "../../src/bench/report/summary.ts";
-import { formatReportText } from "../../src/bench/report/text.ts";
 import {
   formatBytes,
   formatCount,
   formatMoment,
   formatNines,
+  formatPart,
   formatRate,
+  formatReportText,
   formatTime,
-} from "../../src/bench/report/units.ts";
+  tabulateResult,
+} from "../../src/bench/report/tables.ts";
+import { BenchProgressLine, describeLevel } from "../../src/bench/report/progress.ts";
+import { summarize } from "../../src/bench/report/summary.ts";
 import {
   CLOSED,
   comparison,

@@ -2,10 +2,13 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
-import { readAnnotations, readPage } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import type { ExposureRules } from "../../src/catalog/shape.ts";
+import {
+  buildCatalog,
+  type CatalogSource,
+  type Catalog,
+  type ExposureRules,
+} from "../../src/catalog/catalog.ts";
+import { EMPTY_LISTING, readAnnotations, readPage } from "../../src/catalog/listing.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const names = { separator: "__", maxLength: 50 };

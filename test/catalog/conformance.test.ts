@@ -12,8 +12,12 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import repairPlugin from "../../plugins/schema-repair/index.ts";
 import { isCompilable } from "../../src/catalog/compilable-schema.ts";
-import { type ListedItem, readItem } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
+import {
+  EMPTY_LISTING,
+  type ListedItem,
+  readItem,
+  type ServerListing,
+} from "../../src/catalog/listing.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import type { HubEvent } from "../../src/base/events.ts";
 import { turn } from "../fixtures/clock.ts";

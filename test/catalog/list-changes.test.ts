@@ -3,10 +3,20 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
-import { type ListedItem, type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
-import type { ExposureRules } from "../../src/catalog/shape.ts";
+import {
+  buildCatalog,
+  type CatalogSource,
+  type Catalog,
+  type ExposureRules,
+} from "../../src/catalog/catalog.ts";
+import {
+  EMPTY_LISTING,
+  KINDS,
+  type Kind,
+  type ListedItem,
+  readPage,
+  type ServerListing,
+} from "../../src/catalog/listing.ts";
 import { ListAnswers } from "../../src/frontend/list-answers.ts";
 import { LIST_CHANGED, LIST_METHODS } from "../../src/protocol/legacy.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { MAX_ITEMS } from "../../src/catalog/listing.ts";
-import type { ServerListing } from "../../src/catalog/offer.ts";
+import { MAX_ITEMS, type ServerListing } from "../../src/catalog/listing.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { turn } from "../fixtures/clock.ts";
 import { Script, setStage, statusOf } from "../fixtures/memory.ts";

@@ -3,10 +3,10 @@ import { describe, it } from "node:test";
 import { assert as check, json, property } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import {
-  diffTools,
   diffFromMarks,
-  type ToolPart,
+  diffTools,
   toolPartTexts,
+  type ToolPart,
 } from "../../src/catalog/tool-diff.ts";
 import { type ListedItem, readPage } from "../../src/catalog/listing.ts";
 

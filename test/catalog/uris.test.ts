@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   decodeUri,
+  encodeUriTemplate,
+  encodeUri,
   parseUriTemplate,
   schemeOf,
-  encodeUri,
-  encodeUriTemplate,
 } from "../../src/catalog/uris.ts";
 
 describe("a URI that names its server", () => {

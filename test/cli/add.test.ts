@@ -3,12 +3,11 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { Invocation, CommandContext } from "../../src/cli/command.ts";
+import type { CommandContext, Invocation } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
-import { tryServer } from "../../src/cli/commands/trial.ts";
+import { addOptionSettings, readServerArguments, tryServer } from "../../src/cli/commands/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
-import { addOptionSettings, readServerArguments } from "../../src/cli/commands/plan.ts";
-import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
+import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
 import { plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { specOf } from "../fixtures/memory.ts";
 

@@ -5,13 +5,13 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { makeBenchFolder } from "../../src/cli/commands/folder.ts";
 import {
   listVariables,
+  makeBenchFolder,
   readTarget,
   type TargetSpec,
   writeManifest,
-} from "../../src/cli/commands/target.ts";
+} from "../../src/cli/commands/bench-targets.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";

@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { readArgumentSource, formatArguments } from "../../src/cli/call-arguments.ts";
+import { formatArguments, readArgumentSource } from "../../src/cli/call-arguments.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";

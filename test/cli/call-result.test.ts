@@ -4,15 +4,17 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { type CallReport, describeResult, type ResultView } from "../../src/cli/call-result.ts";
 import {
-  describeAttachment,
   attachmentFileName,
+  type Attachment,
+  type CallReport,
+  describeAttachment,
+  describeResult,
+  type ResultView,
   saveAttachment,
-} from "../../src/cli/attachment.ts";
-import type { Attachment } from "../../src/cli/content.ts";
-import { describeProgress } from "../../src/cli/commands/progress.ts";
-import { sanitizeLines } from "../../src/terminal/report.ts";
+} from "../../src/cli/call-result.ts";
+import { describeProgress } from "../../src/cli/commands/call.ts";
+import { sanitizeLines } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync, spawn } from "node:child_process";
 import { renameSync } from "node:fs";
 import { appendFile, mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -11,7 +11,7 @@ import type { LoadedManifest } from "../../src/manifest/load.ts";
 import { watchManifest } from "../../src/manifest/watch.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
 import { listeningClock } from "../fixtures/manifest/clock.ts";
-import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { deadline } from "../harness/clock.ts";
 import { skipWithout } from "../harness/needs.ts";
 

@@ -4,23 +4,21 @@ import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import {
   describeDiagnoses,
-  diagnose,
-  type ServerDiagnosis,
-  EXIT_CODES,
-  verdictOf,
-  statusToJson,
-} from "../../src/cli/commands/diagnosis.ts";
-import {
   describeStartProgress,
+  diagnose,
+  EXIT_CODES,
   openStartProgress,
+  type ServerDiagnosis,
   type StartProgress,
-} from "../../src/cli/commands/gauge.ts";
+  statusToJson,
+  verdictOf,
+} from "../../src/cli/commands/status.ts";
 import {
   alignTable,
-  truncate,
   formatDuration,
   formatJson,
   formatSize,
+  truncate,
 } from "../../src/terminal/terminal.ts";
 import { hintsFor } from "../../src/cli/hints.ts";
 import { serverStateOf } from "../../src/cli/server-state.ts";

@@ -14,20 +14,32 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as fc from "fast-check";
 import { stringify } from "smol-toml";
-import { openOriginal, writeBackup, listBackups } from "../../src/client-configs/backup.ts";
+import {
+  listBackups,
+  openOriginal,
+  prepareInstall,
+  prepareUndo,
+  writeBackup,
+} from "../../src/client-configs/install.ts";
 import { editClientFile } from "../../src/client-configs/edit.ts";
-import { replacePlaintextSecrets } from "../../src/client-configs/clear.ts";
-import { type ClientApp, clientFoldersOf } from "../../src/client-configs/client.ts";
-import { prepareInstall, prepareUndo } from "../../src/client-configs/install.ts";
+import {
+  planImport,
+  replacePlaintextSecrets,
+  type TakenNames,
+} from "../../src/client-configs/import-plan.ts";
+import {
+  type ClientApp,
+  clientFoldersOf,
+  CLIENTS,
+  findClientApp,
+} from "../../src/client-configs/clients.ts";
 import { CLIENT_NAMES } from "../../src/client-configs/client-names.ts";
-import { planImport, type TakenNames } from "../../src/client-configs/import-plan.ts";
 import { listServerTables, readClientFiles } from "../../src/client-configs/read.ts";
-import { CLIENTS, findClientApp } from "../../src/client-configs/clients.ts";
 import { readServers } from "../../src/manifest/read.ts";
 import { parseText } from "../../src/manifest/parse.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import { isPlaintextSecret } from "../../src/manifest/plaintext-secrets.ts";
-import { getServer, plain, withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+import { getServer, plain, type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const FIXTURES = fileURLToPath(new URL("../fixtures/clients/", import.meta.url));
 const NOTHING: TakenNames = { servers: [], separator: "__" };

@@ -5,7 +5,7 @@
 import process from "node:process";
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { sleep } from "../../src/base/grace.ts";
+import { sleep } from "../../src/base/clock.ts";
 import { executable, withStage } from "../harness/hub.ts";
 import { type Context, settingsFor } from "./settings.ts";
 

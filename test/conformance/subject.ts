@@ -1,6 +1,6 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import type { Era } from "../../src/protocol/era.ts";
+import type { Era } from "../../src/protocol/modern.ts";
 import { listenHttp } from "../../src/frontend/http/http1/server.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { RawClient } from "../harness/client.ts";

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { type Message, type EncodedMessage, bytesOf } from "../../src/jsonrpc/message.ts";
-import type { Transport, TransportEvents } from "../../src/transport/transport.ts";
+import { bytesOf, type EncodedMessage, type Message } from "../../src/jsonrpc/message.ts";
+import type { TransportEvents, Transport } from "../../src/transport/transport.ts";
 import { deadline } from "../harness/clock.ts";
 
 /** The other end of a link, as far as a test moves it. Texts are whole messages without a line end. */

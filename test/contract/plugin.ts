@@ -7,7 +7,7 @@ import { readItem } from "../../src/catalog/listing.ts";
 import { type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
 import { loadPlugin } from "../../src/plugin/load.ts";
-import type { Plugin, Tool, ToolInfo } from "../../src/plugin/plugin.ts";
+import type { Plugin, ToolInfo, Tool } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";

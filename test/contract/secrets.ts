@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { SecretStore } from "../../src/secrets/store.ts";
+import type { SecretStore } from "../../src/secrets/secrets.ts";
 
 /** Names and values that some way of keeping them could change, cut or confuse. */
 const ODD: readonly (readonly [name: string, value: string])[] = [

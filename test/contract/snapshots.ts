@@ -2,9 +2,14 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
 import type { ToolDiff } from "../../src/catalog/tool-diff.ts";
-import { type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING, type ServerListing } from "../../src/catalog/offer.ts";
-import type { Snapshots, SnapshotKey } from "../../src/snapshot/snapshots.ts";
+import {
+  EMPTY_LISTING,
+  KINDS,
+  type Kind,
+  readPage,
+  type ServerListing,
+} from "../../src/catalog/listing.ts";
+import type { SnapshotKey, Snapshots } from "../../src/snapshot/snapshots.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
 /** When the clocks of the tests begin: a time of day, as files have to bear it. */

@@ -5,8 +5,7 @@ import { join, resolve } from "node:path";
 import type { EventBus } from "../../src/base/events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/schema.ts";
-import type { PluginLoaders } from "../../src/plugin/builtin.ts";
-import { type LoadedPlugin, loadPlugin } from "../../src/plugin/load.ts";
+import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";
 import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, setUpPlugins } from "../../src/plugin/setup.ts";
@@ -17,8 +16,8 @@ import {
   manifestFor,
   type Peer,
   Script,
-  setUp,
   type Settings,
+  setUp,
 } from "../fixtures/memory.ts";
 import { poll } from "../harness/clock.ts";
 

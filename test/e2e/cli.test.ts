@@ -14,7 +14,7 @@ import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { isTrusted } from "../../src/manifest/trust.ts";
 import { RawClient } from "../harness/client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { carrying, waitUntilGone } from "../harness/processes.ts";
 

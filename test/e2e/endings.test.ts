@@ -6,15 +6,15 @@ import { join } from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { EOF_GRACE } from "../../src/base/grace.ts";
+import { EOF_GRACE } from "../../src/base/clock.ts";
 import { RawClient } from "../harness/client.ts";
 import { poll } from "../harness/clock.ts";
 import {
+  assertProtocolOnly,
   END,
+  executable,
   LIMIT,
   type Stage,
-  assertProtocolOnly,
-  executable,
   withHub,
   withStage,
 } from "../harness/hub.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { openUserAuthorizer } from "../../src/cli/authorizer.ts";
+import { openUserAuthorizer } from "../../src/cli/transport-factory.ts";
 import { Authority } from "../fixtures/authority.ts";
 import { remote, resolved } from "../fixtures/guarded.ts";
 import { RawServer, type Visit } from "../fixtures/http-raw.ts";

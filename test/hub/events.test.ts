@@ -8,13 +8,12 @@ import type { Hub } from "../../src/hub/hub.ts";
 import { Logbook } from "../../src/base/logbook.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
-import { updateAlerts } from "../../src/upstream/account.ts";
+import { type State, updateAlerts } from "../../src/upstream/state.ts";
 import type { Session } from "../../src/upstream/session.ts";
-import type { State } from "../../src/upstream/state.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   Latch,

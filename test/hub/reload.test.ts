@@ -12,16 +12,16 @@ import {
 import { LIMIT_DEFAULTS, type Manifest } from "../../src/manifest/schema.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   Latch,
   listNames,
   manifestOf,
   Script,
-  type Servers,
   serverOf,
+  type Servers,
   setStage,
   statusOf,
 } from "../fixtures/memory.ts";

@@ -3,9 +3,13 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
-import { type Response, withResponseId, joinMessage } from "../../src/jsonrpc/message.ts";
-import { LineReader } from "../../src/jsonrpc/line-reader.ts";
-import { LONG_LINE, type LinePart, parseLongResponse } from "../../src/jsonrpc/long.ts";
+import { joinMessage, type Response, withResponseId } from "../../src/jsonrpc/message.ts";
+import {
+  type LinePart,
+  LineReader,
+  LONG_LINE,
+  parseLongResponse,
+} from "../../src/jsonrpc/line-reader.ts";
 
 const ID = utf8('"c-1"');
 const SIZE = LONG_LINE + 50_000;

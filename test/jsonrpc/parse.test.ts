@@ -1,21 +1,21 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { type ByteRange, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
-import { parseTruncated, parseMessage } from "../../src/jsonrpc/parse.ts";
-import { readId } from "../../src/jsonrpc/id.ts";
+import { type ByteRange, joinPieces, textOf, utf8 } from "../../src/base/bytes.ts";
+import { parseMessage, parseTruncated } from "../../src/jsonrpc/parse.ts";
 import {
   buildError,
   buildNotification,
   buildRequest,
   buildResult,
-  errorCodeOf,
-  type Message,
-  type EncodedMessage,
-  withResponseId,
-  joinMessage,
-  withRequestId,
   bytesOf,
+  type EncodedMessage,
+  errorCodeOf,
+  joinMessage,
+  type Message,
+  readId,
+  withRequestId,
+  withResponseId,
 } from "../../src/jsonrpc/message.ts";
 
 const read = (text: string): Message => parseMessage(Buffer.from(text));

@@ -5,12 +5,12 @@ import * as fc from "fast-check";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import {
   bytesOf,
-  type Message,
   joinMessage,
-  withResponseId,
+  type Message,
   withRequestId,
+  withResponseId,
 } from "../../src/jsonrpc/message.ts";
-import { LONG_LINE } from "../../src/jsonrpc/long.ts";
+import { LONG_LINE } from "../../src/jsonrpc/line-reader.ts";
 import { Pipe } from "../../src/jsonrpc/pipe.ts";
 
 const TEXT = "é 0123456789 \\n".repeat(LONG_LINE / 12);

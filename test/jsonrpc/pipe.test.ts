@@ -1,4 +1,4 @@
-import type { ByteOutput, ByteInput } from "../../src/base/byte-streams.ts";
+import type { ByteInput, ByteOutput } from "../../src/base/byte-streams.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { utf8, joinPieces, sizeOf } from "../../src/base/bytes.ts";
+import { joinPieces, sizeOf, utf8 } from "../../src/base/bytes.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import {
+  joinMessage,
   type Message,
-  withResponseId,
   type Request,
   type Response,
-  joinMessage,
   withRequestId,
+  withResponseId,
 } from "../../src/jsonrpc/message.ts";
 import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { Choices, messageBytes, shrink } from "../generate.ts";

@@ -3,8 +3,8 @@ import { Buffer, isUtf8 } from "node:buffer";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
-import { bytesOf, type Message, joinMessage, withResponseId } from "../../src/jsonrpc/message.ts";
-import { LONG_LINE } from "../../src/jsonrpc/long.ts";
+import { bytesOf, joinMessage, type Message, withResponseId } from "../../src/jsonrpc/message.ts";
+import { LONG_LINE } from "../../src/jsonrpc/line-reader.ts";
 import { Pipe } from "../../src/jsonrpc/pipe.ts";
 import { Utf8Validator } from "../../src/jsonrpc/utf8.ts";
 

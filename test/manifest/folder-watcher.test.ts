@@ -3,13 +3,15 @@ import { writeFileSync } from "node:fs";
 import { rename, rm, symlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { describe, it } from "node:test";
-import { Debouncer } from "../../src/manifest/burst.ts";
+import {
+  Debouncer,
+  resolveWatchedPaths,
+  type WatchFolder,
+  watchManifest,
+} from "../../src/manifest/watch.ts";
 import type { LoadedManifest } from "../../src/manifest/load.ts";
-import type { WatchFolder } from "../../src/manifest/lookout.ts";
-import { resolveWatchedPaths } from "../../src/manifest/trail.ts";
-import { watchManifest } from "../../src/manifest/watch.ts";
 import { WatchedClock } from "../fixtures/manifest/clock.ts";
-import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 

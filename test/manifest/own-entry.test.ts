@@ -3,9 +3,8 @@ import { mkdir, symlink } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { clientFoldersOf } from "../../src/client-configs/client.ts";
+import { clientFoldersOf, findClientApp } from "../../src/client-configs/clients.ts";
 import { translateEntry } from "../../src/client-configs/entry.ts";
-import { findClientApp } from "../../src/client-configs/clients.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
 import { loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
 

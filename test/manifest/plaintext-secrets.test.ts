@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findPlaintextSecrets } from "../../src/client-configs/clear.ts";
-import { compareValues } from "../../src/recording/parameters.ts";
+import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
+import { compareValues } from "../../src/recording/exchanges.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import {
   findSuspectedSecrets,

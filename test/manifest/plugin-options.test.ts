@@ -5,9 +5,8 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import * as ours from "valibot";
-import { formatPath } from "../../src/manifest/problems.ts";
+import { formatPath, type StandardSchema, validateOptions } from "../../src/manifest/problems.ts";
 import { delay, globs, limit, size } from "../../src/manifest/schema.ts";
-import { validateOptions, type StandardSchema } from "../../src/manifest/validate.ts";
 
 const folder = await realpath(await mkdtemp(join(tmpdir(), "toolmux-valibot-")));
 after(() => rm(folder, { recursive: true, force: true }));

@@ -3,8 +3,8 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import type { RemoteServer } from "../../src/manifest/schema.ts";
 import {
-  resolveRemote,
   type ResolvedRemote,
+  resolveRemote,
   type SchemeResolvers,
 } from "../../src/manifest/resolve.ts";
 import {

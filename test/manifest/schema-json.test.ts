@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import committed from "../../toolmux.schema.json" with { type: "json" };
+import committed from "../../toolmux.schema.json";
 import { makeSchema } from "../../scripts/schema.ts";
-import { REMOTE_KEYS } from "../../src/manifest/remote.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS, REMOTE_KEYS } from "../../src/manifest/schema.ts";
 import { readManifestFile } from "../../src/manifest/read.ts";
-import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { parseToml } from "../../src/manifest/toml.ts";
-import { parseDuration } from "../../src/manifest/units.ts";
+import { parseDuration } from "../../src/manifest/fields.ts";
 import { plain } from "../fixtures/manifest/sandbox.ts";
 
 const isValid = new Ajv2020({ strict: true, allErrors: true }).compile(committed);

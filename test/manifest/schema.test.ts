@@ -9,7 +9,7 @@ import {
   pluginSchema,
   serverSchema,
 } from "../../src/manifest/schema.ts";
-import { parseDuration, parseSize, formatDuration } from "../../src/manifest/units.ts";
+import { formatDuration, parseDuration, parseSize } from "../../src/manifest/fields.ts";
 import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const FULL = {

@@ -3,8 +3,7 @@ import { describe, it } from "node:test";
 import { diffServers } from "../../src/manifest/diff.ts";
 import { resolveServer, type SchemeResolvers } from "../../src/manifest/resolve.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { listSecrets } from "../../src/manifest/interpolate.ts";
-import { splitCommand } from "../../src/manifest/words.ts";
+import { listSecrets, splitCommand } from "../../src/manifest/interpolate.ts";
 import { findProblems, getServer, loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const SERVER = `[servers.s]\ncommand = "x"\n`;

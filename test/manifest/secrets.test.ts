@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { StdioServer } from "../../src/manifest/schema.ts";
-import { resolveServer, type ResolvedServer } from "../../src/manifest/resolve.ts";
+import { type ResolvedServer, resolveServer } from "../../src/manifest/resolve.ts";
 import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const ENV = {

@@ -3,12 +3,11 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { editManifestFile } from "../../src/cli/manifest-file.ts";
+import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
 import { trustContent } from "../../src/cli/commands/trust.ts";
-import { withManifestLock } from "../../src/cli/turn.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
-import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const bytes = (text: string) => new TextEncoder().encode(text);

@@ -1,4 +1,4 @@
-import type { Era } from "../../src/protocol/era.ts";
+import type { Era } from "../../src/protocol/modern.ts";
 import { ask } from "../fixtures/web.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import type { HttpServer } from "../../src/frontend/http/server.ts";

@@ -1,4 +1,4 @@
-import type { Era } from "../../src/protocol/era.ts";
+import type { Era } from "../../src/protocol/modern.ts";
 
 export type Params = Readonly<Record<string, unknown>>;
 

@@ -1,5 +1,4 @@
-import type { Era } from "../../src/protocol/era.ts";
-import { LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
+import { type Era, LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { Events } from "../fixtures/http.ts";
 import { type Json, Peer } from "../fixtures/memory.ts";
@@ -10,8 +9,8 @@ import {
   type Entrance,
   fetchFrom,
   type Guest,
-  hear,
   hearNothing,
+  hear,
   INFO,
   listAll,
   type Listed,

@@ -6,8 +6,7 @@ import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
-import type { Era } from "../../src/protocol/era.ts";
-import { LATEST_MODERN, MetaKey } from "../../src/protocol/modern.ts";
+import { type Era, LATEST_MODERN, MetaKey } from "../../src/protocol/modern.ts";
 import {
   answerTo,
   type CallOptions,
@@ -15,8 +14,8 @@ import {
   type Entrance,
   fetchFrom,
   type Guest,
-  hear,
   hearNothing,
+  hear,
   INFO,
   listAll,
 } from "./guest.ts";

@@ -10,7 +10,7 @@ import { Server as ServerV1 } from "@modelcontextprotocol/sdk/server/index.js";
 import type { McpServer as McpServerV1 } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
-import type { Era } from "../../src/protocol/era.ts";
+import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { createServer } from "../conformance/everything.ts";
 import { say } from "../conformance/tools.ts";

@@ -3,8 +3,8 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { RelayedAnswer } from "../../src/plugin/answer.ts";
 import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
-import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/long.ts";
-import { WriteBuffer } from "../../src/jsonrpc/outbox.ts";
+import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/line-reader.ts";
+import { WriteBuffer } from "../../src/jsonrpc/pipe.ts";
 
 const TEXT = "0123456789".repeat(LONG_LINE / 10);
 

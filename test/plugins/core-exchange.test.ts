@@ -9,8 +9,8 @@ import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   Latch,

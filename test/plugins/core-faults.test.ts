@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Answer, Next, ToolCall } from "../../src/plugin/plugin.ts";
-import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/breaker.ts";
+import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/instance.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
-  call,
   callTool,
+  call,
   isAnswer,
   type Json,
   Latch,

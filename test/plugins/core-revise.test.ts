@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Tool } from "../../src/plugin/plugin.ts";
-import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/breaker.ts";
+import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/instance.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,

@@ -3,7 +3,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { utf8 } from "../../src/base/bytes.ts";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
-import { type Message, bytesOf } from "../../src/jsonrpc/message.ts";
+import { bytesOf, type Message } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./seam.ts";
 
 export interface LibraryHost extends Host {

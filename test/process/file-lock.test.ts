@@ -8,7 +8,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { withFileLock } from "../../src/process/file-lock.ts";
-import { processTable } from "../../src/process/processes.ts";
+import { processTable } from "../../src/process/process-table.ts";
 import { deadline } from "../harness/clock.ts";
 
 const HOLDER = fileURLToPath(new URL("../fixtures/processes/holder.ts", import.meta.url));

@@ -5,16 +5,20 @@ import { once } from "node:events";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { hasEnded, listProcesses, processTable } from "../../src/process/processes.ts";
-import { TERMINATE, endProcesses, KILL } from "../../src/process/process-group.ts";
+import {
+  hasEnded,
+  listProcesses,
+  parsePsOutput,
+  type ProcessEntry,
+  processTable,
+} from "../../src/process/process-table.ts";
+import { endProcesses, KILL, TERMINATE } from "../../src/process/process-group.ts";
 import {
   newOwnerTag,
+  ownerVariableOf,
   parseOwnerTag,
   sweepOrphans,
-  ownerVariableOf,
 } from "../../src/process/orphans.ts";
-import type { ProcessEntry } from "../../src/process/process-table.ts";
-import { parsePsOutput } from "../../src/process/ps.ts";
 import { poll } from "../harness/clock.ts";
 import { carrying, command, isAlive, stateOf, waitUntilGone } from "../harness/processes.ts";
 import { skipWithout } from "../harness/needs.ts";

@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
 import {
-  readCapabilities,
-  parseCapabilityClass,
   capabilityClassOf,
+  parseCapabilityClass,
+  readCapabilities,
 } from "../../src/protocol/capabilities.ts";
 import type { ClientProfile } from "../../src/upstream/profile.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   INITIALIZE,
   introduce,
   isAnswer,

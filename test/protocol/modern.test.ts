@@ -3,24 +3,23 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { applyEdits, joinPieces, textOf } from "../../src/base/bytes.ts";
 import { Section } from "../../src/catalog/section.ts";
-import { ModernListAnswers } from "../../src/frontend/editions.ts";
-import { scanObject } from "../../src/base/json.ts";
-import { appendMembers, removeMembers } from "../../src/base/object.ts";
+import { ModernListAnswers } from "../../src/frontend/list-answers.ts";
+import { appendMembers, removeMembers, scanObject } from "../../src/base/json.ts";
 import {
   addEnvelope,
-  prepareEnvelope,
+  formatEnvelope,
   mayBeModern,
   MetaKey,
+  prepareEnvelope,
   readEnvelope,
   readResultType,
   removeEnvelope,
-  toModernResult,
   toLegacyResult,
-  formatEnvelope,
+  toModernResult,
 } from "../../src/protocol/modern.ts";
 import { toLegacyEdits, toModernEdits } from "../../src/protocol/translate.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
-import { withResponseId, joinMessage } from "../../src/jsonrpc/message.ts";
+import { joinMessage, withResponseId } from "../../src/jsonrpc/message.ts";
 
 const HUB = { name: "hub", version: "1" };
 

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { Recorder as Recording } from "../../src/recording/recorder.ts";
 import { recordTransport } from "../../src/recording/recorded-transport.ts";
-import { notification, type Pair, Recorder, linkContract } from "../contract/link.ts";
+import { linkContract, notification, type Pair, Recorder } from "../contract/link.ts";
 import { makePair } from "../fixtures/http-upstream.ts";
 import { memory } from "../fixtures/inbox.ts";
 import { MemoryOutlet } from "../fixtures/recording.ts";

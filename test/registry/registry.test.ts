@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
-  type RegistryChoice,
+  findServer,
   openRegistry,
   parseRegistryChoice,
-} from "../../src/registry/choice.ts";
-import type { Registry, RegistryEntry } from "../../src/registry/registry.ts";
-import { serverKeyOf, makeManifestEntry } from "../../src/registry/manifest-entry.ts";
-import { findServer, searchRegistries } from "../../src/registry/search.ts";
+  type RegistryChoice,
+  searchRegistries,
+} from "../../src/registry/search.ts";
+import type { RegistryEntry, Registry } from "../../src/registry/registry.ts";
+import { makeManifestEntry, serverKeyOf } from "../../src/registry/manifest-entry.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import { type Answer, official, sendJson, smithery, withDirectory } from "../fixtures/directory.ts";

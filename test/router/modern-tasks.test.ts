@@ -4,8 +4,8 @@ import { MetaKey } from "../../src/protocol/modern.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "../fixtures/http.ts";
 import {
-  manifestOf,
   type Json,
+  manifestOf,
   type Peer,
   type Servers,
   setStage,

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Buffer } from "node:buffer";
-import { ResourceLinks } from "../../src/router/links.ts";
+import { ResourceLinks } from "../../src/router/resource-lookup.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
-import { parseLongResponse } from "../../src/jsonrpc/long.ts";
+import { parseLongResponse } from "../../src/jsonrpc/line-reader.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,

@@ -3,13 +3,15 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { createHash } from "node:crypto";
 import { utf8 } from "../../src/base/bytes.ts";
-import { buildCatalog, type Catalog, type CatalogSource } from "../../src/catalog/catalog.ts";
-import { KINDS, readPage } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { ResourceLinks } from "../../src/router/links.ts";
-import { locateResource, type ResourceLocation } from "../../src/router/resource-lookup.ts";
+import { buildCatalog, type CatalogSource, type Catalog } from "../../src/catalog/catalog.ts";
+import { EMPTY_LISTING, KINDS, readPage } from "../../src/catalog/listing.ts";
+import {
+  locateResource,
+  ResourceLinks,
+  type ResourceLocation,
+} from "../../src/router/resource-lookup.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
-import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/long.ts";
+import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/line-reader.ts";
 
 /** A long result in two chunks, and whether its chunks have been joined. */
 function longResult(link: string): { learn(links: ResourceLinks): boolean } {

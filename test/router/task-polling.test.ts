@@ -16,8 +16,8 @@ import { FORM, SAMPLE } from "../fixtures/modernserver.ts";
 import { setUpWith } from "../fixtures/plugins.ts";
 import {
   callAsOfOld,
-  declares,
   DECLARED,
+  declares,
   DONE,
   ModernTasker,
   ticketJson,

@@ -5,8 +5,8 @@ import { allOf, asked, INITIALIZED, put, SAMPLE, serverEnd } from "../fixtures/a
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   type Peer,
@@ -16,10 +16,10 @@ import {
 import {
   beginTask,
   RELATED,
-  STATUS,
   statusesOf,
-  taskJson,
+  STATUS,
   Tasker,
+  taskJson,
   taskOf,
 } from "../fixtures/tasks.ts";
 

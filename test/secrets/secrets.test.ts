@@ -9,13 +9,14 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { Clock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { keychainStore } from "../../src/secrets/chain.ts";
-import { secretVariableOf } from "../../src/secrets/environment.ts";
-import { fileStore } from "../../src/secrets/file.ts";
-import { type Keychain, openKeychain } from "../../src/secrets/keychain.ts";
-import { wrapPackage } from "../../src/secrets/keyring.ts";
-import { openSecrets } from "../../src/secrets/secrets.ts";
-import { memoryStore } from "../../src/secrets/store.ts";
+import {
+  fileStore,
+  keychainStore,
+  memoryStore,
+  openSecrets,
+  secretVariableOf,
+} from "../../src/secrets/secrets.ts";
+import { type Keychain, openKeychain, wrapPackage } from "../../src/secrets/keychain.ts";
 import { Vault } from "../../src/secrets/vault.ts";
 import { storeContract } from "../contract/secrets.ts";
 import { VirtualClock } from "../fixtures/clock.ts";

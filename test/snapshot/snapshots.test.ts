@@ -23,11 +23,10 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
-import { readPage } from "../../src/catalog/listing.ts";
-import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { type ListingHistory, compareWithHistory } from "../../src/snapshot/tool-marks.ts";
+import { EMPTY_LISTING, readPage } from "../../src/catalog/listing.ts";
+import { compareWithHistory, type ListingHistory } from "../../src/snapshot/tool-marks.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
-import { memorySnapshots, type Snapshots, type SnapshotKey } from "../../src/snapshot/snapshots.ts";
+import { memorySnapshots, type SnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {
   type Bench,
   DAY,

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LogTapeLogger, type LogSink } from "../../src/terminal/logtape.ts";
+import { type LogSink, LogTapeLogger } from "../../src/terminal/logtape.ts";
 import {
+  eventKindsAtLevel,
+  formatLogRecord,
+  isLevelEnabled,
+  type LogRecord,
   makeLogRecord,
   recordOfEvent,
-  isLevelEnabled,
-  eventKindsAtLevel,
-  type LogRecord,
   recordsOfError,
 } from "../../src/terminal/log.ts";
 import { StderrWriter } from "../../src/terminal/stderr.ts";
-import { formatLogRecord } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { EventKind, HubEvent, LogLevel, StateName } from "../../src/base/events.ts";
 

@@ -6,7 +6,7 @@ import {
   CreateMessageRequestSchema,
   LoggingMessageNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { type RunningHttpServer, startHttpServer } from "../../src/frontend/http/listen.ts";
+import { type RunningHttpServer, startHttpServer } from "../../src/frontend/http/server.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { poll } from "../harness/clock.ts";
 import { type Json, Script, setUp } from "../fixtures/memory.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { CoalescedRefresh } from "../../src/upstream/refresh.ts";
+import { CoalescedRefresh } from "../../src/upstream/listing.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import { Latch } from "../fixtures/memory.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { EMPTY_LISTING } from "../../src/catalog/offer.ts";
-import { memorySnapshots, type Snapshots, type EraVerdict } from "../../src/snapshot/snapshots.ts";
+import { EMPTY_LISTING } from "../../src/catalog/listing.ts";
+import { type EraVerdict, memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   callTool,

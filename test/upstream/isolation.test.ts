@@ -5,14 +5,13 @@ import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { EventBus } from "../../src/base/events.ts";
 import type { StdioServer } from "../../src/manifest/schema.ts";
-import type { ClientChannel } from "../../src/upstream/audience.ts";
+import { type ClientChannel, profileOf, SHARED_PROFILE } from "../../src/upstream/profile.ts";
 import { StartLimiter } from "../../src/upstream/start-limiter.ts";
 import { ServerPool } from "../../src/upstream/pool.ts";
-import { SHARED_PROFILE, profileOf } from "../../src/upstream/profile.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
-  call,
   callTool,
+  call,
   INITIALIZE,
   introduce,
   Latch,

@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import {
-  memorySnapshots,
-  type Snapshots,
-  type SnapshotKey,
   type EraVerdict,
+  memorySnapshots,
+  type SnapshotKey,
+  type Snapshots,
 } from "../../src/snapshot/snapshots.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   type Json,

@@ -16,8 +16,8 @@ import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { turn, type VirtualClock } from "../fixtures/clock.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   INITIALIZE,
   introduce,
   isAnswer,

@@ -8,8 +8,8 @@ import { ALL, INITIALIZED } from "../fixtures/asks.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   type Json,
@@ -24,9 +24,9 @@ import { modern } from "../fixtures/modern.ts";
 import { ModernScript } from "../fixtures/modernserver.ts";
 import { setUpWith } from "../fixtures/plugins.ts";
 import {
-  type Posted,
   lastPosted,
   overHttp,
+  type Posted,
   remotes,
   type StreamedLink,
 } from "../fixtures/remote.ts";

@@ -3,14 +3,15 @@ import { describe, it } from "node:test";
 import { array, assert as check, constantFrom, nat, oneof, property, record } from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
 import type { Reconnect } from "../../src/manifest/schema.ts";
-import type { Effect, Signal } from "../../src/upstream/signal.ts";
 import {
-  type StepEnvironment,
+  type Effect,
+  type Signal,
   type State,
+  type StepEnvironment,
   type StepResult,
   step,
 } from "../../src/upstream/state.ts";
-import type { AuthorizationProgress } from "../../src/transport/http/credentials.ts";
+import type { AuthorizationProgress } from "../../src/transport/http/target.ts";
 import type { Goal } from "../../src/upstream/status.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 

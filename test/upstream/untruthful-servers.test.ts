@@ -4,8 +4,8 @@ import { MetaKey } from "../../src/protocol/modern.ts";
 import { setUpHttp } from "../fixtures/http.ts";
 import {
   ask,
-  call,
   callTool,
+  call,
   introduce,
   isAnswer,
   type Json,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { streamAnswer } from "../../../src/frontend/http/http1/answer.ts";
+import { streamAnswer } from "../../../src/frontend/http/http1/messages.ts";
 import {
   EVENT_BUFFER_LIMITS,
   EventBuffer,

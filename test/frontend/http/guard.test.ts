@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { withManifestToken, readHttpAddress } from "../../../src/cli/http-address.ts";
+import { readHttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { Invocation } from "../../../src/cli/command.ts";
 import { parseCommandLine } from "../../../src/cli/args.ts";

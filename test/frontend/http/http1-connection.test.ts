@@ -2,18 +2,18 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import type { HttpAnswer } from "../../../src/frontend/http/http1/answer.ts";
+import type { HttpAnswer, HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import {
+  BodyQuota,
   MAX_REQUEST_HEAD,
   parseRequestHead,
+  RequestBody,
 } from "../../../src/frontend/http/http1/request-parser.ts";
 import {
   type HttpListener,
   listenHttp,
   type ListenOptions,
 } from "../../../src/frontend/http/http1/server.ts";
-import { BodyQuota, RequestBody } from "../../../src/frontend/http/http1/inlet.ts";
-import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import { Wire } from "../../fixtures/http-wire.ts";
 import { poll } from "../../harness/clock.ts";
 

@@ -31,8 +31,8 @@ describe("serving on stdin and stdout", () => {
     const loaded = [...new Set(starts.flatMap((path) => [...loadedBy(path)]))];
     assert.ok(loaded.includes("src/hub/hub.ts"));
     const ofHttp = loaded.filter((name) => /http|hono/.test(name));
-    assert.deepEqual(ofHttp, ["src/base/loopback.ts"]);
-    const wanted = [...loadedBy("src/frontend/http/listen.ts")];
+    assert.deepEqual(ofHttp, ["src/cli/http-address.ts"]);
+    const wanted = [...loadedBy("src/frontend/http/server.ts")];
     assert.ok(wanted.includes("hono"), "what is looked for can be found");
     assert.ok(!wanted.includes("node:http"), "it is slower than plain sockets");
   });

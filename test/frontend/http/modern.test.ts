@@ -6,7 +6,7 @@ import { turn, VirtualClock } from "../../fixtures/clock.ts";
 import { Events, setUpHttp, Visitor } from "../../fixtures/http.ts";
 import { type Json, Latch, Script, setUp } from "../../fixtures/memory.ts";
 import { ModernScript } from "../../fixtures/modernserver.ts";
-import { makeProgressing, ABLE, MODERN, metaOf, modern, roundOf } from "../../fixtures/modern.ts";
+import { ABLE, makeProgressing, metaOf, MODERN, modern, roundOf } from "../../fixtures/modern.ts";
 
 type Params = Readonly<Record<string, unknown>>;
 

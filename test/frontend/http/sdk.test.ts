@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { type Clock, systemClock } from "../../../src/base/clock.ts";
-import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/listen.ts";
+import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { VirtualClock } from "../../fixtures/clock.ts";
 import { poll } from "../../harness/clock.ts";

@@ -4,7 +4,7 @@ import { utf8 } from "../../../src/base/bytes.ts";
 import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
-import type { SentRequest, Responder } from "../../../src/transport/transport.ts";
+import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
 import { Recorder } from "../../contract/link.ts";
 import { VirtualClock } from "../../fixtures/clock.ts";
 import { setUpHttp, Visitor } from "../../fixtures/http.ts";

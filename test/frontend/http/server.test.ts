@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DRAIN_TIME } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
-import { SESSION_LIMITS } from "../../../src/frontend/http/session.ts";
-import { IDLE_LIMITS } from "../../../src/frontend/http/sessions.ts";
+import { IDLE_LIMITS, SESSION_LIMITS } from "../../../src/frontend/http/session.ts";
 import {
   EVENT_BUFFER_LIMITS,
   KEEP_ALIVE_INTERVAL,

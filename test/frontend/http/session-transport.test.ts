@@ -3,8 +3,8 @@ import { SessionTransport } from "../../../src/frontend/http/session.ts";
 import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
-import { ALL_SERVERS } from "../../../src/upstream/scope.ts";
-import { type Pair, type Peer, linkContract } from "../../contract/link.ts";
+import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
+import { linkContract, type Pair, type Peer } from "../../contract/link.ts";
 import { Events } from "../../fixtures/http.ts";
 import { poll } from "../../harness/clock.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { subsetOf } from "../../../src/upstream/scope.ts";
+import { subsetOf } from "../../../src/upstream/profile.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
 import { put, SAMPLE } from "../../fixtures/asks.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   AwaitingLimit,
-  MAX_AWAITING,
   INPUT_TIMEOUT,
+  MAX_AWAITING,
 } from "../../../src/frontend/modern/input-required.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import type { Transport } from "../../../src/transport/transport.ts";

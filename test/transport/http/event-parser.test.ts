@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type BodyDecoder, bodyDecoderOf } from "../../../src/transport/http-client/body.ts";
-import { EventParser } from "../../../src/transport/http/event-parser.ts";
 import {
-  type ResponseHead,
+  bodyDecoderOf,
+  type BodyDecoder,
   MAX_RESPONSE_HEAD,
   parseResponseHead,
-} from "../../../src/transport/http-client/head.ts";
-import { readRetryAfter } from "../../../src/transport/http/patience.ts";
+  type ResponseHead,
+} from "../../../src/transport/http-client/connection.ts";
+import { EventParser } from "../../../src/transport/http/event-parser.ts";
+import { readRetryAfter } from "../../../src/transport/http/request.ts";
 
 /** What is read of a stream that comes in pieces of so many bytes. */
 function read(

@@ -3,9 +3,9 @@ import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import {
   type AuthChallenge,
-  type RequestCredentials,
   NO_CREDENTIALS,
-} from "../../../src/transport/http/credentials.ts";
+  type RequestCredentials,
+} from "../../../src/transport/http/target.ts";
 import { HttpRequester } from "../../../src/transport/http/request.ts";
 
 function open(bear: RequestCredentials["bear"]): {

@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { joinPieces, utf8 } from "../../../src/base/bytes.ts";
 import { HubError } from "../../../src/base/errors.ts";
-import type { AuthChallenge, RequestCredentials } from "../../../src/transport/http/credentials.ts";
+import type {
+  AuthChallenge,
+  HttpTransportKind,
+  RequestCredentials,
+} from "../../../src/transport/http/target.ts";
 import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
-import type { HttpTransportKind } from "../../../src/transport/http/target.ts";
 import { RawServer, type Stream, type Visit } from "../../fixtures/http-raw.ts";
 import { targetOf } from "../../fixtures/http-upstream.ts";
 import {
