@@ -329,7 +329,7 @@ describe("applyEdits", () => {
       { start: 2, end: 3, replacement: utf8("a") },
     ];
     const pieces = applyEdits(bytes, edits);
-    assert.deepEqual(pieces[0], { of: bytes, start: 0, end: 2 });
+    assert.deepEqual(pieces[0], { bytes, start: 0, end: 2 });
     assert.equal(edits[0]?.start, 8);
   });
 });

@@ -103,7 +103,7 @@ describe("a response", () => {
   for (const [text, at, id, outcome, out] of spliced) {
     it(`in the ${at} shape is spliced: ${text}`, () => {
       const frame = readAs("response", text);
-      assert.deepEqual([frame.shape, frame.id, frame.outcome], [{ at }, id, outcome]);
+      assert.deepEqual([frame.shape, frame.id, frame.outcome], [{ kind: at }, id, outcome]);
       assert.equal(readdressed(text, '"c"'), out);
     });
   }

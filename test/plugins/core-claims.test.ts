@@ -169,7 +169,10 @@ describe("what was thrown", () => {
       [proxy, "it threw something that cannot be described"],
     ];
     for (const [thrown, fault] of told) {
-      assert.deepEqual(describePluginFault(thrown, "/p.js"), { fault, place: undefined });
+      assert.deepEqual(describePluginFault(thrown, "/p.js"), {
+        message: fault,
+        position: undefined,
+      });
     }
   });
 

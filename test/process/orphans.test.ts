@@ -99,7 +99,12 @@ describe("an owner tag", () => {
   });
 
   it("is only read if a hub could have written it", () => {
-    assert.deepEqual(parseOwnerTag("7/8/b/s/r"), { pid: 7, started: "8", boot: "b", space: "s" });
+    assert.deepEqual(parseOwnerTag("7/8/b/s/r"), {
+      pid: 7,
+      started: "8",
+      boot: "b",
+      pidNamespace: "s",
+    });
     const wrong = ["", "7", "7/8/b/s", "7/8/b/s/", "7//b/s/r", "/8/b/s/r", "7/8/b/s/r/x"];
     for (const tag of [...wrong, "0/8/b/s/r", "-1/8/b/s/r", "7a/8/b/s/r"]) {
       assert.equal(parseOwnerTag(tag), undefined, tag);

@@ -878,7 +878,7 @@ describe("starting all", () => {
     const connectScript = a.connect.bind(a);
     a.connect = () => {
       const pid = a.starts + 1;
-      const vitals = { pid, processes: 2, memory: 1000, each: [] };
+      const vitals = { pid, processes: 2, memory: 1000, entries: [] };
       return Object.assign(connectScript(), { processStats: () => Promise.resolve(vitals) });
     };
     const { hub, connect } = await begin({ a }, { servers: { a: reconnect({ policy: "none" }) } });

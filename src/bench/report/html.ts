@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import script from "uplot/dist/uPlot.iife.min.js";
-import style from "uplot/dist/uPlot.min.css";
-import licence from "uplot/LICENSE";
+import script from "uplot/dist/uPlot.iife.min.js" with { type: "text" };
+import style from "uplot/dist/uPlot.min.css" with { type: "text" };
+import licence from "uplot/LICENSE" with { type: "text" };
 import type { BenchResult } from "../result.ts";
 import { chartTable, type Chart, drawCharts } from "./charts.ts";
 import {
@@ -14,7 +14,7 @@ import {
   type ReportTable,
   tabulateResult,
 } from "./tables.ts";
-import ownStyle from "./page.css";
+import ownStyle from "./page.css" with { type: "text" };
 import { drawPage, type Formats } from "./page.ts";
 import { summarize, type SummaryFigure } from "./summary.ts";
 
