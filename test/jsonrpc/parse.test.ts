@@ -313,7 +313,7 @@ describe("fooling the splice", () => {
     const text = '{"x":{"result":{},"jsonrpc":"2.0","id":7}}';
     assert.equal(readAs("invalid", text).code, "invalidRequest");
     const unclosed = '{"result":{"a":1,"jsonrpc":"2.0","id":7}';
-    assert.equal(JSON.stringify(readAs("response", unclosed).shape), '{"at":"tail"}');
+    assert.equal(JSON.stringify(readAs("response", unclosed).shape), '{"kind":"tail"}');
     assert.throws(() => JSON.parse(readdressed(unclosed, "1")) as unknown);
   });
 
