@@ -93,7 +93,7 @@ export interface NegotiatedProtocol {
 
 /**
  * Messages to and from one peer. It knows bytes and requests, not MCP.
- * Every implementation passes `linkContract` (test/contract/link.ts).
+ * Every implementation passes `transportContract` (test/contract/link.ts).
  */
 export interface Transport {
   /**

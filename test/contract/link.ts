@@ -110,7 +110,7 @@ const MEGABYTE = 1024 * 1024;
 const STRANGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
 
 /** What every Link must do, whatever it is made of. `makePair` gives a link that is not open yet, and its peer. */
-export function linkContract(name: string, makePair: () => Promise<Pair>): void {
+export function transportContract(name: string, makePair: () => Promise<Pair>): void {
   /** Runs a test on an open pair, and checks afterwards that the link ends well and leaves nothing. */
   function opened(run: (pair: Pair & { events: Recorder }) => Promise<void>): () => Promise<void> {
     return async () => {

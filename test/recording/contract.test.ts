@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { Recorder as Recording } from "../../src/recording/recorder.ts";
 import { recordTransport } from "../../src/recording/recorded-transport.ts";
-import { linkContract, notification, type Pair, Recorder } from "../contract/link.ts";
+import { transportContract, notification, type Pair, Recorder } from "../contract/link.ts";
 import { makePair } from "../fixtures/http-upstream.ts";
 import { memory } from "../fixtures/inbox.ts";
 import { MemoryOutlet } from "../fixtures/recording.ts";
@@ -19,8 +19,8 @@ function recorded(pair: Pair, outlet = new MemoryOutlet()): Pair {
   return { ...pair, link: recordTransport(pair.link, recording.server("peer"), recording) };
 }
 
-linkContract("recordLink() around memoryPair()", async () => recorded(await memory()));
-linkContract("recordLink() around httpLink()", async () => recorded(await makePair("modern")));
+transportContract("recordLink() around memoryPair()", async () => recorded(await memory()));
+transportContract("recordLink() around httpLink()", async () => recorded(await makePair("modern")));
 
 describe("a recorded link", () => {
   it("is told by what it has, as the link in it is", async () => {

@@ -3,7 +3,7 @@ import { createServer, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
-import { linkContract, type Pair, type Peer } from "../contract/link.ts";
+import { transportContract, type Pair, type Peer } from "../contract/link.ts";
 import { Inbox, memory } from "../fixtures/inbox.ts";
 import { poll } from "../harness/clock.ts";
 import { carrying } from "../harness/processes.ts";
@@ -69,5 +69,5 @@ async function stdio(): Promise<Pair> {
   return { link, peer, limit };
 }
 
-linkContract("memoryPair()", memory);
-linkContract("stdioLink()", stdio);
+transportContract("memoryPair()", memory);
+transportContract("stdioLink()", stdio);

@@ -4,7 +4,7 @@ import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
-import { linkContract, type Pair, type Peer } from "../../contract/link.ts";
+import { transportContract, type Pair, type Peer } from "../../contract/link.ts";
 import { Events } from "../../fixtures/http.ts";
 import { poll } from "../../harness/clock.ts";
 
@@ -62,4 +62,4 @@ function session(): Promise<Pair> {
   return Promise.resolve({ link, peer, limit: undefined, isCalm: true });
 }
 
-linkContract("a session over HTTP", session);
+transportContract("a session over HTTP", session);

@@ -1,6 +1,6 @@
-import { linkContract } from "../../contract/link.ts";
+import { transportContract } from "../../contract/link.ts";
 import { makePair } from "../../fixtures/http-upstream.ts";
 
-linkContract("httpLink() in the legacy era", () => makePair("legacy"));
-linkContract("httpLink() in the modern era", () => makePair("modern"));
-linkContract("httpLink() over HTTP with SSE", () => makePair("sse"));
+transportContract("httpLink() in the legacy era", () => makePair("legacy"));
+transportContract("httpLink() in the modern era", () => makePair("modern"));
+transportContract("httpLink() over HTTP with SSE", () => makePair("sse"));
