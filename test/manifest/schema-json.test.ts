@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import committed from "../../toolmux.schema.json";
+import committed from "../../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../../scripts/schema.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, REMOTE_KEYS } from "../../src/manifest/schema.ts";
 import { readManifestFile } from "../../src/manifest/read.ts";
