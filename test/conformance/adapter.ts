@@ -27,17 +27,16 @@ import { Events, RETRY } from "./http.ts";
 type Members = Readonly<Record<string, unknown>>;
 
 /**
- * Streamable HTTP of both eras towards a client that knows only a URL, with an MCP server over stdio behind it. Each
- * legacy session has a process of its own; all modern requests share one, as those of one client over stdio do. What
- * HTTP alone asks for (sessions, streams, headers, status codes) is done here; every message passes.
+ * Serves an MCP server over stdio as Streamable HTTP, in both eras. Each legacy session has a process of its own; all
+ * modern requests share one. Sessions, streams, headers and status codes are handled here; messages are passed on.
  */
 export class StdioAdapter {
   readonly #command: StdioServerParameters;
   readonly #sessions = new Map<string, LegacySession>();
-  /** All processes that have been started. */
+  /** All started processes. */
   readonly #processes: StdioClientTransport[] = [];
   #modern: Promise<ModernConnection> | undefined;
-  /** The process of the next legacy session: suites begin one session after the other, and would wait for each start. */
+  /** A process started ahead for the next legacy session, so that it does not wait for the start. */
   #spare: Promise<StdioClientTransport> | undefined;
 
   constructor(command: StdioServerParameters) {
@@ -50,7 +49,7 @@ export class StdioAdapter {
     originValidationResponse(request, localhostAllowedOrigins()) ??
     (await this.#dispatch(request));
 
-  /** Ends all processes. */
+  /** Stops all processes. */
   async close(): Promise<void> {
     await Promise.all(this.#processes.map((child) => child.close()));
   }
@@ -96,13 +95,13 @@ export class StdioAdapter {
   }
 }
 
-/** One legacy session: its messages pass unchanged; what the pipe does not say is on which stream they belong. */
+/** A legacy session: messages pass unchanged; it finds the HTTP stream for each message from the pipe. */
 class LegacySession {
   readonly http: HttpTransport;
   readonly stdio: StdioClientTransport;
-  /** The client's requests that are open, and their progress tokens. */
+  /** Open client requests: id → progress token. */
   readonly #open = new Map<RequestId, unknown>();
-  /** The streams of the server's own requests; undefined: the stream of the session. */
+  /** Streams of server requests: id → client request; undefined: the session's GET stream. */
   readonly #asked = new Map<unknown, RequestId | undefined>();
 
   constructor(http: HttpTransport, stdio: StdioClientTransport) {
@@ -122,7 +121,7 @@ class LegacySession {
     await this.http.send(message, relatedRequestId === undefined ? {} : { relatedRequestId });
   }
 
-  /** The client's request on whose stream a message belongs; undefined: the stream of the session, or none is needed. */
+  /** The client request whose stream carries a message; undefined: the session's GET stream, or none is needed. */
   #streamOf(message: JSONRPCMessage): RequestId | undefined {
     if (isAnswer(message)) return undefined;
     const params: Members = message.params ?? {};
@@ -135,28 +134,30 @@ class LegacySession {
       return [...this.#open].find(([, token]) => token === params["progressToken"])?.[0];
     }
     if (method === "notifications/cancelled") return this.#asked.get(params["requestId"]);
-    // Changes of lists and resources belong to no request.
+    // Notifications of changes belong to no request.
     return /\/(?:list_changed|updated)$/.test(method) ? undefined : this.#onlyOpen;
   }
 
-  /** Where several are open it is not guessed. */
+  /** The only open client request; undefined if there are several. */
   get #onlyOpen(): RequestId | undefined {
     const [id, ...more] = this.#open.keys();
     return more.length === 0 ? id : undefined;
   }
 }
 
-/** One modern request on its way. */
+/** A modern request in flight. */
 interface Exchange {
   readonly request: JSONRPCRequest;
-  /** Sends the client a message under the ids that it knows; the last one ends the response. */
+  /** Sends the client a message that has the client's ids; the last one ends the response. */
   deliver(message: JSONRPCMessage, isLast: boolean): void;
 }
 
-/** All modern requests over one pipe: ids and progress tokens of different HTTP requests may be the same, so they are replaced. */
+/**
+ * All modern requests over one pipe. Replaces ids and progress tokens, which may be equal in different HTTP requests.
+ */
 class ModernConnection {
   readonly #stdio: StdioClientTransport;
-  /** By their ids on the pipe, which are their progress tokens there too. */
+  /** By id on the pipe, which is also the progress token there. */
   readonly #exchanges = new Map<unknown, Exchange>();
   #count = 0;
 
@@ -220,7 +221,7 @@ class ModernConnection {
     }
   }
 
-  /** Whose a notification is: it names a progress token or a subscription, or it is a log line. */
+  /** The request that a notification belongs to: by progress token or subscription; or it is a log message. */
   #exchangeOf({ method, params = {} }: JSONRPCNotification): Exchange | undefined {
     const meta: Members = params._meta ?? {};
     if (method === "notifications/progress") {
@@ -231,12 +232,12 @@ class ModernConnection {
     const open = [...this.#exchanges.values()].filter(
       ({ request }) => metaOf(request)[MetaKey.level] !== undefined,
     );
-    // Where several have asked for log lines it is not guessed.
+    // With several requests that have a log level the owner is unknown.
     return open.length === 1 ? open[0] : undefined;
   }
 }
 
-/** Says what could not be passed on: a peer has left. */
+/** Reports a message that could not be passed on because a peer has disconnected. */
 function report(error: unknown): void {
   process.stderr.write(`adapter: ${String(error)}\n`);
 }
@@ -253,14 +254,14 @@ function tokenOf(request: JSONRPCRequest): unknown {
   return metaOf(request)["progressToken"];
 }
 
-/** The request with another progress token, if it has one. */
+/** The request with its progress token replaced, if it has one. */
 function replaceToken(request: JSONRPCRequest, progressToken: number): JSONRPCRequest {
   if (tokenOf(request) === undefined) return request;
   const _meta = { ...metaOf(request), progressToken };
   return { ...request, params: { ...request.params, _meta } };
 }
 
-/** A message of the pipe under the ids of the client's request. */
+/** A message from the pipe with the ids of the client's request. */
 function restore(message: JSONRPCMessage, request: JSONRPCRequest): JSONRPCMessage {
   if (isJSONRPCErrorResponse(message)) return { ...message, id: request.id };
   if (isJSONRPCResultResponse(message)) {
@@ -280,14 +281,14 @@ function restoreMeta<Holder extends object>(holder: Holder, request: JSONRPCRequ
   return { ...holder, _meta: { ...meta, [MetaKey.subscription]: request.id } };
 }
 
-/** What of its params the header `Mcp-Name` of a request repeats. */
+/** The param that the header `Mcp-Name` repeats, by method. */
 const NAMED: Readonly<Record<string, string>> = {
   "tools/call": "name",
   "prompts/get": "name",
   "resources/read": "uri",
 };
 
-/** The header that does not repeat what a request says (Streamable HTTP, standard headers). */
+/** The name of a standard header that contradicts the body (Streamable HTTP, 2026-07-28). */
 function findMismatch(request: JSONRPCRequest, headers: Headers): string | undefined {
   const { method, params = {} } = request;
   const key = NAMED[method];
@@ -299,7 +300,7 @@ function findMismatch(request: JSONRPCRequest, headers: Headers): string | undef
   )?.[0];
 }
 
-/** A header's value, which may be in Base64. */
+/** Decodes a header value, which may be Base64. */
 function decode(value: string | null): string | null {
   const [, text] = /^=\?base64\?([A-Za-z0-9+/]*={0,2})\?=$/.exec(value ?? "") ?? [];
   return text === undefined ? value : Buffer.from(text, "base64").toString();
@@ -310,7 +311,7 @@ function refuse(code: number, message: string, id?: RequestId): Response {
   return Response.json(error, { status: 400 });
 }
 
-/** The HTTP status of an answer (Streamable HTTP of 2026-07-28). */
+/** The HTTP status of a response (Streamable HTTP, 2026-07-28). */
 function statusOf(message: JSONRPCMessage): number {
   if (!isJSONRPCErrorResponse(message)) return 200;
   const { code } = message.error;

@@ -2,8 +2,8 @@ import type { McpServer, ServerNotifier } from "@modelcontextprotocol/server";
 import { say } from "./tools.ts";
 
 /**
- * Tools that change what the server offers. An instance that lasts says so itself; where each request has one of its own,
- * `notify` tells those who listen.
+ * Tools that change the server's listings. A long-lived instance sends the notifications itself; where each request has
+ * an instance of its own, `notify` sends them to subscribers.
  */
 export function registerChanges(server: McpServer, notify: ServerNotifier | undefined): void {
   const tool = server.registerTool("test_now_and_then", { description: "Comes and goes." }, () =>

@@ -1,6 +1,6 @@
 /**
- * What the referees of clients run, with the URL of their server as the last argument: it starts the executable in front of
- * that URL, and drives a client at it as the scenario wants, so that the referee sees the hub's requests. Run by bun.
+ * The client command of the client suites (last argument: the URL of the suite's server). Starts the executable in
+ * front of that URL and runs a client as the scenario requires, so that the suite sees the hub's requests. Run by bun.
  */
 import process from "node:process";
 import { Client } from "@modelcontextprotocol/client";
@@ -23,21 +23,21 @@ async function call(client: Client, name: string, args: Arguments = {}): Promise
     const { isError } = await client.callTool({ name, arguments: args });
     if (isError === true) process.stderr.write(`${name} has failed.\n`);
   } catch (error) {
-    // The referee wants to see what is asked for; not all that it answers is as the client would have it.
+    // The suite checks the requests; some of its results are not valid for the client.
     process.stderr.write(`${name}: ${String(error)}\n`);
   }
 }
 
-/** Calls every tool that the hub shows. */
+/** Calls every listed tool. */
 const callAll: Play = async (client) => {
   for (const { name } of (await client.listTools()).tools) await call(client, name);
 };
 
-/** How long an authorization may take, in ms: one that comes to something, and one that must not. */
+/** Time limits of an authorization that must succeed and of one that must fail, in ms. */
 const LOGIN_LIMIT = { right: 8000, wrong: 2500 };
 const WRONG = /iss-(?:supported-missing|wrong|unexpected|normalized)|mismatch|retry-limit/;
 
-/** Calls every tool when the hub has been let in; the referees of what must not come to anything expect that there are none. */
+/** Waits for the hub's authorization and calls every tool; where authorization must fail, there are none. */
 const callWhenAuthorized: Play = async (client) => {
   const end = performance.now() + LOGIN_LIMIT[WRONG.test(scenario) ? "wrong" : "right"];
   while ((await client.listTools()).tools.length === 0 && performance.now() < end) await sleep(50);
@@ -48,7 +48,7 @@ function playOf(name: string): Play {
   return PLAYS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
 }
 
-/** What is done beside connecting. */
+/** What the client does after connecting, by scenario. */
 const PLAYS: Readonly<Record<string, Play>> = {
   initialize: async (client) => void (await client.listTools()),
   tools_call: async (client) => {

@@ -12,17 +12,23 @@ import { registerResources } from "./resources.ts";
 import { registerRounds, type Step } from "./rounds.ts";
 import { registerTools } from "./tools.ts";
 
-/** It protects nothing, and is the same in all processes so that each may go on with what another began. */
+/*
+ * test/conformance: what scripts/conformance.ts runs the official conformance suites against. `createServer` (here) is
+ * the server that the suites test, directly and through the hub (targets.ts); client-driver.ts is the client for the
+ * client suites; results.ts compares their results with expected-failures.ts.
+ */
+
+/** The key of request states: the same in all processes, so that each can continue what another began. */
 const KEY = "everything is known to everybody here";
 const codec = createRequestStateCodec<Step>({ key: KEY });
 
-/** How one instance of the server is to be. */
+/** Options of one instance of the server. */
 export interface Making extends Pick<McpRequestContext, "era"> {
-  /** Tells those who listen, where an instance cannot do so itself. */
+  /** Notifies subscribers where an instance lives for one request only. */
   readonly notify?: ServerNotifier;
 }
 
-/** Offers and asks all that the scenarios of the official suites look for, under the names that they know, in either era. */
+/** The tools, prompts and resources that the scenarios of the official suites expect, by their names, in either era. */
 export function createServer({ era, notify }: Making): McpServer {
   const server = new McpServer(
     { name: "everything", version: "1.0.0" },

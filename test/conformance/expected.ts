@@ -1,16 +1,16 @@
-/** A check that fails through the hub, and always will until somebody else changes something. */
+/** A check that fails through the hub for a reason outside of the hub. */
 export interface ExpectedFailure {
   readonly suite: string;
   readonly scenario: string;
   readonly check: string;
-  /** Why that is no fault of the hub. */
+  /** Why it is not a fault of the hub. */
   readonly reason: string;
 }
 
-/** The suites that reach the hub over stdio, through test/conformance/adapter.ts, as clients of the modern era. */
+/** The suites that reach the hub over stdio through test/conformance/adapter.ts, as modern clients. */
 const MODERN_STDIO = ["2026-07-28-legacy-stdio", "2026-07-28-modern-stdio"];
 
-/** One that passes after all must be taken out. */
+/** The expected failures. An entry that passes must be removed. */
 export const EXPECTED: readonly ExpectedFailure[] = [
   ...["client-registration", "authorization-request", "token-request"].map((check) => ({
     suite: "client-auth-0.1.16",

@@ -12,10 +12,10 @@ import {
 } from "@modelcontextprotocol/server";
 import { createServer } from "./everything.ts";
 
-/** How soon a client whose stream ended may come back, in ms. */
+/** The `retry` field of event streams, in ms. */
 export const RETRY = 50;
 
-/** The everything server over the SDK's own HTTP, one for each session or modern request: what a referee sees without a hub. */
+/** The everything server over the SDK's HTTP, one instance for each session or modern request, without a hub. */
 export class Everything {
   readonly #sessions = new Map<string, HttpLink>();
   readonly #modern = createMcpHandler(
@@ -49,7 +49,7 @@ export class Everything {
   }
 }
 
-/** What was sent in one session, for clients that come back for it. An event's id is its place. */
+/** The event store of one session, for resumed streams. An event's id is its index. */
 export class Events implements EventStore {
   readonly #events: { readonly stream: string; readonly message: JSONRPCMessage }[] = [];
 
@@ -64,7 +64,7 @@ export class Events implements EventStore {
     const from = Number(last);
     const stream = this.#events[from]?.stream ?? "";
     for (const [at, event] of this.#events.entries()) {
-      // The first event of a stream has no message: it only gives the client an id to come back with.
+      // The first event of a stream has no message: it only gives the client an id to resume with.
       const isWanted = at > from && event.stream === stream && "jsonrpc" in event.message;
       if (isWanted) await send(String(at), event.message);
     }

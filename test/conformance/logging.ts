@@ -1,10 +1,10 @@
 import { setTimeout } from "node:timers/promises";
 import type { McpServer } from "@modelcontextprotocol/server";
 
-/** Between two messages, in ms: they are to be on their way before the answer is. */
+/** Pause between messages, in ms, so that they are sent before the response. */
 const PAUSE = 50;
 
-/** Tools that say what they do while they do it, to those who want to hear it. */
+/** Tools that send log messages. */
 export function registerLogging(server: McpServer): void {
   const description = "Logs three messages.";
   for (const name of ["test_tool_with_logging", "test_logging_tool"]) {

@@ -1,10 +1,10 @@
 import { fromJsonSchema, type McpServer, type PromptMessage } from "@modelcontextprotocol/server";
 import { PNG } from "./samples.ts";
 
-/** What the arguments of prompts are completed to. */
+/** Completion values of prompt arguments. */
 const WORDS: readonly string[] = ["paris", "park", "party", "test", "testing"];
 
-/** Prompts, and words to complete their arguments. */
+/** Prompts and completions of their arguments. */
 export function registerPrompts(server: McpServer): void {
   const simple = { description: "A prompt without arguments." };
   server.registerPrompt("test_simple_prompt", simple, () => ({
@@ -49,7 +49,7 @@ function user(content: PromptMessage["content"]): PromptMessage {
   return { role: "user", content };
 }
 
-/** A schema for arguments that all are texts and all are needed. */
+/** A schema of required string arguments. */
 function texts<Name extends string>(...names: readonly Name[]) {
   return fromJsonSchema<Record<Name, string>>({
     type: "object",

@@ -32,7 +32,7 @@ const DEFAULTS: Form = {
   required: [],
 };
 
-/** All ways that there are to write a choice. */
+/** All forms of enum properties. */
 const CHOICES: Form = {
   type: "object",
   properties: {
@@ -68,10 +68,10 @@ const CHOICES: Form = {
   required: [],
 };
 
-/** What a tool asks under, where it asks one thing. */
+/** The key of a single input request. */
 const ANSWER = "answer";
 
-/** Tools that ask the client one thing: in its result if the request is modern, by a request of its own if not. */
+/** Tools with one input request: `input_required` in the modern era, a server request in the legacy era. */
 export function registerQuestions(server: McpServer, era: Making["era"]): void {
   server.registerTool(
     "test_sampling",
@@ -122,12 +122,12 @@ function fillIn({ mcpReq }: ServerContext, message: string, form: Form, outcome:
   return say(`${outcome}: action=${action}, content=${JSON.stringify(content)}`);
 }
 
-/** A request for a form to be filled in. */
+/** A form elicitation. */
 export function elicit(message: string, requestedSchema: Form) {
   return inputRequired.elicit({ message, requestedSchema });
 }
 
-/** A request for what the client's model says to something. */
+/** A sampling request. */
 export function sample(prompt: string) {
   return inputRequired.createMessage(question(prompt));
 }
@@ -139,7 +139,7 @@ function question(text: string) {
   };
 }
 
-/** A schema for arguments that are one text. */
+/** A schema of one required string argument. */
 function textual<Name extends string>(name: Name) {
   return fromJsonSchema<Record<Name, string>>({
     type: "object",

@@ -10,7 +10,7 @@ const BINARY = "test://static-binary";
 const WATCHED = "test://watched-resource";
 const TEMPLATE = "test://template/{id}/data";
 
-/** Resources, a template of resources, and subscriptions. */
+/** Resources, a resource template, and subscriptions. */
 export function registerResources(server: McpServer): void {
   const plain = { description: "A text.", mimeType: "text/plain" };
   server.registerResource("static-text", TEXT, plain, () =>

@@ -12,10 +12,10 @@ import {
 import { elicit, type Form, sample } from "./questions.ts";
 import { say } from "./tools.ts";
 
-/** How far a call has come that takes several rounds. */
+/** The progress of a multi-round call, kept in its request state. */
 export type Step = string;
 
-/** Tools, and a prompt, that need several rounds, with the names and keys that the scenarios know. */
+/** Tools and a prompt that answer `input_required`, with the names and keys of the scenarios. */
 export function registerRounds(server: McpServer, codec: RequestStateCodec<Step>): void {
   const offer = (name: string, tool: ToolCallback): void =>
     void server.registerTool(
@@ -112,7 +112,7 @@ export function registerRounds(server: McpServer, codec: RequestStateCodec<Step>
   );
 }
 
-/** A question for one text. */
+/** An elicitation of one text. */
 function askFor(name: string, message: string) {
   const form: Form = {
     type: "object",

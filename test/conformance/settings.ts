@@ -1,26 +1,26 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 
-/** What a scenario says beside the URL of its server. */
+/** The context of a scenario (MCP_CONFORMANCE_CONTEXT). */
 export type Context = Readonly<Record<string, unknown>>;
 
-/** How the hub is started for one scenario. */
+/** The hub's settings for one scenario. */
 export interface Settings {
   /** Further keys of the server in the manifest. */
   readonly server: Readonly<Record<string, unknown>>;
-  /** Further variables of the hub's environment. */
+  /** Further environment variables of the hub. */
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Where the referees' client is described, for those who read that. */
+/** URL of the suites' client id metadata document. */
 const DOCUMENT = "https://conformance-test.local/client-metadata.json";
 
 const VISITOR = fileURLToPath(new URL("../fixtures/visitor.ts", import.meta.url));
 
-/** What the hub has to be given for a scenario of that name. */
+/** The hub's settings for the scenario of this name. */
 export function settingsFor(scenario: string, context: Context): Settings {
   if (!scenario.startsWith("auth/")) return { server: {}, env: {} };
-  // Logins are agreed to at once, by whoever visits the page.
+  // The authorization servers grant at once, so the browser only follows redirects.
   const env = { BROWSER: `${process.execPath} ${VISITOR}` };
   const texts = Object.entries({
     clientId: context["client_id"],

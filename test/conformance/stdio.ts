@@ -1,4 +1,4 @@
-/** The everything server on stdin and stdout, as a hub starts it; of one era alone if that is said. */
+/** The everything server over stdio; with an argument in one era only. */
 import process from "node:process";
 import { serveStdio, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import { createServer } from "./everything.ts";

@@ -8,18 +8,18 @@ import { END, executable, withStage } from "../harness/hub.ts";
 import { StdioAdapter } from "./adapter.ts";
 import { Everything } from "./http.ts";
 
-/** How long the hub may take until it serves, in ms. */
+/** Time limit until the hub serves, in ms. */
 const START = 10_000;
-/** More than any scenario sends, in bytes. */
+/** Message limit in bytes, above anything that scenarios send. */
 const MAX_BODY = 1024 * 1024;
 
-/** What a referee is let loose on. */
+/** What a suite tests. */
 export type Subject = <Value>(play: (url: string) => Promise<Value>) => Promise<Value>;
 
-/** The everything server without a hub: what fails here is its own fault. */
+/** The everything server without a hub, as a baseline: what fails here is not a fault of the hub. */
 export const withServer: Subject = (play) => listenFor(new Everything().fetch, play);
 
-/** The executable's HTTP face, with the everything server as its only server, under its own names, in one era alone. */
+/** The executable over HTTP with the everything server as its only server, without prefix, in one era. */
 export const withHub =
   (era: Era, isolation: "shared" | "perClient"): Subject =>
   (play) =>
@@ -35,7 +35,7 @@ export const withHub =
       }
     });
 
-/** The executable on stdin and stdout, behind an adapter to HTTP, with the same server. */
+/** The executable over stdio behind the HTTP adapter, with the same server. */
 export const withPipedHub =
   (era: Era): Subject =>
   (play) =>
@@ -50,7 +50,7 @@ export const withPipedHub =
       }
     });
 
-/** Gives `play` the URL of a web application. */
+/** Serves a fetch handler on 127.0.0.1 and runs `play` with its URL. */
 async function listenFor<Value>(
   fetch: (request: Request) => Promise<Response>,
   play: (url: string) => Promise<Value>,

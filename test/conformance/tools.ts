@@ -7,9 +7,9 @@ import {
 } from "@modelcontextprotocol/server";
 import { PNG, WAV } from "./samples.ts";
 
-/** Between two steps, in ms. */
+/** Pause between steps, in ms. */
 const PAUSE = 50;
-/** Longer than anybody waits with an answer before it makes a stream for it, in ms. */
+/** Longer than any HTTP server waits before it answers with an event stream, in ms. */
 const LONG = 1200;
 
 const TEXT: ContentBlock = { type: "text", text: "This is a simple text response for testing." };
@@ -26,7 +26,7 @@ const MIXED: readonly ContentBlock[] = [
   embed("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
 ];
 
-/** Keywords that are easily lost on the way. */
+/** Schema keywords that a relay could lose. */
 const SCHEMA = {
   $schema: "https://json-schema.org/draft/2020-12/schema",
   type: "object",
@@ -52,7 +52,7 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
-/** Arguments that clients repeat in headers. */
+/** Arguments that clients mirror into headers. */
 const ROUTED = {
   type: "object",
   properties: {
@@ -62,7 +62,7 @@ const ROUTED = {
   required: ["region"],
 };
 
-/** Tools that need nobody but themselves. */
+/** Tools without input requests. */
 export function registerTools(server: McpServer): void {
   const offer = (name: string, description: string, ...content: ContentBlock[]): void =>
     void server.registerTool(name, { description }, () => ({ content }));
@@ -116,7 +116,7 @@ export function registerTools(server: McpServer): void {
   );
 }
 
-/** A result that is a text. */
+/** A tool result with one text block. */
 export function say(text: string): CallToolResult {
   return { content: [{ type: "text", text }] };
 }

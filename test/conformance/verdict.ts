@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ExpectedFailure } from "./expected.ts";
 
-/** What a referee found out about one thing. */
+/** One check of a suite. */
 export interface Check {
   readonly scenario: string;
   readonly id: string;
@@ -10,17 +10,17 @@ export interface Check {
   readonly message: string;
 }
 
-/** What is neither of the first three says nothing of the subject. */
+/** Check statuses; others than the first three do not count. */
 type Status = "SUCCESS" | "FAILURE" | "WARNING" | "INFO" | "SKIPPED";
 
 export interface Verdict {
   readonly passed: number;
   readonly failed: number;
-  /** Why the suite is not passed; none if it is. */
+  /** Why the suite has failed; empty if it has passed. */
   readonly problems: readonly string[];
 }
 
-/** Compares what came out of a suite, of which so many checks are known, with what was expected to fail. */
+/** Compares the checks of a suite with their known number and the expected failures. */
 export function judge(
   checks: readonly Check[],
   known: number,
@@ -40,13 +40,13 @@ export function judge(
       .filter((one) => !bad.some((check) => isOf(check)(one)))
       .map(({ scenario, check }) => `${scenario}: ${check} did not fail as expected`),
   ];
-  // A scenario that is not run any more, or ends too soon, has nothing that fails.
+  // A scenario that is missing or stops early has no failing checks.
   const count = passed + bad.length;
   if (count < known) problems.push(`only ${count} checks were made, not ${known}`);
   return { passed, failed: bad.length, problems };
 }
 
-/** Each that passed once: how often a client asks for the same is not the same every time. */
+/** Counts equal passed checks once, because how often a client repeats a request varies from run to run. */
 export function distinct(checks: readonly Check[]): Check[] {
   const seen = new Set<string>();
   return checks.filter(({ scenario, id, status }) => {
@@ -57,7 +57,7 @@ export function distinct(checks: readonly Check[]): Check[] {
   });
 }
 
-/** What a suite has left in its folder of results: one folder with a `checks.json` for each scenario. */
+/** Reads a suite's result folder: one subfolder with a `checks.json` for each scenario. */
 export function readChecks(folder: string): Check[] {
   if (!existsSync(folder)) return [];
   return readdirSync(folder).flatMap((name): Check[] => {

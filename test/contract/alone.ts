@@ -8,21 +8,24 @@ import { runtimeName } from "../../src/base/runtime.ts";
 import { deadline, poll } from "../harness/clock.ts";
 import { type Subject, withFolder } from "./specimen.ts";
 
-/** What a process in which a plugin was used and ended has to say. */
+/** What a plugin left behind in the process in which it was used and disposed of. */
 export interface Report {
-  /** What is otherwise than before: the working directory, variables, listeners. */
+  /** Changed process state: the working directory, environment variables, listeners. */
   readonly altered: readonly string[];
-  /** Errors that nobody caught. */
+  /** Uncaught errors. */
   readonly uncaught: readonly string[];
 }
 
-/** How long a process may take for its work, and then to end by itself, in ms. */
+/** Time limits for the process to finish its work, and then to exit by itself, in ms. */
 const WORK = 20_000;
 const END = 3000;
 const CHILD = fileURLToPath(new URL("child.ts", import.meta.url));
 const ARGS = { bun: [], deno: ["run", "-A", "--no-check"], node: ["--experimental-strip-types"] };
 
-/** Uses a plugin in a process of its own, and ends it. The process has to say nothing on stdout, and to end by itself. */
+/**
+ * Uses a plugin in a process of its own and disposes of it. The process must exit by itself and write nothing to
+ * stdout.
+ */
 export function runAlone(subject: Subject): Promise<void> {
   return withFolder(async (folder) => {
     const file = join(folder, "report.json");

@@ -5,7 +5,7 @@ import { listNames } from "../fixtures/memory.ts";
 import type { Report } from "./alone.ts";
 import { ask, send, type Subject, withRig } from "./specimen.ts";
 
-/* Uses a plugin in this process in every way, ends it, and writes into a file what it has left behind. */
+/* Uses every function of a plugin in this process, disposes of it, and writes a report of what it left behind to a file. */
 
 const [, , file = "", subject = "{}"] = process.argv;
 const uncaught: string[] = [];
@@ -29,7 +29,7 @@ await withRig(JSON.parse(subject) as Subject, async ({ client, script, tools, hu
   await hub.settled();
   script.onCall = () => undefined;
   for (const make of Object.values(instance.parts.servers ?? {})) await make();
-  // One more is under way when all of it ends.
+  // These calls are in flight when the hub ends.
   for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
   await turn();
 }).catch((error: unknown) => void uncaught.push(String(error)));
@@ -43,7 +43,7 @@ const report: Report = {
 writeFileSync(`${file}.new`, JSON.stringify(report));
 renameSync(`${file}.new`, file);
 
-/** What there is only once in a process. */
+/** The global state of the process. */
 function look(): Record<string, string | number> {
   const { polluted } = {} as { polluted?: unknown };
   return {

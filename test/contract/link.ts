@@ -6,34 +6,39 @@ import { bytesOf, type EncodedMessage, type Message } from "../../src/jsonrpc/me
 import type { TransportEvents, Transport } from "../../src/transport/transport.ts";
 import { deadline } from "../harness/clock.ts";
 
-/** The other end of a link, as far as a test moves it. Texts are whole messages without a line end. */
+/*
+ * test/contract: one suite per interface, which every implementation must pass: `Transport` (here), `SecretStore`,
+ * `Snapshots` and plugins (plugin.ts). A test file calls the suite with a function that makes an implementation.
+ */
+
+/** The other end of a transport, controlled by a test. Texts are whole messages without a line end. */
 export interface Peer {
-  /** Sends messages; `cut` asks for writes of so many bytes, where the link is made of bytes. */
+  /** Sends messages; `cut`: in writes of so many bytes, if the transport carries bytes. */
   send(texts: readonly string[], cut?: number): void;
-  /** The next messages that came from the link. */
+  /** The next `count` messages from the transport. */
   receive(count: number): Promise<readonly string[]>;
-  /** How many messages came that were not received yet. */
+  /** Number of messages that have arrived and are not taken. */
   readonly waiting: number;
-  /** Bytes that were sent and not taken by the link yet. */
+  /** Bytes that were sent and that the transport has not read. */
   unsent(): Promise<number>;
   stopReading(): void;
   startReading(): void;
-  /** Ends its side for good, after all that was sent. */
+  /** Closes its side after everything is sent. */
   end(): void;
-  /** Settles when nothing of the peer is left; undone within some seconds it rejects. */
+  /** Resolves when nothing of the peer is left; rejects after some seconds. */
   gone(): Promise<void>;
 }
 
 export interface Pair {
   readonly link: Transport;
   readonly peer: Peer;
-  /** The longest message that the link reads, in bytes, where it has a limit. */
+  /** The maximum size of a message that the transport reads, in bytes; undefined: unlimited. */
   readonly limit: number | undefined;
-  /** It never tells of pressure: what a peer does not read is bounded by the link itself. */
+  /** It never reports backpressure, because the transport itself bounds what the peer has not read. */
   readonly isCalm?: true;
 }
 
-/** Remembers what a link tells its owner. */
+/** Records the events of a transport. */
 export class Recorder implements TransportEvents {
   readonly events: string[] = [];
   readonly frames: string[] = [];
@@ -73,7 +78,7 @@ export class Recorder implements TransportEvents {
     return this.events.includes(event);
   }
 
-  /** Settles when `test` holds, which is looked at after every event. */
+  /** Waits until `test` is true; checked after every event. */
   until(what: string, test: () => boolean): Promise<void> {
     return deadline(
       20_000,
@@ -96,7 +101,7 @@ export class Recorder implements TransportEvents {
   }
 }
 
-/** A notification that is told from others by its number, filled up to about `size` bytes. */
+/** A notification with a number, padded by `size` bytes. */
 export function notification(n: number, size = 0): string {
   return `{"jsonrpc":"2.0","method":"n","params":{"n":${n},"x":"${"x".repeat(size)}"}}`;
 }
@@ -109,9 +114,9 @@ const NEVER = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
 const STRANGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
 
-/** What every Link must do, whatever it is made of. `makePair` gives a link that is not open yet, and its peer. */
+/** The contract of every `Transport`. `makePair` makes a transport that is not open yet, and its peer. */
 export function transportContract(name: string, makePair: () => Promise<Pair>): void {
-  /** Runs a test on an open pair, and checks afterwards that the link ends well and leaves nothing. */
+  /** Runs a test on an open pair, and checks afterwards that the transport closes once and leaves nothing behind. */
   function opened(run: (pair: Pair & { events: Recorder }) => Promise<void>): () => Promise<void> {
     return async () => {
       const pair = await makePair();
@@ -391,7 +396,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
       }),
     );
 
-    /** After a failed start the owner was told nothing, and nothing is left. */
+    /** Checks that a failed open has emitted no event and left nothing behind. */
     async function assertNothing({ link, peer }: Pair, events: Recorder): Promise<void> {
       link.send(utf8(notification(1)));
       await link.close();

@@ -42,12 +42,12 @@ import {
 
 export type { Change, Options, Subject } from "./specimen.ts";
 
-/** One thing that every plugin has to do, as the end of a sentence that begins with its name. */
+/** One requirement of every plugin; `says` continues a sentence that begins with the plugin's name. */
 export interface Demand {
   readonly says: string;
   /**
    * @returns why it does not apply to this plugin, if so
-   * @throws if the plugin does not do it
+   * @throws if the plugin does not meet it
    */
   check(subject: Subject): Promise<string | void>;
 }
@@ -55,7 +55,7 @@ export interface Demand {
 const NO_TOOL = "with these options clients see none of the suite's tools";
 const FAILED = -31006;
 
-/** What plugins have to do, whatever they are for. */
+/** The requirements of all plugins. */
 export const DEMANDS: readonly Demand[] = [
   {
     says: "can be loaded, and is set up with its options",
@@ -164,7 +164,7 @@ export const DEMANDS: readonly Demand[] = [
         const answer = await ask(client, tool, args);
         refuseFailure(answer);
         const isSame = came.includes(`"arguments":${args}`) || changes.includes("arguments");
-        // One that changes results may have answered by itself.
+        // A plugin that changes results may have answered without the server.
         assert.ok(isSame || (came === "" && changes.includes("results")), `the server got ${came}`);
         const isKept = answer.includes(`"result":${result}`) || changes.includes("results");
         assert.ok(isKept, `the client got ${answer}`);
@@ -424,7 +424,7 @@ export const DEMANDS: readonly Demand[] = [
   },
 ];
 
-/** What every plugin must do. A plugin of a file or a package is named as a manifest in `subject.folder` would. */
+/** The contract of every plugin. A file or package is named as in a manifest in `subject.folder`. */
 export function pluginContract(name: string, subject: Subject): void {
   describe(`the plugin ${name}`, () => {
     for (const { says, check } of DEMANDS) {
@@ -435,7 +435,7 @@ export function pluginContract(name: string, subject: Subject): void {
   });
 }
 
-/** One that starts again at once, as nobody waits in a test. */
+/** Reconnect settings without delay. */
 const AT_ONCE = { policy: "immediate", base: 1, max: 1, jitter: 0, maxAttempts: 0 } as const;
 
 const isName = (name: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(name);
@@ -450,7 +450,7 @@ function setUpAsNamed(
   return setUpPlugins(manifest, { bus: new EventBus(), env: { HOME: stateFolder }, stateFolder });
 }
 
-/** Checks it with each tool that clients see. */
+/** Runs `check` with each tool that clients see, each time on a new hub. */
 function onTools(
   subject: Subject,
   check: (rig: Rig, tool: string) => Promise<void>,
@@ -475,7 +475,7 @@ function onTools(
   });
 }
 
-/** An answer that is due to the server, or one that the plugin has made; but it has not failed. */
+/** Throws if the answer is a plugin failure; an answer of the server or of the plugin is allowed. */
 function refuseFailure(answer: string, what?: string): void {
   const { result, error } = JSON.parse(answer) as Json;
   assert.ok(result !== undefined || error !== undefined, answer);
@@ -485,7 +485,7 @@ function refuseFailure(answer: string, what?: string): void {
 
 const shorten = (text: string): string => (text.length > 100 ? `${text.slice(0, 100)}…` : text);
 
-/** What the server answers well is answered well, unless the plugin says that it changes results. */
+/** Throws if an answer is an error although the server's is not, unless the plugin declares that it changes results. */
 function refuseError({ changes }: Subject, answer: string, what: string): void {
   refuseFailure(answer);
   if (changes?.includes("results")) return;
@@ -497,7 +497,7 @@ function cancel(client: Peer, requestId: string): void {
   client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
 }
 
-/** The server answers what it has got so far at the end of each turn, the last call first. */
+/** At the end of each turn the server answers the calls received so far, the last one first. */
 function answerInReverse(script: Rig["script"]): void {
   const waiting: (() => void)[] = [];
   script.onCall = ({ id, params }) => {
@@ -516,13 +516,13 @@ function answerInReverse(script: Rig["script"]): void {
   };
 }
 
-/** The same call, three times. @returns what the server got */
+/** Makes the same call three times. @returns the params that the server received */
 async function useThrice({ client, script }: Rig, tool: string): Promise<readonly unknown[]> {
   for (let i = 0; i < 3; i++) refuseFailure(await ask(client, tool, '{"n":1}'));
   return script.asked("tools/call").map(({ params }) => params);
 }
 
-/** A tool of a list as a client gets it. @returns its text */
+/** Checks that a listed tool is one that a client can read. @returns its JSON text */
 function readTool(tool: unknown, what: string): string {
   const text = JSON.stringify(tool ?? null);
   const item = readItem(utf8(text), "tools");
@@ -628,7 +628,7 @@ function oddArguments(): readonly (string | undefined)[] {
 const LOST = new HubError("connectionLost", "It has ended.");
 const CALL = { call: 1, server: "s", tool: "plain" };
 
-/** Each kind of event, in all of its forms. */
+/** Every kind of event, in all of its forms. */
 const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind: Kind }>[] } = {
   server: (["added", "changed", "removed"] as const).map((change) => ({
     kind: "server",
@@ -675,14 +675,14 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   ],
 };
 
-/** What is in a folder, and not only for its owner. */
+/** Paths below a folder that others than the owner can access. */
 async function findOpen(folder: string): Promise<readonly string[]> {
   const paths = await readdir(folder, { recursive: true });
   const modes = await Promise.all(paths.map(async (path) => (await stat(join(folder, path))).mode));
   return paths.filter((_, i) => ((modes[i] ?? 0) & 0o077) !== 0);
 }
 
-/** Two clients of a server that a plugin has: each gets its own answers, and the end of one is not that of the other. */
+/** Two clients of a plugin's server: each gets its own answers, and closing one leaves the other open. */
 async function visit(name: string, links: readonly [Transport, Transport]): Promise<void> {
   const [one, other] = links.map((link) => new Peer(link));
   assert.ok(one && other);

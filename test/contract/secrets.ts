@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { SecretStore } from "../../src/secrets/secrets.ts";
 
-/** Names and values that some way of keeping them could change, cut or confuse. */
+/** Names and values that a store could change, truncate or confuse. */
 const ODD: readonly (readonly [name: string, value: string])[] = [
   ["linear/token", "plain"],
   ["linear.token", "another"],
@@ -18,11 +18,11 @@ const ODD: readonly (readonly [name: string, value: string])[] = [
 
 export interface StoreBench {
   readonly store: SecretStore;
-  /** Another object that keeps the same, as another process would have it; undefined if there can be none. */
+  /** A second store over the same data, as in another process; absent if there can be none. */
   again?(): SecretStore;
 }
 
-/** What every implementation of SecretStore that can be written to has to do. */
+/** The contract of every writable `SecretStore`. */
 export function storeContract(
   name: string,
   withBench: (run: (bench: StoreBench) => Promise<void>) => Promise<void>,

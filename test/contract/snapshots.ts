@@ -12,10 +12,10 @@ import {
 import type { SnapshotKey, Snapshots } from "../../src/snapshot/snapshots.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
-/** When the clocks of the tests begin: a time of day, as files have to bear it. */
+/** Start time of the test clocks, in ms since the epoch; files must be able to have it as their time. */
 export const START = Date.UTC(2026, 0, 1);
 
-/** Snapshots under a clock that the test moves. */
+/** Snapshots with a settable clock. */
 export interface Bench {
   readonly snapshots: Snapshots;
   /** ms since the epoch; START at first. */
@@ -33,7 +33,7 @@ export const SUBJECT: SnapshotKey = {
   capabilities: '{"roots":{}}',
 };
 
-/** What each member may be instead; a list where values could be taken for each other. */
+/** Other values of each member, chosen so that an ambiguous encoding would confuse them. */
 const OTHERS: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][] } = {
   command: ["server2", "/work"],
   args: [
@@ -57,12 +57,12 @@ const OTHERS: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][]
   capabilities: ["", "{}"],
 };
 
-/** An offer of tools that are spelled like this, and nothing else. */
+/** A server listing of these tools, as JSON text. */
 export function listing(...tools: readonly string[]): ServerListing {
   return offerOf({ tools });
 }
 
-/** An offer of what is spelled like this. */
+/** A server listing of these entries, as JSON text. */
 export function offerOf(
   lists: Partial<Record<Kind, readonly string[]>>,
   instructions?: string,
@@ -81,7 +81,7 @@ export function tool(name: string, description: string): string {
   return JSON.stringify({ name, description });
 }
 
-/** Tools that parsing and writing again would change. */
+/** Tools that parsing and printing would change. */
 export const ODD: readonly string[] = [
   '{ "z":1.0 ,"name" : "n", "inputSchema":{"b":1234567890123456789,"a":"\\u00e9"}, "x":[ ] }',
   '{"name":"first","n\\u0061me":"last","_meta":{"k":1e400}}',
@@ -90,7 +90,7 @@ export const ODD: readonly string[] = [
   '{"name":"n","description":"The same name again"}',
 ];
 
-/** All that there is to an offer, to be compared. */
+/** A server listing as plain values, for comparison. */
 export function look(offer: ServerListing | undefined): unknown {
   if (offer === undefined) return undefined;
   const lists = KINDS.map((kind) =>
@@ -104,7 +104,7 @@ export function look(offer: ServerListing | undefined): unknown {
   return { lists, instructions: offer.instructions };
 }
 
-/** What every implementation of Snapshots does. `open` runs a test on new ones. */
+/** The contract of every `Snapshots`. `open` runs a test on a new, empty one. */
 export function snapshotsContract(
   name: string,
   open: (test: (bench: Bench) => Promise<void>) => Promise<void>,

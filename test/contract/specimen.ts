@@ -23,46 +23,46 @@ import { poll } from "../harness/clock.ts";
 
 export type Options = Readonly<Record<string, unknown>>;
 
-/** What a plugin does to what crosses it, with these options. */
+/** What a plugin may change in calls. */
 export type Change = "arguments" | "results";
 
-/** A plugin that is put to the test, as data: it is also loaded in another process. */
+/** The plugin under test, as data: it is also loaded in another process. */
 export interface Subject {
-  /** As a manifest names it: one that is built in, a package, or a path. */
+  /** As in a manifest: a built-in plugin, a package, or a path. */
   readonly use: string;
-  /** Where that manifest would be, absolute. */
+  /** Absolute path of that manifest's folder. */
   readonly folder: string;
   readonly options?: Options;
-  /** Options each of which has to be refused; by default one that there is not. */
+  /** Options that must be rejected, each on its own; by default an unknown one. */
   readonly wrong?: readonly Options[];
-  /** What it may change on its way, also of calls and answers that are small and right; by default nothing. */
+  /** What it may change, even in small and correct calls and answers; by default nothing. */
   readonly changes?: readonly Change[];
-  /** Values that it has for `${scheme:path}`, by scheme and path. */
+  /** The values it resolves for `${scheme:path}`, by scheme and path. */
   readonly secrets?: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
-/** A plugin that was set up, and what was seen of it. */
+/** A plugin that is set up, with counters of its calls. */
 export interface Instance {
   readonly parts: Parts;
   readonly host: Host;
-  /** Calls that it has not settled yet. */
+  /** Number of calls that it has not settled. */
   readonly holding: number;
-  /** How often it has asked for more although the call was over. */
+  /** Number of times that it called `next` after the call was over. */
   readonly late: number;
 }
 
-/** A hub over one scripted server `s` with the plugin as the outermost. */
+/** A hub over one scripted server `s` with the plugin under test outermost. */
 export interface Rig extends ReturnType<typeof setUp> {
   readonly instance: Instance;
   readonly plugins: PluginSet;
   readonly script: Script;
   readonly bus: EventBus;
-  /** The names under which clients see tools of `s`. */
+  /** The exposed names of the tools of `s`. */
   readonly tools: readonly string[];
   readonly stateFolder: string;
 }
 
-/** What the server of a rig has: a tool that clients know nothing of, one that only reads, one with structured results, and odd ones. */
+/** The server's tools: one without hints, a read-only one, one with an output schema, and unusual ones. */
 export const TOOLS = [
   '{"name":"plain","inputSchema":{"type":"object"}}',
   '{"name":"reader","description":"Reads.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}',
@@ -78,7 +78,7 @@ export function specOf(subject: Subject, options = subject.options, at = 0): Plu
   return { use, path, options, servers: undefined, tools: undefined, baseDir: folder, origin };
 }
 
-/** Loads a subject, which has to be there and to take its options. */
+/** Loads the plugin under test; throws if it is not found or rejects its options. */
 export async function load(subject: Subject): Promise<LoadedPlugin> {
   const result = await loadPlugin(specOf(subject));
   if (result.ok) return result.loaded;
@@ -91,7 +91,7 @@ export function explain(equipped: PreparedManifest): string {
   return equipped.ok ? "" : equipped.problems.map(formatProblem).join("; ");
 }
 
-/** Gives `run` a folder, and removes it afterwards. */
+/** Runs `run` with a temporary folder. */
 export async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), "plugin-"));
   try {
@@ -102,13 +102,13 @@ export async function withFolder<T>(run: (folder: string) => Promise<T>): Promis
 }
 
 export interface RigSettings extends Settings {
-  /** Stands between the plugin and the server. */
+  /** A plugin between the plugin under test and the server. */
   readonly inner?: Plugin<undefined>;
 }
 
 /**
- * Gives `run` a hub with the plugin, and ends it afterwards. The plugin must not have failed at anything, and nothing of it
- * may still be going on when it has ended.
+ * Runs `run` with a hub that has the plugin, and closes the hub afterwards. The plugin must not have failed, its
+ * `dispose` must end in time, and no call may stay unsettled.
  */
 export async function withRig<T>(
   subject: Subject,
@@ -118,7 +118,7 @@ export async function withRig<T>(
   return withPlugin(subject, await load(subject), run, settings);
 }
 
-/** The same with a plugin that was loaded before: one that is set up several times is loaded once. */
+/** The same with a loaded plugin: one that is set up several times is loaded once. */
 export function withPlugin<T>(
   subject: Subject,
   loaded: LoadedPlugin,
@@ -147,7 +147,7 @@ export function withPlugin<T>(
   });
 }
 
-/** Waits until the plugin holds no call any more. */
+/** Waits until the plugin has settled all calls. */
 export async function settled({ instance }: Rig): Promise<void> {
   const what = (): string => `the plugin, which holds ${instance.holding} calls that are over`;
   await poll(2000, what, () => (instance.holding === 0 ? true : undefined));
@@ -186,7 +186,7 @@ async function assemble(
   return { ...realm, instance: find(), plugins, script, bus, tools, stateFolder };
 }
 
-/** The plugin with its options, and with an eye on what it does with calls. */
+/** The plugin wrapped, so that its calls are counted. */
 function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; find(): Instance } {
   let instance: Instance | undefined;
   const watched: Plugin<undefined> = {
@@ -229,7 +229,7 @@ function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; 
 
 const KEYS = ["list", "event", "events", "secrets", "servers", "routes", "dispose"];
 
-/** What setup returned as a plain object: it may be of a class. */
+/** The hooks that `setup` returned, as a plain object: they may be a class instance. */
 function copyOf(parts: Parts): Parts {
   const all = [...new Set([...Object.keys(parts), ...KEYS])].map((key): [string, unknown] => {
     const part: unknown = Reflect.get(parts, key);
@@ -238,10 +238,10 @@ function copyOf(parts: Parts): Parts {
   return Object.fromEntries(all.filter(([, part]) => part !== undefined));
 }
 
-/** The text of the answer with that id. */
+/** The text of the response with this id. */
 export async function answerTo(client: Peer, id: string): Promise<string> {
   let found: string | undefined;
-  // Some answers are too long to parse each of them time and again.
+  // Some responses are too long to parse all of them repeatedly.
   const look = (): boolean =>
     (found = client.received.find((text) => text.includes(`"id":"${id}"`))) !== undefined;
   await client.until(look);
@@ -250,14 +250,14 @@ export async function answerTo(client: Peer, id: string): Promise<string> {
 
 let asked = 0;
 
-/** Sends a call whose params are that text. @returns its id */
+/** Sends a tools/call with these params, as JSON text. @returns its id */
 export function send(client: Peer, params: string): string {
   const id = `call-${++asked}`;
   client.send(`{"jsonrpc":"2.0","id":"${id}","method":"tools/call","params":${params}}`);
   return id;
 }
 
-/** Makes a call with arguments that are that text. @returns the text of the answer */
+/** Calls a tool with arguments as JSON text. @returns the text of the response */
 export function ask(client: Peer, tool: string, args = "{}"): Promise<string> {
   return answerTo(client, send(client, `{"name":"${tool}","arguments":${args}}`));
 }

@@ -10,7 +10,7 @@ import { skipWithout } from "./needs.ts";
 
 export const CHROMIUM = "/usr/bin/chromium";
 
-/** Why a test that drives a browser cannot run here; false: it can. */
+/** The `skip` option of tests that need Chromium: the reason, or false if it is installed. */
 export const noChromium = skipWithout({
   isMet: existsSync(CHROMIUM),
   tests: "pages and logins in a browser",
@@ -29,16 +29,16 @@ const FLAGS = [
   "--remote-debugging-port=0",
 ];
 
-/** How long a step of the browser may take, in ms. */
+/** Time limit of one browser step, in ms. */
 const STEP = 20_000;
 
-/** A page of a real browser, driven over its own protocol. */
+/** A page of a real browser, driven over the Chrome DevTools Protocol. */
 export interface Page {
-  /** Goes there, and waits until the page is there. */
+  /** Navigates to the URL and waits for the load event. */
   visit(url: string): Promise<void>;
-  /** What an expression is in the page. */
+  /** Evaluates an expression in the page and returns its value. */
   look(expression: string): Promise<unknown>;
-  /** Does something that leads to another page, and waits until that is there. */
+  /** Evaluates an expression that navigates, and waits for the load event of the new page. */
   follow(expression: string): Promise<void>;
 }
 
@@ -50,7 +50,7 @@ interface Message {
   readonly error?: { readonly message: string };
 }
 
-/** Gives `run` a page of a browser that has never been anywhere. */
+/** Runs `run` with a page of a browser whose profile is new and empty. */
 export async function withPage<Value>(run: (page: Page) => Promise<Value>): Promise<Value> {
   const profile = await mkdtemp(join(tmpdir(), "toolmux-chromium-"));
   const env = { PATH: process.env["PATH"], HOME: profile };

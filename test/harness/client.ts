@@ -17,12 +17,12 @@ export interface Exit {
 }
 
 /**
- * A stdio MCP client that sends exactly the bytes that it is told to send and keeps every line that comes back.
- * Every wait has a deadline in ms and looks at all lines since `from`, those that are already there included.
+ * A stdio MCP client that sends exactly the given bytes and keeps every line that it receives.
+ * Every wait has a deadline in ms and checks all lines since `from`, including those received before the call.
  */
 export class RawClient {
   readonly lines: Line[] = [];
-  /** Settles when the process has ended and its output is read. */
+  /** Resolves when the process has exited and its output has been read. */
   readonly exit: Promise<Exit>;
   stderr = "";
   readonly #child: ChildProcess;
@@ -57,17 +57,17 @@ export class RawClient {
     return this.#child.pid ?? -1;
   }
 
-  /** Writes bytes as they are. */
+  /** Writes bytes to stdin unchanged. */
   write(bytes: string | Uint8Array): void {
     this.#child.stdin?.write(bytes);
   }
 
-  /** Writes one line: JSON text as it is, anything else stringified. */
+  /** Writes one line: a string unchanged, an object as JSON. */
   send(message: string | object): void {
     this.write(`${typeof message === "string" ? message : JSON.stringify(message)}\n`);
   }
 
-  /** Sends a request with an own numeric id and returns that id; `params` may be JSON text. */
+  /** Sends a request and returns its id, by default the next number; `params` may be JSON text. */
   ask(
     method: string,
     params?: string | object,
@@ -81,12 +81,12 @@ export class RawClient {
     return id;
   }
 
-  /** Sends a request and waits for its answer, an error answer included. */
+  /** Sends a request and waits for its response, which may be an error. */
   request(method: string, params?: string | object, ms = 10_000): Promise<Received> {
     return this.answer(this.ask(method, params), ms);
   }
 
-  /** The answer to the request of that id. */
+  /** Waits for the response with this id. */
   answer(id: unknown, ms = 10_000): Promise<Received> {
     return this.find(
       (message) => message.id === id && message.method === undefined,
@@ -127,7 +127,7 @@ export class RawClient {
     return message.result.tools;
   }
 
-  /** Sends one line and then a ping; returns what came before the ping's answer, which shows that the hub lives. */
+  /** Sends one line and then a ping, which proves that the hub lives. @returns the lines before the ping's response */
   async answersTo(line: string | Uint8Array, ms = 10_000): Promise<Line[]> {
     const from = this.lines.length;
     this.write(line);
@@ -137,7 +137,7 @@ export class RawClient {
     return this.lines.slice(from).filter(({ json }) => !isObject(json) || json.id !== ping);
   }
 
-  /** The one message that a line is answered with. */
+  /** Sends one line and returns the single message that answers it; throws unless there is exactly one. */
   async answerTo(line: string | Uint8Array, ms?: number): Promise<RpcMessage> {
     const lines = await this.answersTo(line, ms);
     const texts = lines.map(({ text }) => text.slice(0, 300));
@@ -146,7 +146,7 @@ export class RawClient {
     return lines[0].json;
   }
 
-  /** The first line that is a message and satisfies `test`. */
+  /** Waits for the first message that satisfies `test`. */
   async find(
     test: (message: RpcMessage) => boolean,
     what: string,
@@ -163,14 +163,14 @@ export class RawClient {
     });
   }
 
-  /** All messages so far that satisfy `test`. */
+  /** The messages received so far that satisfy `test`. */
   filter(test: (message: RpcMessage) => boolean): Received[] {
     return this.lines.flatMap((line) =>
       isObject(line.json) && test(line.json) ? [{ ...line, message: line.json }] : [],
     );
   }
 
-  /** Waits until `look` yields something; looks again whenever output arrives. */
+  /** Waits until `find` returns a value; calls it again whenever output arrives. */
   until<Found>(ms: number, what: string, look: () => Found | undefined): Promise<Found> {
     return deadline(
       ms,
@@ -207,7 +207,7 @@ export class RawClient {
     this.#child.kill(signal);
   }
 
-  /** Waits for the end of the process. */
+  /** Waits until the process has exited. */
   ended(ms: number): Promise<Exit> {
     return deadline(
       ms,
@@ -231,7 +231,7 @@ export class RawClient {
     this.#wake();
   }
 
-  /** What came after the last line end. */
+  /** Output after the last line end. */
   get rest(): string {
     return Buffer.concat(this.#pieces).toString("utf8");
   }

@@ -1,6 +1,6 @@
 /**
- * Runs `start` with the two ends of a promise and rejects after `ms` with what was waited for.
- * `start` may return what undoes it; it is called when time is up.
+ * A promise with a time limit: calls `start` with `resolve` and `reject`, and rejects after `ms` with what was awaited.
+ * `start` may return a cleanup function, which is called on timeout.
  */
 export function deadline<Value>(
   ms: number,
@@ -29,7 +29,7 @@ export function deadline<Value>(
   });
 }
 
-/** Looks every few ms until `look` yields something: for what sends no event, as the process table or a file. */
+/** Calls `find` every 15 ms until it returns a value: for state without events, such as the process table or a file. */
 export function poll<Found>(
   ms: number,
   what: () => string,

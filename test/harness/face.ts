@@ -7,12 +7,12 @@ import type { Program } from "./sdk.ts";
 export const FACES = ["stdio", "HTTP"] as const;
 export type Face = (typeof FACES)[number];
 
-/** The executable on a manifest; `reach` is how a client comes to it. */
+/** The executable with its manifest; `target` is the command or the URL that a client connects to. */
 export interface Reachable<At> extends Stage {
   readonly reach: At;
 }
 
-/** Lets clients come to the executable over one of its faces: over stdio, each starts one of its own. */
+/** Runs `run` with the executable served over one transport; over stdio each client starts a process of its own. */
 export function withFace(
   face: Face,
   manifest: Manifest,
@@ -26,7 +26,7 @@ export function withFace(
   });
 }
 
-/** Serves over HTTP; afterwards the executable is told to end, and must have written nothing to stdout. */
+/** Serves over HTTP. Afterwards the executable gets SIGTERM and must have written nothing to stdout. */
 export function withHttp(
   manifest: Manifest,
   run: (hub: Reachable<string>) => Promise<void>,

@@ -5,10 +5,10 @@ import type { RawClient } from "./client.ts";
 import { type Hub, withHub } from "./hub.ts";
 import { type Manifest, type ServerEntry, scripted } from "./manifest.ts";
 
-/** The path of the server that does something wrong. */
+/** The path of faulty.mjs, a server that misbehaves as its arguments say. */
 export const FAULTY = fileURLToPath(new URL("../fixtures/servers/faulty.mjs", import.meta.url));
 
-/** A server that does something wrong; `options` as in faulty.mjs. */
+/** A manifest entry of a misbehaving server; `options` as in faulty.mjs. */
 export function faulty(
   options: readonly string[] = [],
   more: Readonly<Record<string, unknown>> = {},
@@ -16,7 +16,7 @@ export function faulty(
   return { command: process.execPath, args: [FAULTY, ...options], ...more };
 }
 
-/** Runs a hub with the server `bad` and an innocent one, `good`, which must still answer afterwards. */
+/** Runs a hub with the server `bad` and a correct one, `good`, which must still answer afterwards. */
 export function withFaulty(
   bad: ServerEntry,
   run: (hub: Hub) => Promise<void>,
@@ -28,20 +28,20 @@ export function withFaulty(
   });
 }
 
-/** Throws unless a call comes back as it was sent. */
+/** Throws unless the tool echoes its arguments. */
 export async function assertServes(client: RawClient, tool: string): Promise<void> {
   const { message } = await client.call(tool, { still: "there" });
   assert.equal(message.result?.content?.[0]?.text, '{"still":"there"}', JSON.stringify(message));
 }
 
-/** The most memory that a process has had so far, in MB. */
+/** The peak resident memory of a process so far (VmHWM), in MB. */
 export function peakMemory(pid: number): number {
   const [, kilobytes] =
     /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kilobytes) / 1000;
 }
 
-/** How long a call of `good__echo` takes at worst while something else goes on, in ms. */
+/** The slowest of the calls of `good__echo` that are made until `other` settles, in ms. */
 export async function slowestWhile(client: RawClient, other: Promise<unknown>): Promise<number> {
   let goesOn = true;
   const end = (): void => void (goesOn = false);

@@ -20,23 +20,23 @@ import type { CallOptions, Program, ToolResult } from "./sdk.ts";
 export const SDK_NAMES = ["SDK v1", "SDK v2"] as const;
 export type SdkName = (typeof SDK_NAMES)[number];
 
-/** A program to start, or the URL of one that runs. */
+/** A command to start, or the URL of a running server. */
 export type Reach = Program | string;
 
 type Params = Readonly<Record<string, unknown>>;
 
-/** Everything that one client was told without having asked. */
+/** The requests and notifications that one client has received from servers. */
 export interface Heard {
   readonly asked: { readonly method: string; readonly params: Params }[];
   readonly logs: { readonly level: string; readonly logger?: string; readonly data: unknown }[];
   readonly updated: string[];
-  /** Visits that servers said to be over. */
+  /** Ids of `notifications/elicitation/complete`. */
   readonly visited: string[];
-  /** What it was asked and is not to answer any more. */
+  /** Methods of received requests that were cancelled. */
   readonly withdrawn: string[];
 }
 
-/** What `FullClient` uses of both SDKs' clients: the same methods, typed differently. */
+/** The methods of both SDKs' clients that `FullClient` uses; the SDKs type them differently. */
 interface Methods {
   listTools(): Promise<{ tools: { name: string }[] }>;
   listPrompts(): Promise<{ prompts: { name: string }[] }>;
@@ -58,23 +58,23 @@ interface Methods {
   getInstructions(): string | undefined;
 }
 
-/** A client of an SDK that can be asked for everything, and keeps what it hears. */
+/** An SDK client that declares sampling, elicitation and roots, and records what it receives. */
 export interface FullClient extends Heard {
   readonly sdk: Methods;
   call(name: string, args?: Record<string, unknown>, options?: CallOptions): Promise<ToolResult>;
-  /** Waits until it has heard enough. */
+  /** Waits until `find` returns a value; it is polled. */
   until<Found>(what: string, look: () => Found | undefined): Promise<Found>;
   close(): Promise<void>;
 }
 
-/** Its capabilities; the v2 SDK wants them as the v1 does. */
+/** Its capabilities, the same for both SDKs. */
 const CAPABILITIES = {
   sampling: { tools: {}, context: {} },
   elicitation: { form: {}, url: {} },
   roots: { listChanged: true },
 };
 
-/** Connects a client that signs all that it answers with `name`; a pensive one fills in no form, ever. */
+/** Connects a client that puts `name` into all answers. With "pending" it answers no elicitation until cancelled. */
 export async function connectFull(
   sdk: SdkName,
   reach: Reach,
@@ -145,7 +145,7 @@ export async function connectFull(
   });
 }
 
-/** What a client called `name` answers to servers. */
+/** The request handlers of a client called `name`. */
 function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn }: Heard) {
   const note = ({ method, params }: { method: string; params?: unknown }): void => {
     asked.push({ method, params: (params ?? {}) as Params });
@@ -193,7 +193,7 @@ function full(
   };
 }
 
-/** All texts of a result. */
+/** The text content of a result, one block per line. */
 export function textOf(result: ToolResult): string {
   return result.content.map(({ text = "" }) => text).join("\n");
 }

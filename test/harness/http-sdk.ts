@@ -8,15 +8,15 @@ import { ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/typ
 
 const INFO = { name: "sdk-client", version: "1.0.0" };
 
-/** An SDK's client over its own Streamable HTTP, as far as the tests use it. */
+/** An SDK client over the SDK's own Streamable HTTP transport. */
 export interface Sdk {
   readonly name: string;
   connect(url: string, headers?: Record<string, string>): Promise<Connected>;
 }
 
-/** A session of it, or what it has instead. */
+/** A connected client. */
 export interface Connected {
-  /** Undefined if it speaks without one. */
+  /** The session id; undefined in the modern era, which has no sessions. */
   readonly session: () => string | undefined;
   list(): Promise<readonly string[]>;
   call(
@@ -25,7 +25,7 @@ export interface Connected {
     options?: { signal?: AbortSignal; onprogress?: (progress: { progress: number }) => void },
   ): Promise<unknown>;
   onListChanged(callback: () => void): void;
-  /** DELETEs the session. */
+  /** Ends the session with DELETE. */
   leave(): Promise<void>;
   close(): Promise<void>;
 }

@@ -9,7 +9,13 @@ import { poll } from "./clock.ts";
 import { type Manifest, toToml, withVariables } from "./manifest.ts";
 import { carrying, descendants, isAlive, killCarrying, waitUntilGone } from "./processes.ts";
 
-/** One event in the log of a scripted server; ids, cursors and arguments are JSON text. */
+/*
+ * test/harness: runs the built executable for the end-to-end tests. `withHub` starts it on a manifest with a
+ * `RawClient` on its stdio; serve.ts also serves it over HTTP; controlled-servers.ts has servers whose behaviour a test
+ * changes; wait.ts has the waits with deadlines. Start with `withTestFolder` and `withHub` below.
+ */
+
+/** One event in the log file of a scripted server; ids, cursors and arguments are JSON text. */
 export interface ScriptedEvent {
   readonly pid: number;
   readonly event: "start" | "initialize" | "list" | "call" | "cancelled" | "eof" | "signal";
@@ -23,13 +29,13 @@ export interface ScriptedEvent {
   readonly params?: Readonly<Record<string, unknown>>;
 }
 
-/** A place for one test: its folder, the manifest in it and the environment to start the executable in. */
+/** The temporary folder of one test, the manifest in it, and the environment for the executable. */
 export interface Stage {
   readonly dir: string;
   /** The manifest's path. */
   readonly config: string;
   readonly env: Readonly<Record<string, string>>;
-  /** What a scripted server noted so far. */
+  /** The events that a scripted server has logged so far. */
   log(server: string): ScriptedEvent[];
   /** Waits for the first event of a scripted server that satisfies `test`. */
   logged(
@@ -39,10 +45,10 @@ export interface Stage {
   ): Promise<ScriptedEvent>;
 }
 
-/** How long the hub may take to end everything, servers that ignore SIGTERM included, in ms. */
+/** Time limit for the hub and all its servers to exit, including servers that ignore SIGTERM, in ms. */
 export const END = 12_000;
 
-/** What a test may take, in ms: longer than any wait in it, so that the wait says what was missing. */
+/** Test timeout in ms: longer than any wait in a test, so that the wait fails first and names what is missing. */
 export const LIMIT = { timeout: 60_000 };
 
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
@@ -55,8 +61,8 @@ export function executable(): string {
 }
 
 /**
- * Gives `run` a folder of its own with a manifest in it, and checks afterwards that no process which carries
- * the folder's name in its environment is left. A manifest that is a text is written as it is, as `name`.
+ * Runs `run` with a temporary folder that holds the manifest, and checks afterwards that no process is left with the
+ * folder's path in its environment. A manifest given as a string is written unchanged. `name`: its file name.
  */
 export async function withStage<Value>(
   manifest: Manifest | string | ((dir: string) => Manifest),
@@ -100,7 +106,7 @@ function manifestText(
   return toToml(withLogs(typeof manifest === "function" ? manifest(dir) : manifest, logOf));
 }
 
-/** Each scripted server writes its log to its own file; others do not mind the variable. */
+/** Gives every server SCRIPTED_LOG, the log file of scripted servers; others ignore the variable. */
 function withLogs(manifest: Manifest, logOf: (server: string) => string): Manifest {
   return withVariables(manifest, (key) => ({ SCRIPTED_LOG: logOf(key) }));
 }
@@ -130,8 +136,8 @@ export interface Hub extends Stage {
 }
 
 /**
- * Runs the executable on a manifest with a raw client. After `run` the client leaves (if the hub still runs) and
- * everything must be gone in time; stdout must have carried nothing but protocol.
+ * Runs the executable on a manifest with a raw client. After `run` the client closes stdin; the hub and its servers
+ * must exit within `END`, and stdout must hold only JSON-RPC messages.
  */
 export function withHub<Value>(
   manifest: Manifest | string,
@@ -150,7 +156,7 @@ export function withHub<Value>(
   );
 }
 
-/** Lets the client leave, and checks what `withHub` promises. */
+/** Closes the client's stdin and checks what `withHub` says of the exit. */
 export async function end(client: RawClient): Promise<void> {
   const started = isAlive(client.pid) ? descendants(client.pid) : [];
   client.end();
@@ -159,7 +165,7 @@ export async function end(client: RawClient): Promise<void> {
   await waitUntilGone(started, END);
 }
 
-/** Throws unless every line of stdout so far is a JSON-RPC 2.0 message in valid UTF-8, and nothing follows the last one. */
+/** Throws unless stdout so far is complete lines, each a JSON-RPC 2.0 message in valid UTF-8. */
 export function assertProtocolOnly(client: RawClient): void {
   const strays = client.lines
     .filter((line) => !isProtocol(line.json) || !line.isText)

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 
-/** A server as the manifest writes it. */
+/** A stdio server's table in the manifest. */
 export interface ServerEntry {
   readonly command: string;
   readonly args?: readonly string[];
@@ -8,7 +8,7 @@ export interface ServerEntry {
   readonly [key: string]: unknown;
 }
 
-/** One that is reached over HTTP. */
+/** A remote server's table in the manifest. */
 export interface RemoteEntry {
   readonly url: string;
   readonly [key: string]: unknown;
@@ -25,7 +25,7 @@ const PACKAGES = fileURLToPath(
   new URL("../../node_modules/@modelcontextprotocol/", import.meta.url),
 );
 
-/** A scripted server, run by the runtime that runs the tests; `options` as in scripted.mjs, in one string. */
+/** A scripted server, run by the runtime of the tests; `options`: arguments of scripted.mjs, in one string. */
 export function scripted(options = "", more: Readonly<Record<string, unknown>> = {}): ServerEntry {
   return {
     command: process.execPath,
@@ -34,7 +34,7 @@ export function scripted(options = "", more: Readonly<Record<string, unknown>> =
   };
 }
 
-/** A server from the package registry, run by Node. */
+/** A published server (`@modelcontextprotocol/server-NAME`), run by Node. */
 export function published(
   name: string,
   args: readonly string[] = [],
@@ -43,7 +43,7 @@ export function published(
   return { command: "node", args: [`${PACKAGES}server-${name}/dist/index.js`, ...args], env };
 }
 
-/** Gives the process of each server variables, which its own win over. */
+/** Adds environment variables to every stdio server; the server's own take precedence. */
 export function withVariables(
   manifest: Manifest,
   give: (server: string) => Readonly<Record<string, string>>,

@@ -1,12 +1,12 @@
 import { Buffer, isUtf8 } from "node:buffer";
 
-/** A tool as parsed from a listing. */
+/** A parsed tool of `tools/list`. */
 export interface Tool {
   readonly name: string;
   readonly [member: string]: unknown;
 }
 
-/** The members of results that tests look at; all others are there too. */
+/** A result; only the members that tests use are typed. */
 export interface Result {
   readonly content?: readonly { readonly type: string; readonly text?: string }[];
   readonly structuredContent?: Readonly<Record<string, unknown>>;
@@ -66,7 +66,7 @@ export function isProtocol(json: unknown): boolean {
   return "id" in json && "result" in json !== "error" in json;
 }
 
-/** All that a failed call says to whoever made it: the error with its data, or the text of a result that is an error. */
+/** The text of a failed call: the error's message and data, or the text content of a result with `isError`. */
 export function failure({ result, error }: RpcMessage): string {
   if (error !== undefined) return `${error.message}\n${JSON.stringify(error.data)}`;
   return result?.isError === true ? (result.content ?? []).map(({ text }) => text).join("\n") : "";

@@ -3,14 +3,14 @@ import { fileURLToPath } from "node:url";
 import { poll } from "./clock.ts";
 import type { ServerEntry } from "./manifest.ts";
 
-/** What the process table (Linux /proc) says of one process. */
+/** One process in the process table (Linux /proc). */
 interface Entry {
   readonly pid: number;
   readonly ppid: number;
   readonly state: string;
 }
 
-/** All processes that run, those that nobody has waited for yet (zombies) left out. */
+/** All running processes, without zombies. */
 function table(): Entry[] {
   return readdirSync("/proc").flatMap((name) => {
     if (!/^\d+$/.test(name)) return [];
@@ -21,7 +21,7 @@ function table(): Entry[] {
 
 function look(pid: number): Entry | undefined {
   const stat = read(`/proc/${pid}/stat`);
-  // The command's name stands in parentheses and may contain anything, so fields count from the last one.
+  // The command name is in parentheses and may contain any character, so fields are counted from the last ")".
   const [state = "", ppid = ""] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return stat === "" || state === "Z" || state === "X"
     ? undefined
@@ -40,24 +40,24 @@ export function isAlive(pid: number): boolean {
   return look(pid) !== undefined;
 }
 
-/** What a process does, in the letters of /proc: S sleeps, R runs, T is stopped; undefined if it is gone. */
+/** The state letter of a process in /proc: S sleeping, R running, T stopped; undefined if it has exited. */
 export function stateOf(pid: number): string | undefined {
   return look(pid)?.state;
 }
 
-/** The environment of a process, `KEY=value` each; empty if it is gone. */
+/** The environment of a process, as `KEY=value`; empty if it has exited. */
 export function environment(pid: number): string[] {
   return read(`/proc/${pid}/environ`).split("\0").filter(Boolean);
 }
 
-/** Processes whose environment contains `text`: also those that left their group and lost their parent. */
+/** Processes whose environment contains `text`, including those that left their process group or lost their parent. */
 export function carrying(text: string): number[] {
   return table()
     .map(({ pid }) => pid)
     .filter((pid) => pid !== process.pid && read(`/proc/${pid}/environ`).includes(text));
 }
 
-/** The children of a process, their children and so on. */
+/** All descendants of a process. */
 export function descendants(pid: number): number[] {
   const all = table();
   const found = [pid];
@@ -70,7 +70,7 @@ export function command(pid: number): string {
   return read(`/proc/${pid}/cmdline`).replaceAll("\0", " ").trim();
 }
 
-/** Waits until none of the processes runs any more. */
+/** Waits until all of the processes have exited. */
 export async function waitUntilGone(pids: readonly number[], ms: number): Promise<void> {
   const left = (): number[] => pids.filter(isAlive);
   await poll(
@@ -83,13 +83,13 @@ export async function waitUntilGone(pids: readonly number[], ms: number): Promis
   );
 }
 
-/** Kills what carries `text` in its environment, for a test that failed, and waits until nothing does. */
+/** Cleanup after a failed test: kills all processes whose environment contains `text`, and waits until none is left. */
 export async function killCarrying(text: string): Promise<void> {
   const kill = (pid: number): void => {
     try {
       process.kill(pid, "SIGKILL");
     } catch {
-      // It has ended by itself in the meantime.
+      // It has exited in the meantime.
     }
   };
   await poll(
@@ -104,15 +104,15 @@ export async function killCarrying(text: string): Promise<void> {
 }
 
 const FAMILY = fileURLToPath(new URL("../fixtures/processes/family.sh", import.meta.url));
-/** The command lines of those that family.sh starts. */
+/** The command lines of the processes that process-tree.sh starts. */
 const MEMBERS = [1001, 1002, 1003, 1004].map((seconds) => `sleep ${seconds}`);
 
-/** A server that has processes of every kind around it that could be left behind (family.sh). */
+/** The server with one process around it of each kind that a hub could leave behind (process-tree.sh). */
 export function withFamily(server: ServerEntry): ServerEntry {
   return { ...server, command: "sh", args: [FAMILY, server.command, ...(server.args ?? [])] };
 }
 
-/** Waits until so many whole families run that carry `text`; returns the pids of all that carry it. */
+/** Waits until `size` complete process trees with `text` in their environment run; returns all pids with it. */
 export async function families(text: string, size: number): Promise<number[]> {
   return poll(
     20_000,

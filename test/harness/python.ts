@@ -6,10 +6,10 @@ import { missingPrograms, skipWithout } from "./needs.ts";
 const ENVIRONMENT = fileURLToPath(new URL("../../dist/python", import.meta.url));
 const PROGRAMS = fileURLToPath(new URL("../python/", import.meta.url));
 
-/** The Python that has what test/python/requirements.txt names. */
+/** The Python interpreter with the packages of test/python/requirements.txt. */
 export const PYTHON = `${ENVIRONMENT}/bin/python`;
 
-/** Why tests with Python cannot run, for `skip`; false if they can. */
+/** The `skip` option of tests that need Python. */
 export const NO_PYTHON = skipWithout({
   isMet: existsSync(`${ENVIRONMENT}/.toolmux-setup`) && missingPrograms(["git"]).length === 0,
   tests: "servers and clients in Python",
@@ -18,14 +18,14 @@ export const NO_PYTHON = skipWithout({
 
 const ENVIRONMENT_1 = fileURLToPath(new URL("../../dist/python1", import.meta.url));
 
-/** The same with what test/python/requirements1.txt names: the SDK's first major version. */
+/** The interpreter with the packages of test/python/requirements1.txt: the SDK's first major version. */
 export const PYTHON_1 = `${ENVIRONMENT_1}/bin/python`;
 
 export const NO_PYTHON_1 = existsSync(`${ENVIRONMENT_1}/.toolmux-setup`)
   ? false
   : "scripts/python.mjs has made no Python environment with the SDK's first version";
 
-/** A module of a package. */
+/** A server that is a Python module. */
 export function module(name: string, args: readonly string[] = []): ServerEntry {
   return { command: PYTHON, args: ["-m", name, ...args] };
 }

@@ -10,7 +10,7 @@ import type { Received } from "./message.ts";
 
 const GOVERNED = fileURLToPath(new URL("../fixtures/servers/governed.mjs", import.meta.url));
 
-/** A server that behaves as its rules say, see `Realm.rule`; governed.mjs says what they mean. */
+/** A server that behaves as its rules file says (`ControlledServers.setRules`); controlled.mjs documents the rules. */
 export function governed(more: Readonly<Record<string, unknown>> = {}): ServerEntry {
   return { command: process.execPath, args: [GOVERNED], ...more };
 }
@@ -26,12 +26,12 @@ export interface Rules {
   readonly stubborn?: boolean;
 }
 
-/** What a governed server noted: its start and its end, and each message by its method. `time` in ms since the epoch. */
+/** One event of a controlled server: its start, its exit, or a received message. `time` in ms since the epoch. */
 export interface Note {
   readonly pid: number;
   readonly time: number;
   readonly event: string;
-  /** Of a start: those started before that still ran, and its own arguments. */
+  /** On start: pids of earlier processes that still run, and the process's own arguments. */
   readonly others?: readonly number[];
   readonly args?: readonly string[];
   readonly tool?: string;
@@ -40,32 +40,32 @@ export interface Note {
 
 export type Edit = "in place" | "by rename";
 
-/** A stage whose manifest and governed servers can be told to be otherwise while hubs run on it. */
+/** A test folder whose manifest and controlled servers can be changed while hubs run. */
 export interface Realm extends Stage {
-  /** Writes a manifest, of governed servers or as text. */
+  /** Writes a manifest of controlled servers, or a text. */
   edit(manifest: Manifest | string, how?: Edit, path?: string): void;
-  /** Has a server behave so from now on, and only so. */
+  /** Replaces a server's rules from now on. */
   rule(server: string, rules: Rules): void;
   notes(server: string): Note[];
-  /** The starts of a server so far; `started`: their pids. */
+  /** The start events of a server so far. `started`: their pids. */
   starts(server: string): Note[];
   started(server: string): number[];
-  /** Waits until what a server noted satisfies `look`. */
+  /** Waits until `find` returns a value for the events of a server. */
   noting<Found>(
     server: string,
     look: (notes: readonly Note[]) => Found | undefined,
     ms?: number,
   ): Promise<Found>;
-  /** Runs a hub, by default on the manifest, while `run` does; stdout must carry only protocol, and all end in time. */
+  /** Runs a hub, by default on the manifest, during `run`; checked as in `withHub`. */
   serve(
     run: (client: RawClient) => Promise<void>,
     args?: readonly string[],
-    /** What starts the executable, and its arguments; by default nothing. */
+    /** A command and its arguments that start the executable; by default none. */
     through?: readonly string[],
   ): Promise<RawClient>;
 }
 
-/** Gives `run` a realm with that manifest; see `withStage`. */
+/** Runs `run` with a folder of controlled servers and this manifest; see `withTestFolder`. */
 export function withRealm<Value>(
   manifest: Manifest | string,
   run: (realm: Realm) => Promise<Value>,
@@ -118,7 +118,7 @@ function readNotes(file: string): Note[] {
   return lines.map((line) => JSON.parse(line) as Note);
 }
 
-/** Readers see the old text or the new one. */
+/** Replaces the file by rename: readers see the old text or the new one. */
 function replace(path: string, text: string): void {
   writeFileSync(`${path}.new`, text);
   renameSync(`${path}.new`, path);
@@ -126,24 +126,24 @@ function replace(path: string, text: string): void {
 
 const CHANGED = "notifications/tools/list_changed";
 
-/** How often the client was told that the list has changed. */
+/** The number of `notifications/tools/list_changed` that the client has received. */
 export function changes(client: RawClient): number {
   return client.filter(({ method }) => method === CHANGED).length;
 }
 
-/** Waits until the client has been told `count` times that the list has changed. */
+/** Waits until the client has received `count` of `notifications/tools/list_changed`. */
 export function changed(client: RawClient, count: number, ms = 15_000): Promise<true> {
   return client.until(ms, `list_changed for the ${count}. time`, () =>
     changes(client) >= count ? true : undefined,
   );
 }
 
-/** Waits until stderr of the hub holds that. */
+/** Waits until the hub's stderr matches. */
 export function saying(client: RawClient, wanted: RegExp, ms = 15_000): Promise<true> {
   return client.until(ms, String(wanted), () => (wanted.test(client.stderr) ? true : undefined));
 }
 
-/** The names of all tools that the client is shown now. */
+/** The tool names in the current `tools/list`. */
 export async function listNames(client: RawClient, ms?: number): Promise<string[]> {
   return namesIn(await client.request("tools/list", undefined, ms));
 }
@@ -152,7 +152,7 @@ export function namesIn({ message }: Received): string[] {
   return (message.result?.tools ?? []).map(({ name }) => name);
 }
 
-/** Asks a governed server for its pid. */
+/** The pid of a controlled server, from its tool `pid`. */
 export async function askPid(client: RawClient, server: string, ms?: number): Promise<number> {
   const { message } = await client.call(`${server}__pid`, {}, ms);
   const pid = Number(message.result?.content?.[0]?.text);
@@ -160,17 +160,17 @@ export async function askPid(client: RawClient, server: string, ms?: number): Pr
   return pid;
 }
 
-/** A call of `hold` that has reached its server. */
+/** A call of the tool `hold` that its server has received. */
 export interface Held {
-  /** Lets it be answered, and checks that it is, with its own arguments. */
+  /** Lets the server answer, and checks that the response echoes the call's arguments. */
   release(): Promise<void>;
-  /** Its answer, whenever it comes and whatever it is. */
+  /** Waits for the response, whatever it is. */
   answer(ms?: number): Promise<Received>;
 }
 
 let count = 0;
 
-/** Makes a call that is answered when it is released; it is with the server when this returns. */
+/** Calls `hold`, which is answered on `release()`; resolves when the server has received the call. */
 export async function hold(
   { dir, noting }: Realm,
   client: RawClient,

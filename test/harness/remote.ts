@@ -13,13 +13,13 @@ const EVERYTHING = fileURLToPath(
   ),
 );
 
-/** A server of everything that is reached over HTTP, in a process of its own. */
+/** `@modelcontextprotocol/server-everything` over HTTP, in a process of its own. */
 export interface RemoteProcess {
   readonly url: string;
   stop(): Promise<void>;
 }
 
-/** Starts one. @returns when it listens */
+/** Starts the server; resolves when it listens. */
 export async function startRemote(way: Way): Promise<RemoteProcess> {
   const port = await findPort();
   const mode = way === "http" ? "streamableHttp" : "sse";
@@ -45,7 +45,7 @@ export async function startRemote(way: Way): Promise<RemoteProcess> {
   };
 }
 
-/** A port that is free. */
+/** A free TCP port on 127.0.0.1. */
 export async function findPort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");

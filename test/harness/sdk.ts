@@ -6,7 +6,7 @@ import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { isProtocol } from "./message.ts";
 
-/** A program to start and to talk to over its stdin and stdout. */
+/** A command to start as a stdio server. */
 export interface Program {
   readonly command: string;
   readonly args: string[];
@@ -28,12 +28,12 @@ export interface ToolResult {
   readonly content: readonly { readonly type: string; readonly text?: string }[];
 }
 
-/** What the tests do with an SDK's client, whichever SDK it is. */
+/** The part of an SDK client that tests use, the same for every SDK. */
 export interface SdkClient {
-  /** All tools, every page. */
+  /** The tools of all pages. */
   list(): Promise<{ readonly name: string }[]>;
   call(name: string, args: Record<string, unknown>, options?: CallOptions): Promise<ToolResult>;
-  /** Closes as the SDK does it, then throws if stdout carried anything but protocol. */
+  /** Closes the SDK client, then throws if stdout held anything but JSON-RPC messages. */
   close(): Promise<void>;
 }
 
@@ -41,7 +41,7 @@ export type Flavour = "SDK v1" | "SDK v2" | "SDK v2 with negotiation";
 
 const INFO = { name: "sdk-client", version: "1.0.0" };
 
-/** Starts a program and connects an SDK's client to it, with that SDK's own stdio transport. */
+/** Starts a command and connects an SDK client to it over the SDK's own stdio transport. */
 export function connect(flavour: Flavour, program: Program): Promise<SdkClient> {
   switch (flavour) {
     case "SDK v1":
@@ -100,8 +100,8 @@ async function collect(
 }
 
 /**
- * Listens to the stdout that a transport reads; the returned function throws if a line was no protocol.
- * The SDKs drop such lines in silence, and only their private process object says what came.
+ * Collects the stdout that a transport reads; the returned function throws if a line is not a JSON-RPC message.
+ * The SDKs silently drop such lines, so the output is read from their private process object.
  */
 function tap(transport: { start(): Promise<void> }): () => void {
   let text = "";

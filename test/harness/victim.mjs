@@ -1,7 +1,7 @@
 /**
- * A client to be killed: starts the program that its arguments name and never ends by itself.
- * First argument: "relay" (the program gets pipes of this process, which passes on what comes over its own
- * stdin and stdout) or "inherit" (the program gets this process's own stdin and stdout, which others hold open).
+ * A client that a test kills: starts the command in its arguments and never exits by itself.
+ * First argument: "relay" (the command gets pipes, to which this process relays its own stdin and stdout) or "inherit"
+ * (the command gets this process's own stdin and stdout, which other processes hold open).
  */
 import { spawn } from "node:child_process";
 

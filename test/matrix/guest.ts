@@ -4,12 +4,12 @@ import type { Hub } from "../../src/hub/hub.ts";
 import type { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Params } from "./kit.ts";
 
-/** Everything that a client was asked and told, whatever its era. */
+/** The requests and notifications that a client received, in either era. */
 export interface Heard {
   readonly asked: { readonly method: string; readonly params: Params }[];
   readonly logs: Params[];
   readonly updated: string[];
-  /** Methods of what it was told of lists. */
+  /** Methods of received list_changed notifications. */
   readonly changed: string[];
 }
 
@@ -27,40 +27,40 @@ export const LISTED = {
 } as const;
 export type Listed = keyof typeof LISTED;
 
-/** A client before the hub, as the cells use it: what its era spells otherwise is its own business. */
+/** A client of the hub with one interface for both eras. */
 export interface Guest {
   readonly era: Era;
   readonly heard: Heard;
-  /** What it was told when it came. */
+  /** The content of its `initialize` or `server/discover` result. */
   readonly introduction: {
     readonly capabilities: object;
     readonly instructions: string | undefined;
   };
-  /** All pages. */
+  /** Lists all pages. */
   list(what: Listed): Promise<readonly Params[]>;
-  /** Any request. Rejects with something that has a code. */
+  /** Sends a request. Rejects with an error that has a `code`. */
   request(method: string, params: object, options?: CallOptions): Promise<Params>;
-  /** Listens to a resource, and to lists. */
+  /** Subscribes to a resource, and in the modern era to changes of the tool list. */
   subscribe(uri: string): Promise<void>;
-  /** From now on it wants to hear of such logs. */
+  /** Sets the minimum log level from now on. */
   setLevel(level: "debug" | "info" | "error"): Promise<void>;
   close(): Promise<void>;
 }
 
 export type Side = "stdio" | "HTTP";
 
-/** How a client comes to the hub. */
+/** How a client connects to the hub. */
 export interface Entrance {
   readonly side: Side;
   readonly hub: Hub;
   readonly face: HttpServer;
 }
 
-/** What it says that it can be asked for. */
+/** The capabilities of all clients. */
 export const CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: {} };
 export const INFO = { name: "guest", version: "1.0.0" };
 
-/** What any client answers to what it is asked; noted. */
+/** Records a server's request and returns the answer of all clients. */
 export function answerTo(heard: Heard, method: string, params: Params): object {
   heard.asked.push({ method, params });
   switch (method) {
@@ -82,7 +82,7 @@ export function answerTo(heard: Heard, method: string, params: Params): object {
   }
 }
 
-/** Notes what a client is told of its own accord. */
+/** Records a notification. */
 export function hear({ logs, updated, changed }: Heard, method: string, params: Params): void {
   if (method === "notifications/message") logs.push(params);
   else if (method === "notifications/resources/updated") updated.push(String(params["uri"]));
@@ -95,7 +95,7 @@ export function hearNothing(): Heard {
 
 const URL = "http://127.0.0.1:8700/mcp";
 
-/** Gives a request to a face without a network. */
+/** A fetch function that passes requests to the HTTP server in process. */
 export function fetchFrom(face: HttpServer) {
   return async (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
     const headers = new Headers(init.headers);
@@ -103,12 +103,12 @@ export function fetchFrom(face: HttpServer) {
     const response = await ask(face, new Request(URL, { ...init, headers }));
     const { signal } = init;
     if (response.body === null || !signal) return response;
-    // Who does not want an answer any more stops reading it.
+    // Aborting the request also cancels reading the response.
     return new Response(response.body.pipeThrough(new TransformStream(), { signal }), response);
   };
 }
 
-/** All pages of a list. */
+/** Collects all pages of a list. */
 export async function listAll(
   what: Listed,
   request: (method: string, params: object) => Promise<Params>,

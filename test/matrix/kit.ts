@@ -2,19 +2,19 @@ import type { Era } from "../../src/protocol/modern.ts";
 
 export type Params = Readonly<Record<string, unknown>>;
 
-/** What a request comes with, however its server speaks. */
+/** A received request, independent of SDK and era. */
 export interface Visit {
   readonly method: string;
   readonly params: Params;
   readonly signal: AbortSignal;
-  /** Asks the client, under a key. Where that takes another round, it throws. */
+  /** Requests input from the client under a key. Throws where the answer arrives with a retried request. */
   ask(key: string, method: string, params: object): Promise<Params>;
   notify(method: string, params: object): void;
-  /** Logs, if the client wants that. */
+  /** Sends a log message if the client's level allows it. */
   log(level: string, data: unknown): void;
 }
 
-/** An error as servers answer with. */
+/** A JSON-RPC error response. */
 export class Failure extends Error {
   readonly code: number;
   readonly data: unknown;
@@ -27,7 +27,7 @@ export class Failure extends Error {
 }
 
 export const WATCHED = "test://watched-resource";
-/** Who reads it is asked who he is. */
+/** A resource whose reading requests an elicitation. */
 export const ASKING = "test://asking";
 const FORM = { type: "object", properties: { name: { type: "string" } } };
 
@@ -51,14 +51,14 @@ const TOOLS = [
   "test_trigger_resource_update",
 ];
 
-/** A server without a wire: what it offers, and how it answers. Its pages have five items each. */
+/** The behaviour of the raw servers and the v1 SDK's, without a transport. Pages have five items each. */
 export class Kit {
   readonly era: Era;
-  /** Ids of calls that were cancelled, as far as that is known: one entry each. */
+  /** One entry for each cancelled call. */
   readonly cancelled: string[] = [];
-  /** What was said of the caller in `_meta`, by the tool that shows it. */
+  /** The `_meta` of each call of `test_meta`. */
   readonly metas: Params[] = [];
-  /** Told of what changes. */
+  /** Sends notifications of changes. */
   announce: (method: string, params: object) => void = () => {};
   #hasMore = false;
   #visits = 0;
@@ -75,7 +75,7 @@ export class Kit {
     logging: {},
   };
 
-  /** Answers everything but what opens a connection. @throws {Failure} */
+  /** Answers every request but the handshake. @throws {RpcError} */
   async answer(visit: Visit): Promise<object> {
     const { method, params } = visit;
     switch (method) {
@@ -132,7 +132,7 @@ export class Kit {
     }
   }
 
-  /** A task as its era shows it. */
+  /** A task in the form of its era. */
   #describeTask(status: string): object {
     const at = "2026-07-28T10:00:00Z";
     const common = { taskId: TASK_ID, status, createdAt: at, lastUpdatedAt: at };
@@ -187,7 +187,7 @@ export class Kit {
       }
       case "test_url": {
         const where = { mode: "url", message: "Go there", url: PAGE_URL };
-        // What is visited has a name only in the legacy era.
+        // Only the legacy era has elicitation ids.
         const asked = this.era === "legacy" ? { ...where, elicitationId: "visit" } : where;
         return say(JSON.stringify(await visit.ask("answer", "elicitation/create", asked)));
       }
@@ -219,7 +219,7 @@ export class Kit {
   }
 }
 
-/** What servers of the legacy era answer if a page has to be visited first. */
+/** The legacy error code UrlElicitationRequired. */
 const NEEDS_VISIT = -32042;
 const PAGE_URL = "http://127.0.0.1/there";
 
@@ -230,7 +230,7 @@ function getPrompt({ name, arguments: given }: Params): object {
   return { messages: [{ role: "user", content }] };
 }
 
-/** A result that is a text. */
+/** A tool result with one text block. */
 export function say(text: string): object {
   return { content: [{ type: "text", text }] };
 }

@@ -4,20 +4,20 @@ import type { Guest, Side } from "./guest.ts";
 import type { Params } from "./kit.ts";
 import type { ServerFlavour, Upstream } from "./servers.ts";
 
-/** A client before the hub and a server behind it: the first letter of a cell is the client's era, the second the server's. */
+/** Era of the client, then era of the server: L legacy, M modern. */
 export type Cell = "LL" | "LM" | "ML" | "MM";
 
 export interface Peers {
   readonly guest: Guest;
   readonly server: Upstream;
-  /** Whose code the server runs on, and whose the client. */
+  /** Implementations of the server and of the client. */
   readonly flavour: ServerFlavour;
   readonly client: ServerFlavour;
   readonly side: Side;
   readonly cell: Cell;
 }
 
-/** Waits for what is told without having been asked for. */
+/** Waits until `holds` is true, for notifications. */
 export function until(what: string, holds: () => boolean): Promise<true> {
   return poll(
     3000,
@@ -56,7 +56,7 @@ export async function failure(guest: Guest, method: string, params: object): Pro
   throw new Error("It did not fail");
 }
 
-/** What a result says at its top, which the other era has no word for. The SDKs show of that what they do not use themselves. */
+/** Checks the members of a result that only the modern era has: cache hints and the server's name. */
 export function assertStamped(
   { guest, cell }: Peers,
   result: Params,
@@ -75,6 +75,6 @@ export function assertStamped(
   }
   const { _meta } = result as { readonly _meta?: Params };
   const info = _meta?.["io.modelcontextprotocol/serverInfo"] as Params | undefined;
-  // Between peers of the modern era a result passes as it is, with the name of the server that made it.
+  // Between modern peers a result is relayed unchanged, with its server's name.
   assert.match(String(info?.["name"]), isRelayed ? /^(everything|raw)$/ : /^toolmux$/);
 }

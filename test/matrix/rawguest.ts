@@ -17,19 +17,19 @@ import {
 } from "./guest.ts";
 import { Failure, type Params } from "./kit.ts";
 
-/** How messages go to the hub and come back. */
+/** Carries messages to the hub and back. */
 interface Channel {
   send(message: Json, signal?: AbortSignal): void;
-  /** That what runs under an id is not wanted any more. */
+  /** Cancels the request with this id. */
   cancel(id: unknown): void;
-  /** For what belongs to no request; there may be nothing to do. */
+  /** Opens the stream for messages that belong to no request, if the transport has one. */
   listen(): Promise<void>;
   close(): Promise<void>;
 }
 
 type Take = (message: Json) => void;
 
-/** A client that spells everything itself. */
+/** Connects a client without an SDK. */
 export async function connectRaw(era: Era, entrance: Entrance): Promise<Guest> {
   const guest = new RawGuest(era, entrance);
   await guest.begin();
@@ -43,7 +43,7 @@ class RawGuest implements Guest {
   readonly #channel: Channel;
   readonly #waiting = new Map<unknown, (message: Json) => void>();
   readonly #progress = new Map<unknown, (progress: number) => void>();
-  /** The listens that have yet to be acknowledged. */
+  /** Callbacks of `subscriptions/listen` requests that are not acknowledged yet. */
   readonly #opening = new Map<unknown, () => void>();
   #level: string | undefined;
   #count = 0;

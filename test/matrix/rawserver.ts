@@ -10,7 +10,7 @@ const INSTRUCTIONS = "Call whatever there is.";
 const VERSION = "2026-07-28";
 const LISTS = new Set(["tools/list", "prompts/list", "resources/list", "resources/templates/list"]);
 
-/** What a tool needs to be asked before it can go on. */
+/** Thrown to end a request with `input_required`. */
 class Needs extends Error {
   readonly inputRequests: object;
 
@@ -20,7 +20,7 @@ class Needs extends Error {
   }
 }
 
-/** Speaks for a kit over a link of its own: one era alone, whose rules it holds the other side to. */
+/** Serves a `ServerBehaviour` without an SDK, in one era; `fault` gets violations of the era's rules by the hub. */
 export function connectRaw(kit: Kit, fault: (error: unknown) => void): Transport {
   const [ours, theirs] = memoryTransportPair();
   const peer = new Peer(theirs);
@@ -34,9 +34,9 @@ class Connection {
   readonly #kit: Kit;
   readonly #peer: Peer;
   readonly #running = new Map<unknown, AbortController>();
-  /** What it asked, by its ids. */
+  /** Its own requests, by id. */
   readonly #asked = new Map<unknown, (message: Json) => void>();
-  /** What is listened to, by the ids of the requests. */
+  /** Subscription filters, by the id of the listen request. */
   readonly #listens = new Map<unknown, Params>();
   #count = 0;
 
@@ -193,7 +193,7 @@ class Connection {
     return { signal: controller.signal, end: () => void this.#running.delete(id) };
   }
 
-  /** A request of its own, as servers of the legacy era send them. */
+  /** Sends a server request (legacy era). */
   #ask(method: string, params: object): Promise<Params> {
     const id = `own-${++this.#count}`;
     return new Promise((resolve, reject) => {

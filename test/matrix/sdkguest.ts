@@ -24,7 +24,7 @@ import type { Params } from "./kit.ts";
 const ADDRESS = new URL("http://127.0.0.1:8700/mcp");
 const NEVER = new AbortController().signal;
 
-/** The pipe of a client whose SDK has its own interface for what carries messages. */
+/** A memory transport with the SDKs' transport interface. */
 function pipe({ hub }: Entrance) {
   const [ours, theirs] = makeSdkTransportPair((error) => {
     throw error;
@@ -46,7 +46,7 @@ function optionsOf({ onprogress, signal }: CallOptions) {
   };
 }
 
-/** The old SDK's client. */
+/** A client of SDK v1. */
 export async function connectV1(entrance: Entrance): Promise<Guest> {
   const heard = hearNothing();
   const client = new ClientV1(INFO, { capabilities: CAPABILITIES });
@@ -80,7 +80,7 @@ export async function connectV1(entrance: Entrance): Promise<Guest> {
   };
 }
 
-/** The new SDK's client, of one era alone. */
+/** A client of SDK v2, in one era. */
 export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
   const heard = hearNothing();
   const mode = era === "legacy" ? ("legacy" as const) : { pin: LATEST_MODERN };
@@ -92,7 +92,7 @@ export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
     client.setRequestHandler(
       method,
       ({ params }: { readonly params?: object | undefined }) =>
-        // What it is to be is checked by the SDK.
+        // The SDK validates the answer.
         answerTo(heard, method, (params ?? {}) as Params) as never,
     );
   }

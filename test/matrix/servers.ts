@@ -18,19 +18,19 @@ import { Script } from "../fixtures/memory.ts";
 import { ASKING, Kit, type Params } from "./kit.ts";
 import { connectRaw } from "./rawserver.ts";
 
-/** A server behind the hub, as the cells look at it. */
+/** A server behind the hub. */
 export abstract class Upstream extends Script {
-  /** What it speaks, or is to be spoken to if it speaks both. */
+  /** The era it speaks, or is expected to be spoken to in if it speaks both. */
   abstract readonly era: Era;
-  /** What the hub is told of that. */
+  /** The manifest's `era` setting. */
   get said(): Era | "auto" {
     return this.era;
   }
-  /** One entry for each call that was cancelled. */
+  /** One entry for each cancelled call. */
   abstract readonly cancelled: readonly string[];
-  /** What a tool was told of its caller. */
+  /** The `_meta` of each call of `test_meta`. */
   abstract readonly metas: readonly Params[];
-  /** What was sent to it that does not belong into its era, and what it failed with. */
+  /** Messages received that are not of its era, and its own errors. */
   readonly faults: string[] = [];
 
   readonly fault = (error: unknown): void => void this.faults.push(String(error));
@@ -39,7 +39,7 @@ export abstract class Upstream extends Script {
 export type ServerFlavour = ClientFlavour | "SDK v2 in both eras";
 export type ClientFlavour = "SDK v1" | "SDK v2" | "raw";
 
-/** A server of that flavour, which speaks nothing but that era unless it is one of both. */
+/** A server of this implementation. It speaks only this era, unless the implementation speaks both. */
 export function serverOf(flavour: ServerFlavour, era: Era): Upstream {
   switch (flavour) {
     case "SDK v1":
@@ -53,7 +53,7 @@ export function serverOf(flavour: ServerFlavour, era: Era): Upstream {
   }
 }
 
-/** Answers as its kit does, and spells everything itself. */
+/** A server without an SDK. */
 class RawUpstream extends Upstream {
   readonly era: Era;
   readonly #kit: Kit;
@@ -80,7 +80,7 @@ class RawUpstream extends Upstream {
 type Notification = Parameters<McpServerV1["server"]["notification"]>[0];
 type Question = Parameters<McpServerV1["server"]["request"]>[0];
 
-/** The same on the old SDK. */
+/** The same behaviour on SDK v1. */
 class UpstreamV1 extends Upstream {
   readonly era = "legacy";
   readonly #kit = new Kit("legacy");
@@ -119,7 +119,7 @@ class UpstreamV1 extends Upstream {
       return kit.answer(visit);
     };
     const [ours, theirs] = makeSdkTransportPair(this.fault);
-    // It says that it takes an optional where it takes undefined as well.
+    // The SDK's type lacks `| undefined` on optional members.
     void server.connect(theirs as Parameters<typeof server.connect>[0]).catch(this.fault);
     return ours;
   }
@@ -127,7 +127,7 @@ class UpstreamV1 extends Upstream {
 
 type SdkTransport = Parameters<McpServer["connect"]>[0];
 
-/** The everything server of the conformance suites, with some more tools, on the new SDK. */
+/** The everything server of the conformance suites with further tools, on SDK v2. */
 class UpstreamV2 extends Upstream {
   readonly era: Era;
   readonly cancelled: string[] = [];
@@ -191,7 +191,7 @@ class UpstreamV2 extends Upstream {
   }
 }
 
-/** The same, as the one process of both eras that most servers on the new SDK are. */
+/** The same in both eras, as most servers on SDK v2 are. */
 class UpstreamDual extends UpstreamV2 {
   override get said(): "auto" {
     return "auto";

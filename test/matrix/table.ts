@@ -16,13 +16,19 @@ import {
 } from "./peers.ts";
 import type { ServerFlavour } from "./servers.ts";
 
-/** What has to hold in every cell, but for those in which the protocol makes it impossible. */
+/*
+ * test/matrix: the same checks for every combination of client and server era, SDK and transport. `MATRIX_CHECKS` has
+ * the checks, a `Cell` is a combination of eras (peers.ts). client.ts is the interface of the clients, servers.ts has
+ * the servers.
+ */
+
+/** A property that holds in every cell, except where the protocol makes it impossible. */
 export interface Row {
   readonly name: string;
   run(this: void, peers: Peers): Promise<void>;
-  /** Why not, in the protocol's sense. */
+  /** The cells where the protocol makes it impossible, and why. */
   readonly impossible?: Partial<Readonly<Record<Cell, string>>>;
-  /** The servers that can show it; all if it is left out. */
+  /** The server implementations that can show it; by default all. */
   readonly flavours?: readonly ServerFlavour[];
 }
 
@@ -76,7 +82,7 @@ export const ROWS: readonly Row[] = [
       await guest.request("tools/call", tool("test_tool_with_progress"), {
         onprogress: (progress) => seen.push(progress),
       });
-      // The SDKs lose what comes in one piece with the answer.
+      // The SDKs drop progress that arrives in the same chunk as the response.
       assert.equal(seen[0], 0);
       assert.deepEqual(seen, [0, 50, 100].slice(0, seen.length));
     },
@@ -87,7 +93,7 @@ export const ROWS: readonly Row[] = [
       const abort = new AbortController();
       const call = guest.request("tools/call", tool("test_wait"), { signal: abort.signal });
       const failed = assert.rejects(call);
-      // What comes after it shows that it has arrived.
+      // The response to a later call proves that the first one has arrived.
       await guest.request("tools/call", tool("test_simple_text"));
       abort.abort();
       await failed;
@@ -311,7 +317,7 @@ export const ROWS: readonly Row[] = [
       }
       const { code, data } = await failure(guest, "tools/call", call);
       assert.equal(code, -32021);
-      // The SDK's client takes no tasks for answers.
+      // The SDK client does not accept tasks as results.
       if (client !== "raw") return;
       const { requiredCapabilities } = data as Params;
       const meta = { [MetaKey.capabilities]: requiredCapabilities };

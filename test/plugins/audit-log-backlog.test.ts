@@ -5,16 +5,16 @@ import { deadline } from "../harness/clock.ts";
 
 const QUICK = { first: 1, max: 4 };
 
-/** Takes lines as a file would: some of them at a time, none, or late. */
+/** A log file in memory that accepts some lines at a time, none, or late. */
 class Disk implements Sink {
   readonly path = "/logs/audit.jsonl";
   readonly lines: string[] = [];
-  /** How many lines each write brought. */
+  /** Number of lines of each write. */
   readonly writes: number[] = [];
   fault: string | undefined;
-  /** So many lines at a time. */
+  /** Maximum number of lines that one write accepts. */
   room = Infinity;
-  /** Writes wait for it. */
+  /** Writes wait for this. */
   gate: Promise<void> | undefined;
   onWrite: (() => void) | undefined;
   readonly #listeners: (() => void)[] = [];
@@ -27,17 +27,17 @@ class Disk implements Sink {
     if (this.fault !== undefined) throw new Error(this.fault);
     const taken = lines.slice(0, this.room);
     this.lines.push(...taken);
-    // Whoever waits for lines goes on when the writer has had its turn.
+    // Waiters for lines resume after the writer has continued.
     setTimeout(() => this.ring(), 0);
     return taken.length;
   }
 
-  /** Something has happened that may be waited for. */
+  /** Wakes the waiters. */
   ring(): void {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Waits for what is to come of writes. */
+  /** Waits until `test` is true; checked after each write. */
   until(what: string, test: () => boolean): Promise<void> {
     return deadline(
       5000,
@@ -56,7 +56,7 @@ class Disk implements Sink {
 interface Stage {
   readonly disk: Disk;
   readonly backlog: LineQueue;
-  /** What was logged, each with its level in front. */
+  /** The logged messages, as `LEVEL: TEXT`. */
   readonly logged: string[];
 }
 
@@ -79,7 +79,7 @@ async function withBacklog(
   }
 }
 
-/** Whatever was going to be written by now has been, as far as it takes no more than a turn of its own. */
+/** Waits until the pending writes are done, as far as they take no more than a turn. */
 function untilAnotherHasWritten(): Promise<void> {
   return withBacklog({}, async ({ disk, backlog }) => {
     backlog.add("a");

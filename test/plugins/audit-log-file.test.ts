@@ -164,7 +164,7 @@ interface Line {
   readonly number: number;
 }
 
-/** A process that logs as fast as it can. */
+/** Starts a process that logs as fast as it can. */
 function startWriter(
   path: string,
   maxSize: number,
@@ -181,7 +181,7 @@ function startWriter(
   return spawn("sh", shell, { stdio: ["ignore", "pipe", "inherit"] });
 }
 
-/** What it says on stdout until its end. */
+/** The stdout of a process until its end. */
 function outputOf(child: ChildProcess): Promise<string> {
   let output = "";
   child.stdout?.on("data", (chunk: Buffer) => (output += chunk.toString()));
@@ -195,7 +195,7 @@ function outputOf(child: ChildProcess): Promise<string> {
   );
 }
 
-/** All lines in a folder, from the oldest file to the newest. */
+/** All lines of the files in a folder, oldest file first. */
 function linesIn(folder: string): string[] {
   const files = readdirSync(folder).toSorted((a, b) => ageOf(b) - ageOf(a));
   return files.flatMap((file) => read(join(folder, file)).split("\n").slice(0, -1));

@@ -23,11 +23,11 @@ interface Line {
 interface Stage {
   readonly client: Peer;
   readonly files: Script;
-  /** Ends the hub, and reads what was logged. */
+  /** Closes the hub. @returns the logged lines */
   end(): Promise<readonly Line[]>;
 }
 
-/** A hub whose log is the first plugin, over one server. */
+/** A hub over one server, with the audit log as the first plugin. */
 async function withHub(
   options: Use["options"],
   run: (stage: Stage) => Promise<void>,

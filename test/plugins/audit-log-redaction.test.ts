@@ -184,7 +184,7 @@ describe("a path", () => {
 
 type Path = readonly string[];
 
-/** The same, by the value: each path is tried by itself. */
+/** The expected result, computed on the value: each path is applied on its own. */
 function maskValue(value: unknown, paths: readonly Path[]): unknown {
   if (paths.some((path) => path.every((glob) => glob === "**"))) return MASKED;
   const inside = (key: string, item: unknown): unknown =>
@@ -197,7 +197,7 @@ function maskValue(value: unknown, paths: readonly Path[]): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, inside(key, item)]));
 }
 
-/** What is left of a path behind a key, in each way in which that can be. */
+/** The possible rests of a path after a key. */
 function follow([glob, ...rest]: Path, key: string): Path[] {
   if (glob === undefined) return [];
   if (glob === "**") return [["**", ...rest], ...follow(rest, key)];

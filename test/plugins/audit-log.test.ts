@@ -175,7 +175,7 @@ describe("an outcome in the audit log", () => {
 
   it("is failed for whatever else is thrown", () =>
     withAuditLog({}, async ({ run, end }) => {
-      // A plugin further in may throw anything.
+      // An inner plugin may throw any value.
       const things: readonly unknown[] = [new Error("a"), "b", null, { code: 5 }];
       for (const thing of things) {
         const running = run(callOf(), () => Promise.reject(thing));

@@ -9,7 +9,7 @@ const USE: Use = { plugin };
 const READ = '{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}';
 const WRITE = '{"name":"write","inputSchema":{"type":"object"}}';
 
-/** A server with a tool that reads and one that writes, and answers how often it was called. */
+/** A server with a read-only tool and a writing one, which answer with the number of calls. */
 function counting(...tools: string[]): Script & { calls: number } {
   const script = Object.assign(new Script(), { calls: 0 });
   script.tools = tools.length > 0 ? tools : [READ, WRITE];
@@ -76,7 +76,7 @@ describe("in a hub, the cache", () => {
     files.die();
     const isBack = (): boolean =>
       events.slice(before).some((event) => event.kind === "state" && event.to === "connected");
-    // The call that is not cached brings the server back, and is the one that changes nothing.
+    // The uncached call, which changes nothing, restarts the server.
     while (!isBack()) await callTool(client, "files__read", { again: true });
     assert.notEqual(await count(client, "files__read"), 1);
     await hub.close();

@@ -32,7 +32,7 @@ async function setUp(options: Partial<typeof DEFAULTS> = {}): Promise<Setup> {
   };
 }
 
-/** A tool that answers how often it was asked. */
+/** A tool that answers with the number of its calls. */
 function counter(): Next & { count: number } {
   return countingNext((call, count) =>
     call.answer({ content: [{ type: "text", text: `${count}` }] }),

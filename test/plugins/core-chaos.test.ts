@@ -12,7 +12,7 @@ const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random()
 const CALLS = 400;
 const LIMITS = { servers: { s: { callTimeout: 1000, maxCallTimeout: 2000 } } };
 
-/** What a plugin may do with a call, well or badly. */
+/** What a plugin may do with a call, correct or not. */
 const DEEDS: readonly ((given: ToolCall, next: Next) => unknown)[] = [
   (given, next) => next(given),
   async (given, next) => next(given),

@@ -15,7 +15,7 @@ import { codeOf, hosted, logsOf, open, wrapping } from "./core.ts";
 
 const PLUGIN = `export default { name: "NAME", setup: () => ({}) };`;
 
-/** Sets up plugins that are files, in a folder each. */
+/** Sets up plugins that are files, each in a folder of its own. */
 async function withFiles(
   names: readonly string[],
   run: (set: PluginSet, events: readonly HubEvent[], paths: readonly string[]) => unknown,
@@ -44,7 +44,7 @@ async function withFiles(
   });
 }
 
-/** An error that was thrown there. */
+/** An error whose stack has this file. */
 function thrownAt(...places: readonly string[]): Error {
   const error = new Error("boom");
   error.stack = ["Error: boom", ...places.map((place) => `    at work (${place})`)].join("\n");

@@ -6,7 +6,7 @@ import { call, callTool, isAnswer, Latch, Script, statusOf } from "../fixtures/m
 import type { Use } from "../fixtures/plugins.ts";
 import { answersTo, callsOf, codeOf, stage, textsTo, wrapping } from "./core.ts";
 
-/** A server that answers nothing. */
+/** A server that never answers. */
 function silent(...names: string[]): Script {
   const script = new Script(...names);
   script.onCall = () => undefined;
@@ -16,7 +16,7 @@ function silent(...names: string[]): Script {
 const LIMIT = 1000;
 const LIMITS = { servers: { s: { callTimeout: LIMIT, maxCallTimeout: 3000 } } };
 
-/** A plugin that waits for the answer, and keeps what happens to a call. */
+/** A plugin that waits for the answer and records what happens to a call. */
 function witness(): { readonly seen: unknown[]; readonly witnessing: Use } {
   const seen: unknown[] = [];
   const witnessing = wrapping("witness", async (given, next) => {
@@ -31,9 +31,9 @@ function witness(): { readonly seen: unknown[]; readonly witnessing: Use } {
   return { seen, witnessing };
 }
 
-/** One that never answers and never passes on. */
+/** A plugin that neither answers a call nor passes it on. */
 const holding = (name: string) => wrapping(name, () => new Promise(() => {}));
-/** Two ways of doing nothing: at once, and when the answer comes. */
+/** Two plugins that change nothing: one returns the promise of `next`, the other awaits it. */
 const passing = wrapping("passing", (given, next) => next(given));
 const waiting = wrapping("waiting", async (given, next) => {
   const answer = await next(given);
@@ -71,7 +71,7 @@ describe("a call that plugins see, at its deadline,", () => {
     await clock.run(LIMIT);
     await client.find(isAnswer(1));
     assert.deepEqual(seen, ["aborted", "callTimeout", "callTimeout"]);
-    // Which is not its fault.
+    // The plugin is not at fault.
     assert.equal(plugins.status[0]?.lastError, undefined);
   });
 
@@ -416,7 +416,7 @@ describe("a call that plugins see", () => {
     });
     const realm = await stage([held], { s: silent("t") });
     const { client, hub, plugins } = realm;
-    // Somebody who hears of a call ends it, before plugins have seen it.
+    // An event subscriber ends the call before plugins have seen it.
     const forget = hub.subscribe(
       (event) => event.kind === "callStarted" && hub.cancelCall(event.call),
       ["callStarted"],

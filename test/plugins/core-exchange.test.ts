@@ -33,11 +33,11 @@ interface World {
   readonly events: HubEvent[];
   readonly bus: EventBus;
   readonly clock: VirtualClock;
-  /** Puts these plugins into force. @returns those */
+  /** Replaces the active plugins by these. @returns the new set */
   exchange(...uses: readonly Use[]): Promise<PluginSet | undefined>;
 }
 
-/** A hub that can be given other plugins, and that has these at first. */
+/** A hub with these plugins, which can be replaced. */
 async function start(
   first: readonly Use[],
   scripts: Record<string, Script>,
@@ -78,11 +78,11 @@ async function start(
 
 const LIST_CHANGED = "notifications/tools/list_changed";
 
-/** A plugin that adds a tool of that name to every list. */
+/** A plugin that adds a tool of this name to every listing. */
 const adding = (name: string): Use =>
   use("adding", { list: (items) => [...items, { name, inputSchema: { type: "object" } }] });
 
-/** A plugin that marks what it does, and notes when it ends. */
+/** A plugin that marks its results and records its end. */
 function marking(mark: string, order: string[], parts: Parts = {}): Use {
   return hosted("marking", (host) => {
     host.signal.addEventListener("abort", () => order.push(`${mark} aborted`));
@@ -179,7 +179,7 @@ describe("plugins that make place for others", () => {
     const echoing = hosted("echoing", (host) => ({
       events: ["log"],
       event(event) {
-        // A loop would have no end.
+        // Otherwise this loops forever.
         if (event.kind === "log" && heard++ < 100) host.log("info", event.text);
       },
       call: () => () => new Promise(() => {}),
@@ -249,7 +249,7 @@ describe("plugins that make place for others", () => {
     assert.ok(hosts.slice(0, -1).every(({ signal }) => signal.aborted));
     await exchange();
     await turn();
-    // Who asks too late becomes no client again.
+    // A plugin that calls too late does not become a client again.
     for (const host of hosts.slice(-3)) assert.equal(await host.list().catch(codeOf), "cancelled");
     await turn();
     assert.equal(s.open, 1);
@@ -286,7 +286,7 @@ describe("a client's list, when plugins are exchanged,", () => {
 });
 
 describe("a plugin's server", () => {
-  /** A plugin with a server that is a script. */
+  /** A plugin with a scripted server. */
   const serving = (script: Script, more: Parts = {}, name = "serving"): Use =>
     use(name, { servers: { own: (): Transport => script.connect() }, ...more });
 

@@ -38,13 +38,13 @@ function withGetter(): Error {
   return Object.defineProperties(new Error("x"), { message: { get }, stack: { get } });
 }
 
-/** Only of that kind can TypeScript not know what it gives. */
+/** A plugin whose return values TypeScript does not check. */
 const fake = (value: unknown): Answer => value as Answer;
 const throwing = (thrown: unknown): never => {
   throw thrown;
 };
 
-/** What plugins do wrong, each for one call. */
+/** Plugin faults, each in one call. */
 const MISTAKES: Readonly<Record<string, Run>> = {
   "throws an error": () => throwing(new Error("boom")),
   "rejects with an error": () => Promise.reject(new Error("boom")),

@@ -9,7 +9,7 @@ import { call, callTool, isAnswer, Script, statusOf } from "../fixtures/memory.t
 import { setUpWith, type Use } from "../fixtures/plugins.ts";
 import { codeOf, hosted, open, stage, textsTo, use, wrapping } from "./core.ts";
 
-/** A plugin that does nothing but hand out its host. */
+/** A plugin that only exposes its host. */
 function keep(name = "keeper"): { readonly keeper: Use; readonly host: (at?: number) => Host } {
   const hosts: Host[] = [];
   const keeper = hosted(name, (given) => {
@@ -89,7 +89,7 @@ describe("the host of a plugin", () => {
     const early = hosted("early", (host) => {
       codes.push(codeFrom(host.call("s__t")), codeFrom(host.list()));
       assert.equal(host.nameOf("s", "t"), undefined);
-      // Whoever does not look at it takes no harm either.
+      // Ignored promises must not cause unhandled rejections.
       void host.call("s__t");
       void host.list();
       return {};

@@ -9,7 +9,7 @@ import { open, textsTo, use, wrapping } from "./core.ts";
 const SEED = process.env["TOOLMUX_TEST_SEED"];
 const RUNS = 400;
 
-/** JSON as people and libraries spell it, not as JSON.stringify does. */
+/** JSON text with whitespace, escapes and numbers that JSON.stringify would not write. */
 const space = fc.constantFrom("", "", "", " ", "\t", "\r");
 const scalar = fc.oneof(
   fc.constantFrom("1.0", "1e2", "-0", "0.10", "12345678901234567890", "null", "true", "1E+2"),
@@ -38,7 +38,7 @@ const { object } = fc.letrec<{ value: string; object: string; array: string }>((
     }),
 }));
 
-/** What a plugin does that is to change nothing. */
+/** Plugin actions that must change nothing. */
 const KINDS = {
   nothing: (name) => use(name, {}),
   list: (name) => use(name, { list: (items) => items.slice() }),
@@ -65,7 +65,7 @@ const KINDS = {
 } as const satisfies Readonly<Record<string, (name: string) => Use>>;
 type Kind = keyof typeof KINDS;
 
-/** One member of the params of a call. */
+/** A member of a call's params. */
 type Member = readonly [key: "name" | "arguments" | "other", spelled: string, value: string];
 
 const member: fc.Arbitrary<Member> = fc.oneof(
@@ -84,10 +84,10 @@ const params = fc
 const write = (members: readonly Member[]): string =>
   `{${members.map(([, spelled, value]) => `${spelled}:${value}`).join(",")}}`;
 
-/** As a plugin's text of an object is written. */
+/** The text of an object as a plugin writes it. */
 const inLine = (text: string): string => text.replace(/[\r\n]/g, " ");
 
-/** What the server is sent, but for its id. */
+/** The message that the server receives, without its id. */
 function expected(members: readonly Member[], isSent: boolean): string {
   const own = members.map((one): Member => (one[0] === "name" ? [one[0], one[1], '"t"'] : one));
   if (!isSent) return write(own);
@@ -103,7 +103,7 @@ const SHAPES: readonly ((id: unknown, body: string) => string)[] = [
   (id, body) => `{ "id" : ${String(id)}, ${body} ,"jsonrpc":"2.0"}`,
 ];
 
-/** Sends one call through a hub with these plugins. @returns what its server and its client got */
+/** Sends one call through a hub with these plugins. @returns what the server and the client received */
 async function run(
   kinds: readonly Kind[],
   members: readonly Member[],
@@ -144,7 +144,7 @@ describe("plugins that change nothing", () => {
           const { request, response } = await run(kinds, given, answer);
           const head = '{"jsonrpc":"2.0","id":0,"method":"tools/call","params":';
           const isSent = kinds.includes("sent");
-          // A carriage return between values becomes a space in any hub: some readers take it for a line end.
+          // The hub replaces a carriage return between values by a space: some readers take it for a line end.
           assert.equal(inLine(request), inLine(`${head}${expected(given, isSent)}}`));
           if (!isSent) assert.equal(request, bare.request);
           const isMade = what === "result" && kinds.includes("answered");

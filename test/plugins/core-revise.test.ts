@@ -19,7 +19,7 @@ const EXACT =
 
 type List = (items: readonly Tool[], server: string) => unknown;
 
-/** A plugin with that `list`; only of that kind can TypeScript not know what it gives. */
+/** A plugin with this `list`, whose return value TypeScript does not check. */
 function listing(name: string, list: List, more: Parameters<typeof use>[2] = {}) {
   return use(name, { list: (items, server) => list(items, server) as readonly Tool[] }, more);
 }
@@ -30,7 +30,7 @@ function exact(...names: string[]): Script {
   return script;
 }
 
-/** The last list that a client got, as text. */
+/** The text of the last tools/list result that a client received. */
 async function listText(client: Parameters<typeof ask>[0]): Promise<string> {
   await ask(client, "tools/list");
   return client.received.at(-1)?.replace(/"id":.*$/, "") ?? "";
@@ -222,7 +222,7 @@ const throwing = (thrown: unknown): never => {
   throw thrown;
 };
 
-/** What a `list` does wrong. */
+/** Faults of a `list` hook. */
 const MISTAKES: Readonly<Record<string, List>> = {
   throws: () => throwing(new Error("boom")),
   "throws what cannot be written": () => throwing(Object.create(null)),

@@ -23,7 +23,7 @@ interface World {
 
 type Given = { readonly options?: unknown } | ((host: Host) => Parts | Promise<Parts>);
 
-/** Sets up the plugins that a manifest names, of these. */
+/** Sets up those of these plugins that a manifest names. */
 async function setUp(
   toml: string,
   given: Readonly<Record<string, Given>>,

@@ -31,7 +31,7 @@ describe("the spelling of a JSON text", () => {
       for (const levels of [0, 1, 2, Infinity]) {
         const part = readSpelling(text, levels);
         if (part === undefined) continue;
-        // As texts: some are nested deeper than values can be compared.
+        // Compared as text: some are nested too deep for deepEqual.
         const [found, whole] = [valueOf(part), JSON.parse(text) as unknown].map(write);
         assert.equal(found, whole, `${SEED}: ${text}`);
       }
@@ -113,7 +113,7 @@ function parse(text: string): { value: unknown } | undefined {
   }
 }
 
-/** The value that a part has, told from its own parts as far as there are any. */
+/** The value of a JSON text part, computed from its own parts where it has any. */
 function valueOf(part: Part): unknown {
   switch (part.kind) {
     case "object": {

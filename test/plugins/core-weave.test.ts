@@ -7,7 +7,7 @@ import { answersTo, callsOf, hosted, open, stage, textsTo, use, wrapping } from 
 
 const RESULT = '{"content":[{"type":"text","text":"1.0"}],"big":1234567890123456789,"n":1.0}';
 
-/** A server whose answers have what parsing and writing would lose. */
+/** A server whose results would be changed by parsing and printing. */
 function exact(...names: string[]): Script {
   const script = new Script(...names);
   script.onCall = () => `"result":${RESULT}`;
@@ -158,7 +158,7 @@ describe("a plugin on the way of a call", () => {
     await ask(client, "tools/call", { name: "s__t" });
     await ask(client, "tools/call", { name: "s__t", arguments: null });
     assert.deepEqual(seen, ["{}", "{}"]);
-    // They are left out for the server as well.
+    // They are absent in the server's request as well.
     assert.deepEqual(
       s.asked("tools/call").map(({ params }) => params),
       [{ name: "t" }, { name: "t", arguments: null }],
@@ -495,7 +495,7 @@ describe("a plugin on the way of a call", () => {
   });
 });
 
-/** A request without the id that it got on its way. */
+/** A request without the id that the hub gave it. */
 function withoutId(text: string): string {
   return text.replace(/"id":\d+/, '"id":0');
 }

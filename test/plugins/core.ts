@@ -15,21 +15,26 @@ import { setUpWith, type Use } from "../fixtures/plugins.ts";
 
 type More = Partial<Pick<Use, "servers" | "tools" | "options"> & Pick<Plugin, "whenBroken">>;
 
-/** A plugin with these parts. */
+/*
+ * test/plugins: core-* test how the hub runs plugins, the other files test the built-in plugins. This file has what the
+ * core-* tests share: plugins made of functions, hubs with these plugins (`open`, `openWithClock`), and their events.
+ */
+
+/** A plugin with these hooks. */
 export function use(name: string, parts: Parts, more?: More): Use {
   return hosted(name, () => parts, more);
 }
 
-/** The same for parts that need the host. */
+/** The same for hooks that need the host. */
 export function hosted(name: string, setup: (host: Host) => Parts, more: More = {}): Use {
   const { whenBroken = "refuse", ...entry } = more;
   return { plugin: { name, whenBroken, setup: (_: unknown, host) => setup(host) }, ...entry };
 }
 
-/** What a plugin does with one call; whatever it gives back is given back. */
+/** A `call` hook in one function; its result is returned unchanged. */
 export type Run = (call: ToolCall, next: Next, tool: ToolInfo) => unknown;
 
-/** A plugin that does this with each call. */
+/** A plugin that handles each call with this function. */
 export function wrapping(name: string, run: Run, more: More = {}): Use {
   const wrap = (next: Next, tool: ToolInfo): Next =>
     ((call) => run(call, next, tool)) as (call: ToolCall) => Promise<Answer>;
@@ -38,7 +43,7 @@ export function wrapping(name: string, run: Run, more: More = {}): Use {
 
 type Realm = Awaited<ReturnType<typeof setUpWith>>;
 
-/** A hub with these plugins, and a client that has been told of its tools. */
+/** A hub with these plugins, and a client that has listed the tools. */
 export async function open(
   uses: readonly Use[],
   scripts: Record<string, Script>,
@@ -50,7 +55,7 @@ export async function open(
   return realm;
 }
 
-/** The same under a clock that the test moves. @param capabilities what the client can be asked for */
+/** The same with a virtual clock. @param capabilities the client's capabilities */
 export async function stage(
   uses: readonly Use[],
   scripts: Record<string, Script>,
@@ -64,14 +69,14 @@ export async function stage(
   return { ...realm, clock };
 }
 
-/** The text of each message of that method that a server got, as it got it. */
+/** The text of each message of this method that a server received. */
 export function textsTo(script: Script, method = "tools/call"): readonly string[] {
   return script.peers.flatMap(({ received }) =>
     received.filter((text) => (JSON.parse(text) as Json).method === method),
   );
 }
 
-/** What a client got: all answers to that id. */
+/** All responses with this id that a client received. */
 export function answersTo({ messages }: Peer, id: unknown): readonly Json[] {
   return messages.filter((message) => message.id === id && message.method === undefined);
 }
@@ -80,7 +85,7 @@ export function logsOf(events: readonly HubEvent[]): readonly string[] {
   return events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
 }
 
-/** What is told of calls, without durations. */
+/** The call events, without durations. */
 export function callsOf(events: readonly HubEvent[]): readonly string[] {
   return events.flatMap((event) => {
     switch (event.kind) {
@@ -96,7 +101,7 @@ export function callsOf(events: readonly HubEvent[]): readonly string[] {
   });
 }
 
-/** The code of an error, or what else was thrown. */
+/** The code of an error, or the thrown value as text. */
 export function codeOf(error: unknown): unknown {
   return error instanceof HubError ? error.code : error;
 }

@@ -6,7 +6,7 @@ import { FAULTS } from "../fixtures/plugin/faulty.ts";
 
 const folder = fileURLToPath(new URL("../fixtures/plugin", import.meta.url));
 
-/** What is wrong, the demand that finds it, by its first words, and what is said of it. */
+/** A fault, the first words of the requirement that finds it, and a pattern of the message. */
 const FINDS: readonly (readonly [fault: string, demand: string, says: RegExp])[] = [
   ["throws in its setup", "can be loaded", /failed in its setup: not today/],
   ["has a part that there is not", "can be loaded", /returned "calls", which is no part/],
@@ -56,7 +56,7 @@ const FINDS: readonly (readonly [fault: string, demand: string, says: RegExp])[]
   ["throws where nobody can catch it", "writes nothing to stdout", /nobody hears me/],
 ];
 
-/** Checks that the suite finds what is wrong, and says so. */
+/** Checks that the contract suite finds the fault and describes it. */
 async function refuse(subject: Subject, demand: string, says: RegExp): Promise<void> {
   const [found, ...rest] = DEMANDS.filter(({ says: whole }) => whole.startsWith(demand));
   assert.ok(found && rest.length === 0, demand);

@@ -7,7 +7,7 @@ import { setUpWith, type Use } from "../fixtures/plugins.ts";
 const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
 const USE: Use = { plugin, options: { max: "4KB" } };
 
-/** A server with one tool, which has an output schema and answers with that result. */
+/** A server with one tool, which has an output schema and answers with this result. */
 function serverWith(result: object): Script {
   const script = new Script();
   script.tools = [
@@ -27,7 +27,7 @@ async function textsOf(client: Peer, name: string, args = {}): Promise<string[]>
   return (result?.["content"] as { text: string }[]).map(({ text }) => text);
 }
 
-/** What the last line of a result says that is to be called. */
+/** The call that the last line of a result names. */
 function nextOf(notice = ""): { name: string; args: object } | undefined {
   const [, name, args] = /call the tool (\S+) with (\{.*?\})/.exec(notice) ?? [];
   return name === undefined || args === undefined

@@ -7,7 +7,7 @@ import { memberOf, readSpelling, rewrite } from "../../src/plugin/plugin.ts";
 
 const LIMIT = 300;
 
-/** The elements of an array, as they are spelled; none if it is none. */
+/** The elements of a JSON array, as written; none if it is no array. */
 function readElements(json: string): string[] {
   const part = readSpelling(json);
   if (part?.kind !== "array") return [];
@@ -20,10 +20,10 @@ function pages(text: string, limit = LIMIT): string[] {
   return ends.map((_, i) => pageOf(bytes, ends, i + 1) ?? assert.fail());
 }
 
-/** Fills up with letters: nothing at which a text could be cut. */
+/** Padding of letters, without a place to cut. */
 const letters = (count: number): string => "x".repeat(count);
 
-/** Pieces of texts, of which the sensible places to cut are only some. */
+/** Pieces of text; only some are good places to cut. */
 const piece = fc.oneof(
   fc.constantFrom("\n", "\n\n", "\r\n", "\r\n\r\n", "},", "],", ". ", "。", " ", ",", "\t"),
   fc.constantFrom("é", "e\u0301", "漢字", "👨‍👩‍👧‍👦", "🇩🇪", "\ud83d", "\ude00", "\u0000", "\ufeff"),
@@ -61,7 +61,7 @@ describe("the pages of a text", () => {
     assert.deepEqual(pages(""), [""]);
   });
 
-  /** What the first page ends with, and what stands behind it; the better place comes first in each text. */
+  /** The expected end of the first page, and the text after it; in each text the better place comes first. */
   const places: [string, string][] = [
     ["a paragraph rather than a line", `${letters(240)}\n\n|${letters(20)}\n${letters(100)}`],
     ["a paragraph with CRLF", `${letters(240)}\r\n\r\n|${letters(20)}\r\n${letters(100)}`],
@@ -110,7 +110,7 @@ describe("the pages of a text", () => {
 
 describe("the parts of a JSON text", () => {
   const spaces = fc.constantFrom("", " ", "\n\t ", "\r\n");
-  /** A text of an object, its members spelled with white space and escapes, and the same parsed. */
+  /** The text of an object, with whitespace and escapes, and its parsed value. */
   const objects = fc
     .dictionary(fc.string({ unit: "binary" }), fc.jsonValue(), { maxKeys: 8 })
     .chain((value) =>

@@ -7,12 +7,12 @@ import { bytesOf, type Message } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./seam.ts";
 
 export interface LibraryHost extends Host {
-  /** What clients call the tool that reads on. */
+  /** The exposed name of the tool that reads further pages. */
   readMore: string | undefined;
   readonly end: AbortController;
 }
 
-/** A host with pipes, of which the tool that reads on has that name. */
+/** A plugin host with transport pairs, whose reading tool has this exposed name. */
 export function libraryHost(readMore: string): LibraryHost {
   const host: LibraryHost = Object.assign(new BareHost(), {
     readMore,
@@ -23,7 +23,7 @@ export function libraryHost(readMore: string): LibraryHost {
   return host;
 }
 
-/** The end of a Link that a client of an MCP SDK takes. */
+/** Adapts a `Transport` to an MCP SDK client. */
 export class LinkTransport {
   onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
@@ -58,7 +58,7 @@ export class LinkTransport {
   }
 }
 
-/** The plugin's server, as the hub would start it. */
+/** Starts the plugin's server as the hub would. */
 export async function openServer(parts: Parts): Promise<LinkTransport> {
   const link = await parts.servers?.["results"]?.();
   return new LinkTransport(link ?? assert.fail("there is no such server"));
@@ -69,9 +69,9 @@ export interface PageResult {
   readonly isError?: boolean;
 }
 
-/** A client of the server that has what was cut off. */
+/** A client of the server that holds the truncated results. */
 export interface Reader {
-  /** Settles when the server has hung up. */
+  /** Resolves when the server has closed the connection. */
   readonly closed: Promise<void>;
   call(name: string, args: Record<string, unknown>): Promise<PageResult>;
   read(uri: string): Promise<readonly object[]>;

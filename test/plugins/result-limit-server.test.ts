@@ -16,7 +16,7 @@ const INFO = { name: "reader", version: "1" };
 const OPTIONS = { max: 2000, maxMedia: 5000, keep: 1 << 20, ttl: 60_000 };
 const LONG = Array.from({ length: 500 }, (_, i) => `line ${i}`).join("\n");
 
-/** A library with one result, of which the id is known. */
+/** A store with one result, whose id is known. */
 async function setUp() {
   const host = libraryHost("results__read_more");
   const parts = await plugin.setup(OPTIONS, host);
@@ -28,7 +28,7 @@ async function setUp() {
   return { host, parts, id };
 }
 
-/** What a server answers to a message that no SDK would send. */
+/** The server's answer to a message that no SDK would send. */
 async function ask(transport: LinkTransport, message: object): Promise<Record<string, unknown>> {
   await transport.start();
   const answered = new Promise<Record<string, unknown>>((resolve) => {
@@ -247,7 +247,7 @@ describe("the shelf", () => {
     const ids = Array.from({ length: 500 }, () => put(shelf, media(1)));
     assert.equal(new Set(ids).size, 500);
     for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
-    // Each of the 128 bits is seen as 0 and as 1.
+    // Each of the 128 bits occurs as 0 and as 1.
     const bits = ids.map((id) => BigInt(`0x${id}`));
     const all = (1n << 128n) - 1n;
     assert.equal(

@@ -31,9 +31,9 @@ interface Result {
 interface Setup {
   readonly host: LibraryHost;
   readonly parts: Parts;
-  /** What becomes of that answer of a server. */
+  /** The plugin's answer for this answer of the server. */
   limit(answer: Answer, definition?: Omit<Tool, "name">): Promise<Answer>;
-  /** The same of a result, parsed. */
+  /** The same for a result, parsed. */
   cut(result: object | string, definition?: Omit<Tool, "name">): Promise<Result>;
   reader(): Promise<Reader>;
 }
@@ -60,14 +60,14 @@ const image = (size: number): Item => ({
 const lines = (count: number): string =>
   Array.from({ length: count }, (_, i) => `line ${i}\n`).join("");
 
-/** The last line of a cut result: what it says, and what to call next. */
+/** The last line of a truncated result: its text, and the call that it names. */
 function readNotice(result: Result): { notice: string; id?: string; page?: number } {
   const notice = result.content.at(-1)?.text ?? assert.fail("nothing at the end");
   const args = /with (\{.*?\})/.exec(notice)?.[1];
   return { notice, ...(args !== undefined && (JSON.parse(args) as { id: string; page: number })) };
 }
 
-/** What a cut result shows, and all that can be read on, page by page. */
+/** The text of a truncated result and of all further pages. */
 async function readAll(result: Result, reader: Reader): Promise<string[]> {
   const pages: string[] = [];
   let next = readNotice(result);
@@ -80,7 +80,7 @@ async function readAll(result: Result, reader: Reader): Promise<string[]> {
   return pages;
 }
 
-/** Bytes of all text that a model would be shown. */
+/** Size of all text that a model would see, in bytes. */
 function sizeOf({ content }: Result): number {
   return content.reduce((sum, item) => sum + Buffer.byteLength(item.text ?? ""), 0);
 }
@@ -149,7 +149,7 @@ describe("a result", () => {
       const pages = await readAll(result, client);
       for (const page of pages) assert.ok(Buffer.byteLength(page) <= MAX - 200);
       const rest = pages.join("");
-      // Between two entries may be the end of a page, and then their separator, or half of it, belongs to the first.
+      // A page may end between two entries: then their separator, or half of it, belongs to the first page.
       const wholes = ["", "\n", "\n\n"].map((gap) => shown.join("\n\n") + gap + rest);
       assert.ok(wholes.includes(whole.toWellFormed()), "a part is lost");
     };
@@ -349,7 +349,7 @@ describe("structured content", () => {
     await client.close();
   });
 
-  /** A text within the limit, and structured content that says the same and is not. */
+  /** A text within the limit, with equal structured content that exceeds it. */
   const quotes = '"'.repeat(MAX - 1000);
   const same: [string, Item[], object][] = [
     ["wrapped in an object", [text(quotes)], { content: quotes }],

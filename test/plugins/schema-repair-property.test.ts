@@ -5,7 +5,7 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import { type Purpose, repair } from "../../plugins/schema-repair/repair.ts";
 
-/** More of them: TOOLMUX_TEST_RUNS. */
+/** Number of runs; TOOLMUX_TEST_RUNS overrides it. */
 const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 1000), 100_000);
 
 const OPTIONS = {
@@ -18,7 +18,7 @@ const DRAFT_7 = "http://json-schema.org/draft-07/schema#";
 
 const DIALECTS = { old: new Ajv(OPTIONS), present: new Ajv2020(OPTIONS) };
 
-/** What validates by a schema, in the dialect that it says; undefined if it cannot be read. */
+/** Compiles a schema in the dialect that it declares; undefined if it is invalid. */
 function compile(schema: unknown): ValidateFunction | undefined {
   const isOld = (schema as { $schema?: unknown } | null)?.$schema === DRAFT_7;
   const ajv = isOld ? DIALECTS.old : DIALECTS.present;
@@ -103,7 +103,7 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
   };
 }).schema;
 
-/** What is wrong in one way or another. */
+/** Invalid values. */
 const JUNK = fc.constantFrom<unknown>(
   null,
   true,
@@ -120,7 +120,7 @@ const JUNK = fc.constantFrom<unknown>(
   ["a", 1],
 );
 
-/** A schema in which some keywords have values that make no sense. */
+/** A schema in which some keywords have invalid values. */
 const BAD = fc
   .tuple(GOOD, fc.array(fc.tuple(fc.nat(), JUNK), { minLength: 1, maxLength: 3 }))
   .map(([schema, changes]) => {
@@ -143,7 +143,7 @@ function spoil(schema: unknown, at: number, junk: unknown): void {
   if (place !== undefined) place[0][place[1]] = structuredClone(junk);
 }
 
-/** A root of an object, as most are, with definitions. */
+/** A root schema of type object, with definitions. */
 function rooted(part: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
   const root = fc.record(
     {
@@ -172,7 +172,7 @@ const ARGUMENTS = fc.dictionary(
   { maxKeys: 3 },
 );
 
-/** What is wrong with what came out; nothing, if all is well. */
+/** Problems of a repaired schema; empty if there are none. */
 function faultsOf(schema: Record<string, unknown>, purpose: Purpose): string[] {
   const faults: string[] = [];
   if (schema["type"] !== "object") faults.push("the root is no object's");
@@ -188,7 +188,10 @@ function faultsOf(schema: Record<string, unknown>, purpose: Purpose): string[] {
   return faults;
 }
 
-/** Repairs as often as it can be, each time as if for the first time. */
+/**
+ * Repairs a schema and checks that the result is valid and needs no further repair. @returns undefined if not
+ * repairable
+ */
 function check(given: unknown, purpose: Purpose): unknown {
   const before = JSON.stringify(given);
   const result = repair(given, purpose);
@@ -235,7 +238,7 @@ for (const purpose of ["arguments", "results"] as const) {
   });
 }
 
-/** A schema that refers to itself without end accepts nothing. */
+/** A schema that infinitely refers to itself accepts nothing. */
 function accepts(validate: ValidateFunction, value: unknown): boolean {
   try {
     return validate(value);

@@ -6,7 +6,7 @@ import type { Tool } from "../../src/plugin/plugin.ts";
 import { BareHost } from "./seam.ts";
 
 interface Setup {
-  /** What has been logged so far. */
+  /** The log messages so far. */
   lines(): readonly string[];
   list(...tools: readonly Tool[]): readonly Tool[];
 }
@@ -20,7 +20,7 @@ async function setUp(unrepairable: "hide" | "show" = "hide"): Promise<Setup> {
   };
 }
 
-/** The arguments of a tool, one of which has that schema. */
+/** A tool's input schema with one argument of this schema. */
 const having = (x: unknown): object => ({ type: "object", properties: { x } });
 
 function repaired(schema: unknown): unknown {
@@ -510,7 +510,7 @@ describe("a big schema", () => {
   });
 });
 
-/** ms; far more than it takes. */
+/** Time limit in ms, far above the expected time. */
 function within(limit: number, work: () => void): void {
   const start = performance.now();
   work();

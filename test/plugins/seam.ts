@@ -2,14 +2,14 @@ import { EventBus, type LogLevel } from "../../src/base/events.ts";
 import { OwnAnswer, toObjectJson } from "../../src/plugin/answer.ts";
 import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
 
-/** A host without a hub: a bus, and a log that remembers. */
+/** A plugin host without a hub, with an event bus and a recorded log. */
 export class BareHost implements Host {
   readonly name = "plugin";
   readonly bus = new EventBus();
   readonly end = new AbortController();
   readonly signal = this.end.signal;
   readonly lines: { level: LogLevel; text: string }[] = [];
-  /** How often something was subscribed to. */
+  /** Number of subscriptions so far. */
   subscriptions = 0;
 
   log(level: LogLevel, text: string): void {
@@ -75,14 +75,14 @@ export function toolCall(
   return call;
 }
 
-/** A JSON-RPC error, as a server would answer it. */
+/** A JSON-RPC error answered by a server. */
 export function errorAnswer(message: string): Answer {
   const value = { code: -32000, message };
   const json = JSON.stringify(value);
   return { kind: "error", size: json.length, json, value, isError: true };
 }
 
-/** A server that counts its calls, and answers them as it is told. */
+/** A server that counts its calls and answers them with a given function. */
 export function countingNext(
   answer: (call: ToolCall, count: number) => Answer,
 ): Next & { count: number } {

@@ -8,7 +8,7 @@ import { callsOf, open, stage, use, wrapping } from "./core.ts";
 
 const RESULT = "tasks/result";
 
-/** Marks what comes back, and keeps what it saw. */
+/** A plugin that marks results and records them. */
 function marking(seen: string[]): ReturnType<typeof wrapping> {
   return wrapping("marking", async (given: ToolCall, next: Next) => {
     const answer = await next(given);
@@ -17,7 +17,7 @@ function marking(seen: string[]): ReturnType<typeof wrapping> {
   });
 }
 
-/** Only passes calls on. */
+/** A plugin that only passes calls on. */
 const PASSING = use("passing", { call: (next) => (given) => next(given) });
 
 describe("a task of a tool that plugins see", () => {

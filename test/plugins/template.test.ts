@@ -20,13 +20,13 @@ import { callTool, type Json, listNames } from "../fixtures/memory.ts";
 import { pluginContract, type Subject } from "../contract/plugin.ts";
 import { type Rig, withRig } from "../contract/specimen.ts";
 
-/* Everything that the page about plugins shows is checked here as it stands there. */
+/* Checks all code that plugins/README.md shows, unchanged. */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const PAGE = readFileSync(join(ROOT, "plugins/README.md"), "utf8");
 
 const sources = blocks("ts");
-/** A folder that has nothing of toolmux, as those of users: with all of the page's plugins by their names. */
+/** A folder outside of the project, as a user's, with all plugins of plugins/README.md by name. */
 const folder = mkdtempSync(join(tmpdir(), "template-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
 symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
@@ -36,7 +36,7 @@ const plugins = sources.map((text) => {
   return name;
 });
 
-// One of them asks a program for secrets.
+// One of them runs a program for secrets.
 mkdirSync(join(folder, "bin"));
 writeFileSync(
   join(folder, "bin", "pass"),
@@ -49,7 +49,7 @@ chmodSync(join(folder, "bin", "pass"), 0o755);
 process.env["PATH"] = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
 
 interface Trial extends Omit<Subject, "use" | "folder"> {
-  /** What it does for a client. */
+  /** The check, with a client. */
   run(rig: Rig): Promise<void>;
 }
 
@@ -151,7 +151,7 @@ describe("the page about plugins", () => {
   });
 
   it("shows TypeScript without a mistake in it", () => {
-    // In the tree of the project, where its own packages and types are found.
+    // Inside the project, so that its packages and types are found.
     mkdirSync(join(ROOT, "dist"), { recursive: true });
     const checked = mkdtempSync(join(ROOT, "dist", "template-"));
     try {
@@ -207,7 +207,7 @@ function blocks(language: string): readonly string[] {
   );
 }
 
-/** What the server got, as it was answered. */
+/** The arguments that the server echoed. */
 function argumentsIn(result: Json["result"]): unknown {
   return (result?.["echo"] as { arguments?: unknown } | undefined)?.arguments;
 }

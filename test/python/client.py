@@ -1,10 +1,10 @@
 """
-A client made with the Python SDK: does everything once with the server of server.py, which is `fast` behind a hub.
+A client made with the Python SDK: uses every feature of server.py, which is the server `fast` of a hub.
 
     client.py NAME ERA URL
     client.py NAME ERA COMMAND ARGUMENT...
 
-It speaks the protocol of that era (legacy, modern), signs what it answers with NAME, and prints what came back as one line of JSON.
+It speaks the protocol of ERA (legacy, modern), puts NAME into its answers, and prints the results as one line of JSON.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """
-A client made with the Python SDK, of either major version: prints what it is listed as one line of JSON.
+A client made with the Python SDK of either major version: prints the listings as one line of JSON.
 
     lists.py ERA COMMAND ARGUMENT...
 
-It speaks the protocol of that era (legacy, modern), of which the first version knows the legacy one alone.
+It speaks the protocol of ERA (legacy, modern); the first major version supports only legacy.
 """
 
 import asyncio

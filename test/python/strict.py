@@ -1,6 +1,6 @@
 """
-A client made with the Python SDK, which ends its session at the first byte that is not UTF-8: calls a server that sends such bytes, and
-another one afterwards. Prints what came back as one line of JSON.
+A client made with the Python SDK, which ends its session at the first byte that is not UTF-8: calls a server that sends
+such bytes, and then another one. Prints the results as one line of JSON.
 
     strict.py COMMAND ARGUMENT...
 """
