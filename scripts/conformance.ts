@@ -6,7 +6,7 @@
  *   npm run conformance [-- --direct] [--only NAME]
  *
  * With --direct there is no hub: what then fails is the server's fault. --only plays what has that in its name. The exit code is 0 if nothing failed but what
- * test/conformance/expected.ts names, and if all of that did.
+ * test/conformance/expected-failures.ts names, and if all of that did.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { delimiter, dirname, join, resolve } from "node:path";
@@ -14,15 +14,15 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Era } from "../src/protocol/modern.ts";
-import { EXPECTED } from "../test/conformance/expected.ts";
-import { type Subject, withHub, withPipedHub, withServer } from "../test/conformance/subject.ts";
+import { EXPECTED } from "../test/conformance/expected-failures.ts";
+import { type Subject, withHub, withPipedHub, withServer } from "../test/conformance/targets.ts";
 import {
   type Check,
   distinct,
   judge,
   readChecks,
   type Verdict,
-} from "../test/conformance/verdict.ts";
+} from "../test/conformance/results.ts";
 import { runStep } from "./step.ts";
 
 /** One suite, as it is played against one thing. */
@@ -64,7 +64,7 @@ const LEGACY_SCENARIOS = [
   "sse-retry",
 ];
 
-/** Logins, which whoever visits the page agrees to at once (test/conformance/settings.ts). */
+/** Logins, which whoever visits the page agrees to at once (test/conformance/scenario-settings.ts). */
 const LOGINS = [
   "metadata-default",
   "metadata-var1",
@@ -246,7 +246,7 @@ async function play(suite: Suite, url: string): Promise<Verdict> {
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
 }
 
-/** Each scenario has a server of its own, which the hub is put in front of (test/conformance/driver.ts). */
+/** Each scenario has a server of its own, which the hub is put in front of (test/conformance/client-driver.ts). */
 async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<Verdict> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
@@ -254,7 +254,7 @@ async function playGuest({ name, folder, args, scenarios, checks }: Guest): Prom
   const found: Check[] = [];
   for (const scenario of scenarios) {
     const own = `${output}/${scenario}`;
-    const driver = `bun ${resolve("test/conformance/driver.ts")}`;
+    const driver = `bun ${resolve("test/conformance/client-driver.ts")}`;
     const problem = await runStep({
       name: `${name} ${scenario}`,
       command: "bun",

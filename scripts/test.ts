@@ -13,7 +13,7 @@ import { performance } from "node:perf_hooks";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs, stripVTControlCharacters } from "node:util";
-import { NOT_TESTED } from "../test/harness/needs.ts";
+import { NOT_TESTED } from "../test/harness/requirements.ts";
 import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
 
@@ -71,7 +71,7 @@ function logged(step: Omit<Step, "log">): Step {
 }
 
 /** They look at what hubs that were killed have left, which any other hub that starts on this machine ends. */
-const LONELY = ["test/e2e/endings.test.ts", "test/e2e/orphans.test.ts"];
+const LONELY = ["test/e2e/shutdown.test.ts", "test/e2e/orphans.test.ts"];
 
 /**
  * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
@@ -164,7 +164,7 @@ async function test(step: TestStep): Promise<Verdict> {
   return { ...report, failed: report.failed + problems.length, problems, lacks };
 }
 
-/** The lines that test/harness/needs.ts prints. */
+/** The lines that test/harness/requirements.ts prints. */
 function readLacks(log: string): readonly string[] {
   const lines = stripVTControlCharacters(log).split("\n");
   return lines.filter((line) => line.startsWith(NOT_TESTED)).map((line) => line.trimEnd());

@@ -104,7 +104,7 @@ export const FAULTY: Errands = [
   ]),
 ];
 
-/** What moody.mjs does. */
+/** What random-faults.mjs does. */
 export const MOODY: Errands = [
   [10, (key) => says("echo", { key }, JSON.stringify({ key }))],
   [

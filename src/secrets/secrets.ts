@@ -59,7 +59,7 @@ export function fileStore(vault: Vault): SecretStore {
   };
 }
 
-/** Keeps values under names. Every implementation passes `storeContract` (test/contract/secrets.ts). */
+/** Keeps values under names. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
   /** What it is, for people: `the keychain of this system`. */
   readonly place: string;

@@ -6,7 +6,7 @@ import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
 
 /**
  * transport/: messages to and from one peer, over any wire.
- * Main type: `Transport`, below, with `TransportEvents`; every implementation passes test/contract/link.ts.
+ * Main type: `Transport`, below, with `TransportEvents`; every implementation passes test/contract/transport.ts.
  * Read next: `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and
  * HTTP+SSE).
  *
@@ -93,7 +93,7 @@ export interface NegotiatedProtocol {
 
 /**
  * Messages to and from one peer. It knows bytes and requests, not MCP.
- * Every implementation passes `transportContract` (test/contract/link.ts).
+ * Every implementation passes `transportContract` (test/contract/transport.ts).
  */
 export interface Transport {
   /**

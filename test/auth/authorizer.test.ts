@@ -7,9 +7,9 @@ import { describe, it } from "node:test";
 import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { AuthChallenge } from "../../src/transport/http/target.ts";
-import { Authority, type Switches } from "../fixtures/authority.ts";
-import { browse } from "../fixtures/person.ts";
-import { type Demands, Guarded, remote, resolved } from "../fixtures/guarded.ts";
+import { Authority, type Switches } from "../fixtures/authorization-server.ts";
+import { browse } from "../fixtures/browser.ts";
+import { type Demands, Guarded, remote, resolved } from "../fixtures/protected-server.ts";
 import {
   authorize,
   borne,
@@ -20,7 +20,7 @@ import {
   type Scene,
   setScene,
   SIGNAL,
-} from "../fixtures/scene.ts";
+} from "../fixtures/authorization-setup.ts";
 
 describe("an authorization that a person gives", LIMIT, () => {
   it("leads to a token that the server takes, and is told of step by step", async () => {

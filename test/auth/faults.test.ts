@@ -4,9 +4,9 @@ import { describe, it } from "node:test";
 import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { AuthChallenge } from "../../src/transport/http/target.ts";
-import { Authority } from "../fixtures/authority.ts";
-import { Guarded, remote, resolved } from "../fixtures/guarded.ts";
-import { poll } from "../harness/clock.ts";
+import { Authority } from "../fixtures/authorization-server.ts";
+import { Guarded, remote, resolved } from "../fixtures/protected-server.ts";
+import { poll } from "../harness/wait.ts";
 import {
   authorize,
   borne,
@@ -17,7 +17,7 @@ import {
   type Scene,
   setScene,
   SIGNAL,
-} from "../fixtures/scene.ts";
+} from "../fixtures/authorization-setup.ts";
 
 type Said = Parameters<typeof resolved>[1];
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { race } from "../fixtures/race.ts";
+import { race } from "../fixtures/token-refresh-race.ts";
 
 describe("hubs that share a token whose refresh token is good once", { timeout: 60_000 }, () => {
   it("get another one once, whichever of twelve is the first, and all are let in", async () => {

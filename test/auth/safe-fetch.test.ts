@@ -9,8 +9,8 @@ import { parseChallenge } from "../../src/auth/challenge.ts";
 import { checkUrl, makeSafeFetch } from "../../src/auth/safe-fetch.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
-import { Authority } from "../fixtures/authority.ts";
-import { poll } from "../harness/clock.ts";
+import { Authority } from "../fixtures/authorization-server.ts";
+import { poll } from "../harness/wait.ts";
 
 describe("what a server says that it wants", () => {
   const read = (header: string | undefined): object => parseChallenge({ status: 401, header });

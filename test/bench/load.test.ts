@@ -28,7 +28,7 @@ import { ownCommand } from "../../src/base/runtime.ts";
 import type { PendingRequest } from "../../src/upstream/pending.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const OPEN: Loop = { kind: "open", rate: 100 };
 const CLOSED: Loop = { kind: "closed" };

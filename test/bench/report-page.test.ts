@@ -11,7 +11,7 @@ import { formatHtmlReport } from "../../src/bench/report/html.ts";
 import { checkPage, writePage } from "../../src/cli/commands/bench.ts";
 import { drawPage } from "../../src/bench/report/page.ts";
 import * as units from "../../src/bench/report/tables.ts";
-import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench.ts";
+import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench-results.ts";
 
 const HOSTILE = `</script><script>alert(1)</script><img src=x onerror='alert(2)'>--><!-- " & \u2028`;
 

@@ -23,8 +23,8 @@ import {
   levelOf,
   resultOf,
   subjectOf,
-} from "../fixtures/bench.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
+} from "../fixtures/bench-results.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 

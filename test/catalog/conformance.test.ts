@@ -20,14 +20,14 @@ import {
 } from "../../src/catalog/listing.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import type { HubEvent } from "../../src/base/events.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   HIDDEN_DEPTHS,
   KEPT_DEPTHS,
   MALFORMED,
   type Malformed,
   nestedTool,
-} from "../fixtures/malformed.ts";
+} from "../fixtures/malformed-entries.ts";
 import {
   ask,
   callTool,
@@ -37,10 +37,10 @@ import {
   setStage,
   setUp,
   statusOf,
-} from "../fixtures/memory.ts";
-import { request } from "../fixtures/modern.ts";
-import { ModernScript } from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
+} from "../fixtures/memory-hub.ts";
+import { request } from "../fixtures/modern-requests.ts";
+import { ModernScript } from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
 
 /** What clients of both eras can list. */
 const KINDS = ["tools", "prompts", "resources", "resourceTemplates"] as const;

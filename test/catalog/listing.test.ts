@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MAX_ITEMS, type ServerListing } from "../../src/catalog/listing.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
-import { turn } from "../fixtures/clock.ts";
-import { Script, setStage, statusOf } from "../fixtures/memory.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import { Script, setStage, statusOf } from "../fixtures/memory-hub.ts";
 
 const NEVER = { ...LIMIT_DEFAULTS.reconnect, policy: "none" } as const;
 const LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];

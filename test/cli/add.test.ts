@@ -8,8 +8,8 @@ import { parseCommandLine } from "../../src/cli/args.ts";
 import { addOptionSettings, readServerArguments, tryServer } from "../../src/cli/commands/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
-import { plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
-import { specOf } from "../fixtures/memory.ts";
+import { plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { specOf } from "../fixtures/memory-hub.ts";
 
 function parse(...argv: readonly string[]): Invocation {
   const request = parseCommandLine(["add", ...argv], COMMANDS);

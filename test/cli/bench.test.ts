@@ -22,7 +22,7 @@ import { formatGoals, formatNumber, formatTable } from "../../bench/report.ts";
 import { killAll, runJob } from "../../bench/runner.ts";
 import { median, quantile } from "../../bench/stats.ts";
 import { readUsage } from "../../bench/usage.ts";
-import { missingPrograms, skipWithout, skipWithoutLinux } from "../harness/needs.ts";
+import { missingPrograms, skipWithout, skipWithoutLinux } from "../harness/requirements.ts";
 
 /** The load client and the peers are programs for bun. */
 const skip = "Bun" in globalThis ? false : "runs on bun only";
@@ -536,7 +536,7 @@ describe("the programs", () => {
     "that kill servers find answers that are another's, that come twice, and that say nothing",
     { skip },
     async () => {
-      const args = [path("test/fixtures/servers/liar.mjs")];
+      const args = [path("test/fixtures/servers/wrong-answers.mjs")];
       const peer = { ...echo, args, env: { PATH: process.env["PATH"] ?? "" } };
       const sizes = { flight: 1, warmUp: 0, kills: 2, rest: 0 };
       const result = await runJob({ kind: "kills", peer, servers: ["a"], ...sizes });

@@ -12,7 +12,7 @@ import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, describeFailure, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
-import { Script, setUp } from "../fixtures/memory.ts";
+import { Script, setUp } from "../fixtures/memory-hub.ts";
 
 function invoke(...argv: string[]): Invocation {
   const request = parseCommandLine(argv, COMMANDS);

@@ -4,7 +4,7 @@ import { assert as check, constantFrom, nat, property } from "fast-check";
 import picocolors from "picocolors";
 import { formatCodeFrame } from "../../src/cli/code-frame.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
-import { withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const PLAIN = { width: Infinity, colors: picocolors.createColors(false) };
 

@@ -10,7 +10,7 @@ import { COMMANDS } from "../../src/cli/commands.ts";
 import { writeCompletions } from "../../src/cli/completions.ts";
 import { SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
-import { missingPrograms, skipWithout } from "../harness/needs.ts";
+import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 type Shell = (typeof SHELLS)[number];
 

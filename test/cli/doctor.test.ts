@@ -32,8 +32,8 @@ import { openSecrets } from "../../src/secrets/secrets.ts";
 import { readHmac } from "../../src/snapshot/hmac.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { processTable } from "../../src/process/process-table.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
-import { skipWithoutLinux } from "../harness/needs.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { skipWithoutLinux } from "../harness/requirements.ts";
 
 const CANARY = "canary-0123456789abcdef";
 const DAY = 24 * 60 * 60 * 1000;

@@ -10,10 +10,10 @@ import { stateFolder } from "../../src/base/paths.ts";
 import type { LoadedManifest } from "../../src/manifest/load.ts";
 import { watchManifest } from "../../src/manifest/watch.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
-import { listeningClock } from "../fixtures/manifest/clock.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
-import { deadline } from "../harness/clock.ts";
-import { skipWithout } from "../harness/needs.ts";
+import { listeningClock } from "../fixtures/manifest/watched-clock.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { deadline } from "../harness/wait.ts";
+import { skipWithout } from "../harness/requirements.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
@@ -369,7 +369,7 @@ async function run(command: string, args: readonly string[]): Promise<[number | 
 
 /** The command that watches a file, and adds a server called "more" to it. */
 function watcher(file: string): readonly [command: string, ...args: string[]] {
-  const script = fileURLToPath(new URL("../fixtures/manifest/watcher.ts", import.meta.url));
+  const script = fileURLToPath(new URL("../fixtures/manifest/watch-manifest.ts", import.meta.url));
   const before = runtimeName === "deno" ? ["run", "-A", "--no-check"] : [];
   return [process.execPath, ...before, script, file];
 }

@@ -34,7 +34,7 @@ import {
 } from "../../src/manifest/schema.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
 
-import { remoteOf } from "../fixtures/remote.ts";
+import { remoteOf } from "../fixtures/streamed-transport.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 

@@ -39,7 +39,12 @@ import { readServers } from "../../src/manifest/read.ts";
 import { parseText } from "../../src/manifest/parse.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import { isPlaintextSecret } from "../../src/manifest/plaintext-secrets.ts";
-import { getServer, plain, type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import {
+  getServer,
+  plain,
+  type Sandbox,
+  withSandbox,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const FIXTURES = fileURLToPath(new URL("../fixtures/clients/", import.meta.url));
 const NOTHING: TakenNames = { servers: [], separator: "__" };

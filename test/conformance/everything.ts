@@ -4,12 +4,12 @@ import {
   type McpRequestContext,
   type ServerNotifier,
 } from "@modelcontextprotocol/server";
-import { registerChanges } from "./changes.ts";
-import { registerLogging } from "./logging.ts";
+import { registerChanges } from "./change-tools.ts";
+import { registerLogging } from "./logging-tools.ts";
 import { registerPrompts } from "./prompts.ts";
-import { registerQuestions } from "./questions.ts";
+import { registerQuestions } from "./input-tools.ts";
 import { registerResources } from "./resources.ts";
-import { registerRounds, type Step } from "./rounds.ts";
+import { registerRounds, type Step } from "./multi-round-tools.ts";
 import { registerTools } from "./tools.ts";
 
 /*

@@ -1,5 +1,5 @@
 import { fromJsonSchema, type McpServer, type PromptMessage } from "@modelcontextprotocol/server";
-import { PNG } from "./samples.ts";
+import { PNG } from "./media.ts";
 
 /** Completion values of prompt arguments. */
 const WORDS: readonly string[] = ["paris", "park", "party", "test", "testing"];

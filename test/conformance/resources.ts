@@ -3,7 +3,7 @@ import {
   type ReadResourceResult,
   ResourceTemplate,
 } from "@modelcontextprotocol/server";
-import { PNG } from "./samples.ts";
+import { PNG } from "./media.ts";
 
 const TEXT = "test://static-text";
 const BINARY = "test://static-binary";

@@ -5,7 +5,7 @@ import {
   fromJsonSchema,
   type McpServer,
 } from "@modelcontextprotocol/server";
-import { PNG, WAV } from "./samples.ts";
+import { PNG, WAV } from "./media.ts";
 
 /** Pause between steps, in ms. */
 const PAUSE = 50;

@@ -11,7 +11,7 @@ import type { Plugin, ToolInfo, Tool } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask as request,
   callTool,
@@ -21,9 +21,9 @@ import {
   manifestOf,
   Peer,
   serverOf,
-} from "../fixtures/memory.ts";
-import { deadline, poll } from "../harness/clock.ts";
-import { runAlone } from "./alone.ts";
+} from "../fixtures/memory-hub.ts";
+import { deadline, poll } from "../harness/wait.ts";
+import { runAlone } from "./plugin-process.ts";
 import {
   answerTo,
   ask,
@@ -38,9 +38,9 @@ import {
   withFolder,
   withPlugin,
   withRig,
-} from "./specimen.ts";
+} from "./plugin-setup.ts";
 
-export type { Change, Options, Subject } from "./specimen.ts";
+export type { Change, Options, Subject } from "./plugin-setup.ts";
 
 /** One requirement of every plugin; `says` continues a sentence that begins with the plugin's name. */
 export interface Demand {

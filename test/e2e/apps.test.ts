@@ -9,7 +9,7 @@ import {
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { App } from "@modelcontextprotocol/ext-apps";
 import { AppBridge, getToolUiResourceUri } from "@modelcontextprotocol/ext-apps/app-bridge";
-import { FACES, withFace } from "../harness/face.ts";
+import { FACES, withFace } from "../harness/serve.ts";
 import { LIMIT } from "../harness/hub.ts";
 import { published } from "../harness/manifest.ts";
 

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
-import { RawClient } from "../harness/client.ts";
-import { poll } from "../harness/clock.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 

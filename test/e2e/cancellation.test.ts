@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { RawClient } from "../harness/client.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 import type { RpcMessage } from "../harness/message.ts";
 import { type Hub, LIMIT, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";

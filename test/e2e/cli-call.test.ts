@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { published, scripted } from "../harness/manifest.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { published, scripted } from "../harness/manifest.ts";
 

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { isTrusted } from "../../src/manifest/trust.ts";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { carrying, waitUntilGone } from "../harness/processes.ts";

@@ -3,10 +3,10 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { missingPrograms, skipWithout } from "../harness/needs.ts";
+import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 const CANARY = "canary-0123456789abcdef";
 

@@ -1,10 +1,16 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { FACES, type Face, withFace } from "../harness/face.ts";
-import { type FullClient, SDK_NAMES, type SdkName, connectFull, textOf } from "../harness/full.ts";
+import { FACES, type Face, withFace } from "../harness/serve.ts";
+import {
+  type FullClient,
+  SDK_NAMES,
+  type SdkName,
+  connectFull,
+  textOf,
+} from "../harness/full-client.ts";
 import { LIMIT } from "../harness/hub.ts";
 import { published, type RemoteEntry, type ServerEntry } from "../harness/manifest.ts";
-import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote.ts";
+import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote-process.ts";
 
 const SHARED = published("everything", ["stdio"]);
 type Everything = ServerEntry | RemoteEntry;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
 import { LIMIT, end, executable, withHub, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";

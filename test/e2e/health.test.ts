@@ -3,7 +3,14 @@ import { describe, it } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
 import { LIMIT } from "../harness/hub.ts";
 import { waitUntilGone } from "../harness/processes.ts";
-import { askPid, changes, governed, hold, type Realm, withRealm } from "../harness/realm.ts";
+import {
+  askPid,
+  changes,
+  governed,
+  hold,
+  type Realm,
+  withRealm,
+} from "../harness/controlled-servers.ts";
 
 const SOON = { base: "10ms", jitter: 0 };
 /** In ms. A server has to be silent for three of these until it is given up. */

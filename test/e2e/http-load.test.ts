@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { mix } from "../../bench/http/mixture.ts";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, executable, withStage } from "../harness/hub.ts";
 
 const MEDLEY = fileURLToPath(new URL("../../bench/peers/medley.ts", import.meta.url));

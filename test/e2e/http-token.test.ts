@@ -4,8 +4,8 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
-import { RawClient } from "../harness/client.ts";
-import { poll } from "../harness/clock.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 

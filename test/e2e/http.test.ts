@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, type Stage, end, executable, withStage } from "../harness/hub.ts";
-import { SDKS } from "../harness/http-sdk.ts";
+import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const MANIFEST = { servers: { a: scripted() } };

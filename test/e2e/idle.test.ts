@@ -10,7 +10,7 @@ import {
   listNames,
   type Realm,
   withRealm,
-} from "../harness/realm.ts";
+} from "../harness/controlled-servers.ts";
 
 const LAZY = governed({ lazy: true });
 /** Unused for longer than this, a server is stopped, a quarter of it later at most. */

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
-import { missingPrograms, skipWithout } from "../harness/needs.ts";
+import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** What a session with a keychain needs, wherever PATH has it. */
 const PARTS = ["dbus-run-session", "gnome-keyring-daemon"];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
 import {
   type Hub,
@@ -12,7 +12,7 @@ import {
   withStage,
 } from "../harness/hub.ts";
 import { type Manifest, scripted } from "../harness/manifest.ts";
-import { slice } from "../fixtures/servers/slices.mjs";
+import { slice } from "../fixtures/servers/json-slices.mjs";
 
 const CHANGED = "notifications/tools/list_changed";
 

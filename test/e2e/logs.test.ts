@@ -4,9 +4,9 @@ import { closeSync, constants, openSync, readFileSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { RawClient } from "../harness/client.ts";
-import { deadline } from "../harness/clock.ts";
-import { assertServes, faulty, peakMemory } from "../harness/faults.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { deadline } from "../harness/wait.ts";
+import { assertServes, faulty, peakMemory } from "../harness/faulty-server.ts";
 import { END, end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
 import { descendants } from "../harness/processes.ts";
@@ -402,7 +402,7 @@ describe("the log of other commands", () => {
 });
 
 describe("a server that writes to stdout what is not MCP", () => {
-  const LATIN = fileURLToPath(new URL("../fixtures/servers/latin.mjs", import.meta.url));
+  const LATIN = fileURLToPath(new URL("../fixtures/servers/invalid-utf8.mjs", import.meta.url));
   const noisy: ServerEntry = { command: process.execPath, args: [LATIN, "stray"] };
   const warnings = (client: RawClient): string[] =>
     client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: It writes"));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { MODERN, metaOf } from "../fixtures/modern.ts";
+import { MODERN, metaOf } from "../fixtures/modern-requests.ts";
 import { LIMIT, withHub } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 

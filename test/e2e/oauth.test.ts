@@ -10,17 +10,17 @@ import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { noChromium, type Page, withPage } from "../harness/chromium.ts";
-import { RawClient } from "../harness/client.ts";
-import { poll } from "../harness/clock.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 import { end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { published } from "../harness/manifest.ts";
-import { listNames } from "../harness/realm.ts";
+import { listNames } from "../harness/controlled-servers.ts";
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 /** Authorization servers, each with a guard in front of a server. */
-const MEMBERS = file("../fixtures/servers/members.mjs");
-const PROVIDER = file("../fixtures/servers/provider.mjs");
-const MESSENGER = file("../fixtures/servers/messenger.mjs");
+const MEMBERS = file("../fixtures/servers/sdk-oauth.mjs");
+const PROVIDER = file("../fixtures/servers/oidc-provider.mjs");
+const MESSENGER = file("../fixtures/servers/note-url.mjs");
 const ECHO = "club__echo";
 
 interface Club {

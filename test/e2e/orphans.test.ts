@@ -5,8 +5,8 @@ import { once } from "node:events";
 import { chmodSync, copyFileSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { type Exit, RawClient } from "../harness/client.ts";
-import { poll } from "../harness/clock.ts";
+import { type Exit, RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import {
@@ -20,7 +20,7 @@ import {
   waitUntilGone,
   withFamily,
 } from "../harness/processes.ts";
-import { missingPrograms, skipWithout } from "../harness/needs.ts";
+import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** How long after the next start anything of a dead hub may still run, in ms. */
 const GRACE = 5000;

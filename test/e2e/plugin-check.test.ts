@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 
 /** Runs a command in the stage's folder to its end. */

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, end, executable, LIMIT } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
@@ -15,7 +15,7 @@ import {
   type Realm,
   saying,
   withRealm,
-} from "../harness/realm.ts";
+} from "../harness/controlled-servers.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 

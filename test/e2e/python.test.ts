@@ -4,12 +4,12 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
-import { FACES, withFace, withHttp } from "../harness/face.ts";
-import { connectFull, textOf } from "../harness/full.ts";
+import { FACES, withFace, withHttp } from "../harness/serve.ts";
+import { connectFull, textOf } from "../harness/full-client.ts";
 import { LIMIT, type Stage } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { NO_PYTHON, PYTHON, module, script } from "../harness/python.ts";
-import type { Program } from "../harness/sdk.ts";
+import type { Program } from "../harness/sdk-client.ts";
 
 // Each test, not each suite: a file of which nothing is reported fails.
 const OPTIONS = { ...LIMIT, skip: NO_PYTHON };

@@ -12,7 +12,7 @@ import {
   type Note,
   saying,
   withRealm,
-} from "../harness/realm.ts";
+} from "../harness/controlled-servers.ts";
 
 /** Attempts that come so often that a test need not wait for them: 50 ms, 100 ms, 200 ms … */
 const SOON = { base: "50ms", max: "10s", jitter: 0 };

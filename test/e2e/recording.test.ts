@@ -6,14 +6,14 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { readRecording } from "../../src/recording/reader.ts";
-import { RawClient } from "../harness/client.ts";
-import { poll } from "../harness/clock.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
-import { startRemote } from "../harness/remote.ts";
+import { startRemote } from "../harness/remote-process.ts";
 import { published, scripted, toToml } from "../harness/manifest.ts";
 
 const ERAS = fileURLToPath(new URL("../fixtures/servers/eras.mjs", import.meta.url));
-const TELLTALE = fileURLToPath(new URL("../fixtures/servers/telltale.mjs", import.meta.url));
+const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
 
 function start(stage: Stage, ...args: string[]): RawClient {
   return new RawClient(executable(), args, stage.dir, stage.env);

@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openUserAuthorizer } from "../../src/cli/transport-factory.ts";
-import { Authority } from "../fixtures/authority.ts";
-import { remote, resolved } from "../fixtures/guarded.ts";
-import { RawServer, type Visit } from "../fixtures/http-raw.ts";
-import { governed, idOf, JSON_TYPE, methodOf } from "../fixtures/http-witness.ts";
-import { browse } from "../fixtures/person.ts";
-import { RawClient } from "../harness/client.ts";
+import { Authority } from "../fixtures/authorization-server.ts";
+import { remote, resolved } from "../fixtures/protected-server.ts";
+import { RawServer, type Visit } from "../fixtures/raw-http-server.ts";
+import { governed, idOf, JSON_TYPE, methodOf } from "../fixtures/http-transport-recorder.ts";
+import { browse } from "../fixtures/browser.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, executable, LIMIT, withStage } from "../harness/hub.ts";
 
 const SIGNAL = new AbortController().signal;

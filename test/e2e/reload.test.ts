@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, executable } from "../harness/hub.ts";
 import type { Manifest, ServerEntry } from "../harness/manifest.ts";
 import { failure } from "../harness/message.ts";
@@ -19,7 +19,7 @@ import {
   type Realm,
   saying,
   withRealm,
-} from "../harness/realm.ts";
+} from "../harness/controlled-servers.ts";
 
 const EDITS: readonly Edit[] = ["in place", "by rename"];
 

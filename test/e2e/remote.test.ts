@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { type FullClient, connectFull, textOf } from "../harness/full.ts";
-import { withFace } from "../harness/face.ts";
+import { type FullClient, connectFull, textOf } from "../harness/full-client.ts";
+import { withFace } from "../harness/serve.ts";
 import { LIMIT, withHub } from "../harness/hub.ts";
-import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote.ts";
+import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote-process.ts";
 
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/1";

@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 
 const CANARIES = {

@@ -5,11 +5,11 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 
-const TELLTALE = fileURLToPath(new URL("../fixtures/servers/telltale.mjs", import.meta.url));
+const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
 
 /** By where each comes from. */
 const CANARIES = {

@@ -19,11 +19,11 @@ import {
 } from "@olaservo/ext-skills/client";
 import { listenHttp } from "../../src/frontend/http/http1/server.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
-import { answerWith } from "../fixtures/web.ts";
-import { FACES, type Face, withFace } from "../harness/face.ts";
+import { answerWith } from "../fixtures/web-adapter.ts";
+import { FACES, type Face, withFace } from "../harness/serve.ts";
 import { executable, LIMIT, withStage } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
-import type { Program } from "../harness/sdk.ts";
+import type { Program } from "../harness/sdk-client.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/skills.ts", import.meta.url));
 const ROOT = mkdtempSync(join(tmpdir(), "toolmux-skills-"));

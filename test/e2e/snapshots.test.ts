@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { END, LIMIT, executable } from "../harness/hub.ts";
 import type { Manifest, ServerEntry } from "../harness/manifest.ts";
 import type { Result } from "../harness/message.ts";
@@ -26,8 +26,8 @@ import {
   type Realm,
   saying,
   withRealm,
-} from "../harness/realm.ts";
-import { slice } from "../fixtures/servers/slices.mjs";
+} from "../harness/controlled-servers.ts";
+import { slice } from "../fixtures/servers/json-slices.mjs";
 
 /** A manifest whose hubs wait long for a list, so that one that comes at once has waited for nobody. */
 function patient(servers: Readonly<Record<string, ServerEntry>>): Manifest {

@@ -3,11 +3,11 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/client.ts";
-import { faulty } from "../harness/faults.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { faulty } from "../harness/faulty-server.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { published, scripted, type ServerEntry } from "../harness/manifest.ts";
-import { findPort, startRemote } from "../harness/remote.ts";
+import { findPort, startRemote } from "../harness/remote-process.ts";
 
 interface Output {
   readonly code: number | null;

@@ -9,8 +9,8 @@ import {
   CreateMessageRequestSchema,
   ElicitRequestSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { FACES, type Face, withFace } from "../harness/face.ts";
-import type { Reach } from "../harness/full.ts";
+import { FACES, type Face, withFace } from "../harness/serve.ts";
+import type { Reach } from "../harness/full-client.ts";
 import { LIMIT } from "../harness/hub.ts";
 import { published } from "../harness/manifest.ts";
 

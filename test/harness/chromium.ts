@@ -5,8 +5,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { deadline } from "./clock.ts";
-import { skipWithout } from "./needs.ts";
+import { deadline } from "./wait.ts";
+import { skipWithout } from "./requirements.ts";
 
 export const CHROMIUM = "/usr/bin/chromium";
 

@@ -3,9 +3,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { RawClient } from "./client.ts";
+import { RawClient } from "./raw-client.ts";
 import { isProtocol } from "./message.ts";
-import { poll } from "./clock.ts";
+import { poll } from "./wait.ts";
 import { type Manifest, toToml, withVariables } from "./manifest.ts";
 import { carrying, descendants, isAlive, killCarrying, waitUntilGone } from "./processes.ts";
 

@@ -1,6 +1,6 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { poll } from "./clock.ts";
+import { poll } from "./wait.ts";
 import type { ServerEntry } from "./manifest.ts";
 
 /** One process in the process table (Linux /proc). */
@@ -103,7 +103,7 @@ export async function killCarrying(text: string): Promise<void> {
   );
 }
 
-const FAMILY = fileURLToPath(new URL("../fixtures/processes/family.sh", import.meta.url));
+const FAMILY = fileURLToPath(new URL("../fixtures/processes/process-tree.sh", import.meta.url));
 /** The command lines of the processes that process-tree.sh starts. */
 const MEMBERS = [1001, 1002, 1003, 1004].map((seconds) => `sleep ${seconds}`);
 

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { ServerEntry } from "./manifest.ts";
-import { missingPrograms, skipWithout } from "./needs.ts";
+import { missingPrograms, skipWithout } from "./requirements.ts";
 
 const ENVIRONMENT = fileURLToPath(new URL("../../dist/python", import.meta.url));
 const PROGRAMS = fileURLToPath(new URL("../python/", import.meta.url));

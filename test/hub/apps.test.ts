@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { ask, callTool, introduce, listNames, Script, setUp } from "../fixtures/memory.ts";
+import { ask, callTool, introduce, listNames, Script, setUp } from "../fixtures/memory-hub.ts";
 
 const APP = "ui://clock/view.html";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -12,9 +12,9 @@ import {
   type Json,
   Script,
   setStage,
-} from "../fixtures/memory.ts";
-import { request } from "../fixtures/modern.ts";
-import { DISCOVERY, ModernScript } from "../fixtures/modernserver.ts";
+} from "../fixtures/memory-hub.ts";
+import { request } from "../fixtures/modern-requests.ts";
+import { DISCOVERY, ModernScript } from "../fixtures/modern-server.ts";
 
 const UI = "io.modelcontextprotocol/ui";
 const TASKS = "io.modelcontextprotocol/tasks";

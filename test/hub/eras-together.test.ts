@@ -10,8 +10,8 @@ import {
   SAMPLE,
   serverEnd,
   setAskStage,
-} from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
+} from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   call,
@@ -22,7 +22,7 @@ import {
   type Peer,
   Script,
   setStage,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
 const CANCELLED = "notifications/cancelled";

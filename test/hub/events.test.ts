@@ -10,7 +10,7 @@ import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { type State, updateAlerts } from "../../src/upstream/state.ts";
 import type { Session } from "../../src/upstream/session.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   call,
@@ -24,8 +24,8 @@ import {
   setStage,
   specOf,
   statusOf,
-} from "../fixtures/memory.ts";
-import { lastPosted, overHttp, remotes } from "../fixtures/remote.ts";
+} from "../fixtures/memory-hub.ts";
+import { lastPosted, overHttp, remotes } from "../fixtures/streamed-transport.ts";
 
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';
 const SILENCE = (): undefined => undefined;

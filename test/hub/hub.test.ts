@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { call, INITIALIZE, type Json, Script, setUp } from "../fixtures/memory.ts";
+import { call, INITIALIZE, type Json, Script, setUp } from "../fixtures/memory-hub.ts";
 
 const byId =
   (id: unknown) =>

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   INITIALIZE,
@@ -12,7 +12,7 @@ import {
   Script,
   setStage,
   setUp,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const LISTS = [
   ["tools/list", "tools"],

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { isAtLeast, lowestSeverityOf } from "../../src/protocol/log-level.ts";
-import { ALL, allOf, asked, INITIALIZED, serverEnd, setAskStage } from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
+import {
+  ALL,
+  allOf,
+  asked,
+  INITIALIZED,
+  serverEnd,
+  setAskStage,
+} from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -13,7 +20,7 @@ import {
   type Peer,
   Script,
   setStage,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const MESSAGE = "notifications/message";
 const SET_LEVEL = "logging/setLevel";

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Era } from "../../src/protocol/modern.ts";
-import { setUp } from "../fixtures/memory.ts";
-import { deadline } from "../harness/clock.ts";
-import type { Entrance, Guest, Side } from "../matrix/guest.ts";
+import { setUp } from "../fixtures/memory-hub.ts";
+import { deadline } from "../harness/wait.ts";
+import type { Entrance, Guest, Side } from "../matrix/client.ts";
 import type { Cell } from "../matrix/peers.ts";
-import { connectRaw } from "../matrix/rawguest.ts";
-import { connectV1, connectV2 } from "../matrix/sdkguest.ts";
+import { connectRaw } from "../matrix/raw-client.ts";
+import { connectV1, connectV2 } from "../matrix/sdk-clients.ts";
 import { type ClientFlavour, type ServerFlavour, serverOf } from "../matrix/servers.ts";
-import { ROWS, type Row } from "../matrix/table.ts";
+import { ROWS, type Row } from "../matrix/checks.ts";
 
 /** Clients and servers of each cell: every kind of either at least once. */
 const PAIRS: Readonly<Record<Cell, readonly (readonly [ClientFlavour, ServerFlavour])[]>> = {

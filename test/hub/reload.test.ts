@@ -10,7 +10,7 @@ import {
   record,
 } from "fast-check";
 import { LIMIT_DEFAULTS, type Manifest } from "../../src/manifest/schema.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   call,
@@ -24,7 +24,7 @@ import {
   type Servers,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const HOUR = 3_600_000;
 const SILENCE = (): undefined => undefined;

@@ -9,9 +9,9 @@ import {
   type Peer,
   Script,
   setUp,
-} from "../fixtures/memory.ts";
-import { modern, request } from "../fixtures/modern.ts";
-import { DISCOVERY, ModernScript } from "../fixtures/modernserver.ts";
+} from "../fixtures/memory-hub.ts";
+import { modern, request } from "../fixtures/modern-requests.ts";
+import { DISCOVERY, ModernScript } from "../fixtures/modern-server.ts";
 
 const SKILLS = "io.modelcontextprotocol/skills";
 

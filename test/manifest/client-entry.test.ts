@@ -8,7 +8,7 @@ import {
   loadText,
   plain,
   withSandbox,
-} from "../fixtures/manifest/sandbox.ts";
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const CLAUDE_DESKTOP = `{
   "globalShortcut": "",

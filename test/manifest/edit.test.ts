@@ -12,7 +12,7 @@ import { editManifest } from "../../src/manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../../src/manifest/edit/write.ts";
 import { detectFormat, parseText } from "../../src/manifest/parse.ts";
 import { isDeepEqual, isTable, type Table } from "../../src/manifest/table.ts";
-import { withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 async function edit(text: string, change: ManifestChange, name = "toolmux.toml"): Promise<string> {
   const draft = { file: `/x/${name}`, baseDir: "/x", text, format: detectFormat(name, text) };

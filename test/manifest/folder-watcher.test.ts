@@ -10,8 +10,8 @@ import {
   watchManifest,
 } from "../../src/manifest/watch.ts";
 import type { LoadedManifest } from "../../src/manifest/load.ts";
-import { WatchedClock } from "../fixtures/manifest/clock.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { WatchedClock } from "../fixtures/manifest/watched-clock.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 

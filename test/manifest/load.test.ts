@@ -4,7 +4,11 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { listDependencies } from "../../src/manifest/load.ts";
-import { type LoadChoice, type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import {
+  type LoadChoice,
+  type Sandbox,
+  withSandbox,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 

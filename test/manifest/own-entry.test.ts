@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { clientFoldersOf, findClientApp } from "../../src/client-configs/clients.ts";
 import { translateEntry } from "../../src/client-configs/entry.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
-import { loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { loadText, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 interface Entry {
   readonly command: string;

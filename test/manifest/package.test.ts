@@ -8,7 +8,7 @@ import { HubError } from "../../src/base/errors.ts";
 import { formatPackage, parsePackage } from "../../src/manifest/package.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
-import { Recorder } from "../contract/link.ts";
+import { Recorder } from "../contract/transport.ts";
 import {
   findProblems,
   getServer,
@@ -16,7 +16,7 @@ import {
   plain,
   type Sandbox,
   withSandbox,
-} from "../fixtures/manifest/sandbox.ts";
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const DIGEST = `sha256:${"0a".repeat(32)}`;
 

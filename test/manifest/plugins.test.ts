@@ -6,7 +6,12 @@ import { stateFolder } from "../../src/base/paths.ts";
 import { addPositionsLater } from "../../src/manifest/load.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
-import { findProblems, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import {
+  findProblems,
+  loadText,
+  plain,
+  withSandbox,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const use = (name: string, more = "") => `[[plugins]]\nuse = "${name}"\n${more}`;
 

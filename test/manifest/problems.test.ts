@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { findNearest, manifestError } from "../../src/manifest/problems.ts";
-import { findProblems, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { findProblems, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;

@@ -13,7 +13,7 @@ import {
   loadText,
   plain,
   withSandbox,
-} from "../fixtures/manifest/sandbox.ts";
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const URL_LINE = `url = "https://example.com/mcp"`;
 

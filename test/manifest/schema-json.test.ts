@@ -7,7 +7,7 @@ import { HUB_DEFAULTS, LIMIT_DEFAULTS, REMOTE_KEYS } from "../../src/manifest/sc
 import { readManifestFile } from "../../src/manifest/read.ts";
 import { parseToml } from "../../src/manifest/toml.ts";
 import { parseDuration } from "../../src/manifest/fields.ts";
-import { plain } from "../fixtures/manifest/sandbox.ts";
+import { plain } from "../fixtures/manifest/manifest-folder.ts";
 
 const isValid = new Ajv2020({ strict: true, allErrors: true }).compile(committed);
 

@@ -10,7 +10,7 @@ import {
   serverSchema,
 } from "../../src/manifest/schema.ts";
 import { formatDuration, parseDuration, parseSize } from "../../src/manifest/fields.ts";
-import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const FULL = {
   toml: `#:schema ./toolmux.schema.json

@@ -4,7 +4,12 @@ import { diffServers } from "../../src/manifest/diff.ts";
 import { resolveServer, type SchemeResolvers } from "../../src/manifest/resolve.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { listSecrets, splitCommand } from "../../src/manifest/interpolate.ts";
-import { findProblems, getServer, loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import {
+  findProblems,
+  getServer,
+  loadText,
+  withSandbox,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const SERVER = `[servers.s]\ncommand = "x"\n`;
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { StdioServer } from "../../src/manifest/schema.ts";
 import { type ResolvedServer, resolveServer } from "../../src/manifest/resolve.ts";
-import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const ENV = {
   HOME: "/home/me",

@@ -7,7 +7,7 @@ import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.
 import { trustContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const bytes = (text: string) => new TextEncoder().encode(text);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { poll } from "../harness/clock.ts";
-import type { Guest, Side } from "./guest.ts";
-import type { Params } from "./kit.ts";
+import { poll } from "../harness/wait.ts";
+import type { Guest, Side } from "./client.ts";
+import type { Params } from "./server-behaviour.ts";
 import type { ServerFlavour, Upstream } from "./servers.ts";
 
 /** Era of the client, then era of the server: L legacy, M modern. */

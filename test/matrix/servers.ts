@@ -14,9 +14,9 @@ import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { createServer } from "../conformance/everything.ts";
 import { say } from "../conformance/tools.ts";
-import { Script } from "../fixtures/memory.ts";
-import { ASKING, Kit, type Params } from "./kit.ts";
-import { connectRaw } from "./rawserver.ts";
+import { Script } from "../fixtures/memory-hub.ts";
+import { ASKING, Kit, type Params } from "./server-behaviour.ts";
+import { connectRaw } from "./raw-server.ts";
 
 /** A server behind the hub. */
 export abstract class Upstream extends Script {

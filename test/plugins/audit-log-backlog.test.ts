@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LineQueue, type LineQueueOptions, type Sink } from "../../plugins/audit-log/backlog.ts";
-import { deadline } from "../harness/clock.ts";
+import { deadline } from "../harness/wait.ts";
 
 const QUICK = { first: 1, max: 4 };
 

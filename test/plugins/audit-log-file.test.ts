@@ -21,7 +21,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { LogFile } from "../../plugins/audit-log/file.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
-import { deadline, poll } from "../harness/clock.ts";
+import { deadline, poll } from "../harness/wait.ts";
 
 const BIG = { maxSize: 1_000_000, keep: 5 };
 const LIMIT = { timeout: 60_000 };
@@ -173,7 +173,7 @@ function startWriter(
   count: number,
   blocks?: number,
 ): ChildProcess {
-  const script = fileURLToPath(new URL("../fixtures/audit/writer.ts", import.meta.url));
+  const script = fileURLToPath(new URL("../fixtures/audit/log-writer.ts", import.meta.url));
   const before = runtimeName === "deno" ? ["run", "-A", "--no-check"] : [];
   const args = [...before, script, path, String(maxSize), String(keep), name, String(count)];
   const limited = blocks === undefined ? "" : `ulimit -f ${blocks}; trap '' XFSZ; `;

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/audit-log/index.ts";
 import { definePlugin } from "../../src/plugin/plugin.ts";
-import { call, callTool, introduce, isAnswer, type Peer, Script } from "../fixtures/memory.ts";
-import { setUpWith, type Use } from "../fixtures/plugins.ts";
+import { call, callTool, introduce, isAnswer, type Peer, Script } from "../fixtures/memory-hub.ts";
+import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
 
 interface Line {
   readonly call: number;

@@ -5,8 +5,14 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError, type ErrorCode } from "../../src/base/errors.ts";
 import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
-import { callOf, errorAnswer, parseOptions, TOOL, withAuditLog } from "../fixtures/audit/stage.ts";
-import { poll } from "../harness/clock.ts";
+import {
+  callOf,
+  errorAnswer,
+  parseOptions,
+  TOOL,
+  withAuditLog,
+} from "../fixtures/audit/audit-log.ts";
+import { poll } from "../harness/wait.ts";
 
 const RESULT = '{"content":[]}';
 

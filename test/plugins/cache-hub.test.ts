@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/cache/index.ts";
-import { ask, callTool, introduce, type Peer, Script } from "../fixtures/memory.ts";
-import { setUpWith, type Use } from "../fixtures/plugins.ts";
+import { ask, callTool, introduce, type Peer, Script } from "../fixtures/memory-hub.ts";
+import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
 
 const USE: Use = { plugin };
 

@@ -7,7 +7,7 @@ import { ResultCache } from "../../plugins/cache/store.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
-import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./seam.ts";
+import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./plugin-host.ts";
 
 const READ_ONLY = { annotations: { readOnlyHint: true } };
 const DEFAULTS = { ttl: 60_000, maxSize: 1 << 20, tools: [] as string[], readOnly: true };

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Answer, Next, ToolCall } from "../../src/plugin/plugin.ts";
 import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/instance.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   call,
@@ -12,7 +12,7 @@ import {
   listNames,
   type Peer,
   Script,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 import {
   answersTo,
   callsOf,
@@ -23,7 +23,7 @@ import {
   stage,
   use,
   wrapping,
-} from "./core.ts";
+} from "./plugin-hub.ts";
 
 function revoked(): object {
   const { proxy, revoke } = Proxy.revocable({}, {});

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { Answer, Host } from "../../src/plugin/plugin.ts";
-import { turn } from "../fixtures/clock.ts";
-import { call, callTool, isAnswer, Script, statusOf } from "../fixtures/memory.ts";
-import { setUpWith, type Use } from "../fixtures/plugins.ts";
-import { codeOf, hosted, open, stage, textsTo, use, wrapping } from "./core.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import { call, callTool, isAnswer, Script, statusOf } from "../fixtures/memory-hub.ts";
+import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import { codeOf, hosted, open, stage, textsTo, use, wrapping } from "./plugin-hub.ts";
 
 /** A plugin that only exposes its host. */
 function keep(name = "keeper"): { readonly keeper: Use; readonly host: (at?: number) => Host } {

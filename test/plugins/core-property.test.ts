@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { isAnswer, Script } from "../fixtures/memory.ts";
-import type { Use } from "../fixtures/plugins.ts";
-import { open, textsTo, use, wrapping } from "./core.ts";
+import { isAnswer, Script } from "../fixtures/memory-hub.ts";
+import type { Use } from "../fixtures/plugin-hub.ts";
+import { open, textsTo, use, wrapping } from "./plugin-hub.ts";
 
 const SEED = process.env["TOOLMUX_TEST_SEED"];
 const RUNS = 400;

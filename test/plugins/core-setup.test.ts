@@ -10,9 +10,9 @@ import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
-import { withSandbox } from "../fixtures/manifest/sandbox.ts";
-import { Latch } from "../fixtures/memory.ts";
-import { logsOf } from "./core.ts";
+import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { Latch } from "../fixtures/memory-hub.ts";
+import { logsOf } from "./plugin-hub.ts";
 
 interface World {
   readonly bus: EventBus;

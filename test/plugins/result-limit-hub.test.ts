@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/result-limit/index.ts";
-import { ask, callTool, introduce, type Json, type Peer, Script } from "../fixtures/memory.ts";
-import { setUpWith, type Use } from "../fixtures/plugins.ts";
+import { ask, callTool, introduce, type Json, type Peer, Script } from "../fixtures/memory-hub.ts";
+import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
 
 const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
 const USE: Use = { plugin, options: { max: "4KB" } };

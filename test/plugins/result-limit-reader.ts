@@ -4,7 +4,7 @@ import { utf8 } from "../../src/base/bytes.ts";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import { bytesOf, type Message } from "../../src/jsonrpc/message.ts";
-import { BareHost } from "./seam.ts";
+import { BareHost } from "./plugin-host.ts";
 
 export interface LibraryHost extends Host {
   /** The exposed name of the tool that reads further pages. */

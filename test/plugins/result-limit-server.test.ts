@@ -8,8 +8,8 @@ import { OwnAnswer } from "../../src/plugin/answer.ts";
 import { paginate } from "../../plugins/result-limit/pages.ts";
 import { type StoredContent, ContentStore } from "../../plugins/result-limit/shelf.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
-import { toolCall, toolInfo } from "./seam.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
+import { toolCall, toolInfo } from "./plugin-host.ts";
 import { libraryHost, type LinkTransport, openServer, readerOf } from "./result-limit-reader.ts";
 
 const INFO = { name: "reader", version: "1" };

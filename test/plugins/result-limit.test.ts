@@ -8,7 +8,7 @@ import { printSize } from "../../plugins/result-limit/words.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";
-import { errorAnswer, toolCall, toolInfo } from "./seam.ts";
+import { errorAnswer, toolCall, toolInfo } from "./plugin-host.ts";
 import { libraryHost, type LibraryHost, type Reader, readerOf } from "./result-limit-reader.ts";
 
 const MAX = 4000;

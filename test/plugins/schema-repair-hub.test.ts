@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/schema-repair/index.ts";
 import type { HubEvent } from "../../src/base/events.ts";
-import { ask, callTool, introduce, listNames, type Peer, Script } from "../fixtures/memory.ts";
-import { setUpWith, type Use } from "../fixtures/plugins.ts";
+import { ask, callTool, introduce, listNames, type Peer, Script } from "../fixtures/memory-hub.ts";
+import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
 
 const USE: Use = { plugin };
 

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import plugin from "../../plugins/schema-repair/index.ts";
 import { repair } from "../../plugins/schema-repair/repair.ts";
 import type { Tool } from "../../src/plugin/plugin.ts";
-import { BareHost } from "./seam.ts";
+import { BareHost } from "./plugin-host.ts";
 
 interface Setup {
   /** The log messages so far. */

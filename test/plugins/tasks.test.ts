@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Next, ToolCall } from "../../src/plugin/plugin.ts";
-import { turn } from "../fixtures/clock.ts";
-import { ask, call, isAnswer, Latch } from "../fixtures/memory.ts";
-import { beginTask, RELATED, STATUS, Tasker, taskOf } from "../fixtures/tasks.ts";
-import { callsOf, open, stage, use, wrapping } from "./core.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import { ask, call, isAnswer, Latch } from "../fixtures/memory-hub.ts";
+import { beginTask, RELATED, STATUS, Tasker, taskOf } from "../fixtures/legacy-task-server.ts";
+import { callsOf, open, stage, use, wrapping } from "./plugin-hub.ts";
 
 const RESULT = "tasks/result";
 

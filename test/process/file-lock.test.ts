@@ -9,9 +9,9 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { withFileLock } from "../../src/process/file-lock.ts";
 import { processTable } from "../../src/process/process-table.ts";
-import { deadline } from "../harness/clock.ts";
+import { deadline } from "../harness/wait.ts";
 
-const HOLDER = fileURLToPath(new URL("../fixtures/processes/holder.ts", import.meta.url));
+const HOLDER = fileURLToPath(new URL("../fixtures/processes/lock-holder.ts", import.meta.url));
 const LIMIT = { timeout: 30_000 };
 const NEVER = new AbortController().signal;
 

@@ -19,11 +19,11 @@ import {
   parseOwnerTag,
   sweepOrphans,
 } from "../../src/process/orphans.ts";
-import { poll } from "../harness/clock.ts";
+import { poll } from "../harness/wait.ts";
 import { carrying, command, isAlive, stateOf, waitUntilGone } from "../harness/processes.ts";
-import { skipWithout } from "../harness/needs.ts";
+import { skipWithout } from "../harness/requirements.ts";
 
-const HUB = fileURLToPath(new URL("../fixtures/processes/hub.ts", import.meta.url));
+const HUB = fileURLToPath(new URL("../fixtures/processes/hub-processes.ts", import.meta.url));
 
 /** Starts a process with an owner tag, which the test ends if nobody else does. */
 async function withTagged(
@@ -285,7 +285,9 @@ describe("endProcesses", () => {
 
   it("ends processes that start each other again", async () => {
     const tag = await newOwnerTag();
-    const ring = fileURLToPath(new URL("../fixtures/processes/ring.sh", import.meta.url));
+    const ring = fileURLToPath(
+      new URL("../fixtures/processes/respawning-processes.sh", import.meta.url),
+    );
     await withTagged(tag, async () => {
       const find = tagged(tag);
       const links = new Set<number>();

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { type Peer, Script, type Servers, setStage } from "../fixtures/memory.ts";
-import { request } from "../fixtures/modern.ts";
-import { ModernScript } from "../fixtures/modernserver.ts";
+import { type Peer, Script, type Servers, setStage } from "../fixtures/memory-hub.ts";
+import { request } from "../fixtures/modern-requests.ts";
+import { ModernScript } from "../fixtures/modern-server.ts";
 
 type Hint = readonly [ttlMs: unknown, cacheScope: unknown];
 

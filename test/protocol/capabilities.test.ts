@@ -7,7 +7,7 @@ import {
   readCapabilities,
 } from "../../src/protocol/capabilities.ts";
 import type { ClientProfile } from "../../src/upstream/profile.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -22,9 +22,9 @@ import {
   serverOf,
   setStage,
   specOf,
-} from "../fixtures/memory.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
-import { hosted } from "../plugins/core.ts";
+} from "../fixtures/memory-hub.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
+import { hosted } from "../plugins/plugin-hub.ts";
 
 const ALL = {
   roots: { listChanged: true },

@@ -5,11 +5,11 @@ import { textOf } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { scanObject } from "../../src/base/json.ts";
 import { wrapOutputSchema, wrapStructuredContent } from "../../src/protocol/translate.ts";
-import { callTool, call, introduce, isAnswer, Script, setUp } from "../fixtures/memory.ts";
-import { request } from "../fixtures/modern.ts";
-import { ModernScript } from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
-import { wrapping } from "../plugins/core.ts";
+import { callTool, call, introduce, isAnswer, Script, setUp } from "../fixtures/memory-hub.ts";
+import { request } from "../fixtures/modern-requests.ts";
+import { ModernScript } from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
+import { wrapping } from "../plugins/plugin-hub.ts";
 
 const wrapped = (schema: string): string => {
   const [before, after] = ['{"name":"x", "outputSchema": ', ' ,"mine":1.0}'];

@@ -3,9 +3,9 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { Recorder as Recording } from "../../src/recording/recorder.ts";
 import { recordTransport } from "../../src/recording/recorded-transport.ts";
-import { transportContract, notification, type Pair, Recorder } from "../contract/link.ts";
-import { makePair } from "../fixtures/http-upstream.ts";
-import { memory } from "../fixtures/inbox.ts";
+import { transportContract, notification, type Pair, Recorder } from "../contract/transport.ts";
+import { makePair } from "../fixtures/http-transport-pair.ts";
+import { memory } from "../fixtures/message-queue.ts";
 import { MemoryOutlet } from "../fixtures/recording.ts";
 
 function recorded(pair: Pair, outlet = new MemoryOutlet()): Pair {

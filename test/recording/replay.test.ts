@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import { stage, write } from "../fixtures/recording.ts";
 
 /** A request and its answer as they are recorded, with an id of the hub's. */

@@ -11,14 +11,20 @@ import type { RegistryEntry, Registry } from "../../src/registry/registry.ts";
 import { makeManifestEntry, serverKeyOf } from "../../src/registry/manifest-entry.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
-import { type Answer, official, sendJson, smithery, withDirectory } from "../fixtures/directory.ts";
+import {
+  type Answer,
+  official,
+  sendJson,
+  smithery,
+  withDirectory,
+} from "../fixtures/registry-server.ts";
 import {
   findProblems,
   getRemote,
   getServer,
   loadText,
   plain,
-} from "../fixtures/manifest/sandbox.ts";
+} from "../fixtures/manifest/manifest-folder.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 
 const NEVER = new AbortController().signal;

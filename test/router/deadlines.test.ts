@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Deadlines, type DeadlineTarget } from "../../src/router/deadlines.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 function setUp(): { clock: VirtualClock; deadlines: Deadlines; at: (deadline: number) => Probe } {
   const clock = new VirtualClock();

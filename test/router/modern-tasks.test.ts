@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
-import { Events, setUpHttp, type Visitor } from "../fixtures/http.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { Events, setUpHttp, type Visitor } from "../fixtures/http-client.ts";
 import {
   type Json,
   manifestOf,
@@ -10,9 +10,9 @@ import {
   type Servers,
   setStage,
   setUp,
-} from "../fixtures/memory.ts";
-import { modern, MODERN, put, request } from "../fixtures/modern.ts";
-import { FORM, ModernScript, UNKNOWN_METHOD } from "../fixtures/modernserver.ts";
+} from "../fixtures/memory-hub.ts";
+import { modern, MODERN, put, request } from "../fixtures/modern-requests.ts";
+import { FORM, ModernScript, UNKNOWN_METHOD } from "../fixtures/modern-server.ts";
 import {
   beginTicket,
   consult,
@@ -21,7 +21,7 @@ import {
   EXTENSION,
   ModernTasker,
   ticketJson,
-} from "../fixtures/tickets.ts";
+} from "../fixtures/modern-task-server.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 

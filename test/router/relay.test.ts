@@ -5,7 +5,7 @@ import { ResourceLinks } from "../../src/router/resource-lookup.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
 import { parseLongResponse } from "../../src/jsonrpc/line-reader.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   introduce,
@@ -16,9 +16,9 @@ import {
   Script,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
-import { stage as stageWith, wrapping } from "../plugins/core.ts";
+import { stage as stageWith, wrapping } from "../plugins/plugin-hub.ts";
 
 const ECHO = (message: Json): string => `"result":{"got":${JSON.stringify(message.params)}}`;
 const METHODS = ["prompts/get", "resources/read", "completion/complete"] as const;

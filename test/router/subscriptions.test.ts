@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   introduce,
@@ -12,7 +12,7 @@ import {
   setStage,
   specOf,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const OK = (): string => '"result":{}';
 const REFUSAL = '"error":{"code":7,"message":"no"}';

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   introduce,
@@ -10,10 +10,10 @@ import {
   type Peer,
   type Servers,
   setStage,
-} from "../fixtures/memory.ts";
-import { ABLE, modern, request, roundOf } from "../fixtures/modern.ts";
-import { FORM, SAMPLE } from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
+} from "../fixtures/memory-hub.ts";
+import { ABLE, modern, request, roundOf } from "../fixtures/modern-requests.ts";
+import { FORM, SAMPLE } from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
 import {
   callAsOfOld,
   DECLARED,
@@ -21,8 +21,8 @@ import {
   DONE,
   ModernTasker,
   ticketJson,
-} from "../fixtures/tickets.ts";
-import { wrapping } from "../plugins/core.ts";
+} from "../fixtures/modern-task-server.ts";
+import { wrapping } from "../plugins/plugin-hub.ts";
 
 const AUTO: Servers = {
   s: {

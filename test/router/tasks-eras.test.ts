@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { allOf, INITIALIZED, SAMPLE } from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
+import { allOf, INITIALIZED, SAMPLE } from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   call,
@@ -10,12 +10,12 @@ import {
   type Peer,
   type Servers,
   setStage,
-} from "../fixtures/memory.ts";
-import { ABLE, request } from "../fixtures/modern.ts";
-import { ModernScript } from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
-import { beginTask, RELATED, taskJson, Tasker } from "../fixtures/tasks.ts";
-import { wrapping } from "../plugins/core.ts";
+} from "../fixtures/memory-hub.ts";
+import { ABLE, request } from "../fixtures/modern-requests.ts";
+import { ModernScript } from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
+import { beginTask, RELATED, taskJson, Tasker } from "../fixtures/legacy-task-server.ts";
+import { wrapping } from "../plugins/plugin-hub.ts";
 
 const AUTO: Servers = { s: { era: "auto" } };
 const ABLE_OF_TASKS = {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Hub } from "../../src/hub/hub.ts";
-import { allOf, asked, INITIALIZED, put, SAMPLE, serverEnd } from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
+import { allOf, asked, INITIALIZED, put, SAMPLE, serverEnd } from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -12,7 +12,7 @@ import {
   type Peer,
   setStage,
   type Settings,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 import {
   beginTask,
   RELATED,
@@ -21,7 +21,7 @@ import {
   Tasker,
   taskJson,
   taskOf,
-} from "../fixtures/tasks.ts";
+} from "../fixtures/legacy-task-server.ts";
 
 const GET = "tasks/get";
 const RESULT = "tasks/result";

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Deadlines, type DeadlineTarget } from "../../src/router/deadlines.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
-import { INITIALIZE, type Json, Script, setUp } from "../fixtures/memory.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
+import { INITIALIZE, type Json, Script, setUp } from "../fixtures/memory-hub.ts";
 
 interface Probe extends DeadlineTarget {
   expired: number | undefined;

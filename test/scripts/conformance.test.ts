@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { EXPECTED, type ExpectedFailure } from "../conformance/expected.ts";
-import { type Check, distinct, judge, readChecks } from "../conformance/verdict.ts";
+import { EXPECTED, type ExpectedFailure } from "../conformance/expected-failures.ts";
+import { type Check, distinct, judge, readChecks } from "../conformance/results.ts";
 
 const GOOD: Check = { scenario: "ping", id: "ping", status: "SUCCESS", message: "answers" };
 const BAD: Check = { scenario: "tools", id: "call", status: "FAILURE", message: "no answer" };

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { type CommandScope, runSecretCommand } from "../../src/secrets/command.ts";
-import { poll } from "../harness/clock.ts";
+import { poll } from "../harness/wait.ts";
 import { isAlive } from "../harness/processes.ts";
 
 const ENV = { PATH: process.env["PATH"], HOME: "/nowhere", MY_TOKEN: "hub-only", BUN_X: "1" };

@@ -18,11 +18,11 @@ import {
 } from "../../src/secrets/secrets.ts";
 import { type Keychain, openKeychain, wrapPackage } from "../../src/secrets/keychain.ts";
 import { Vault } from "../../src/secrets/vault.ts";
-import { storeContract } from "../contract/secrets.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
-import { MemoryKeyring } from "../fixtures/keyring.ts";
+import { storeContract } from "../contract/secret-store.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
+import { MemoryKeyring } from "../fixtures/memory-keyring.ts";
 
-const WRITER = fileURLToPath(new URL("../fixtures/processes/writer.ts", import.meta.url));
+const WRITER = fileURLToPath(new URL("../fixtures/processes/secret-writer.ts", import.meta.url));
 const CANARY = "canary-value-1234567890";
 
 async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {

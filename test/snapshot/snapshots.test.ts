@@ -38,7 +38,7 @@ import {
   SUBJECT,
   tool,
 } from "../contract/snapshots.ts";
-import { skipWithout } from "../harness/needs.ts";
+import { skipWithout } from "../harness/requirements.ts";
 
 snapshotsContract("memorySnapshots()", async (test) => {
   const bench: Bench = { snapshots: memorySnapshots({ now: () => bench.time }), time: START };

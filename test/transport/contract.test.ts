@@ -3,9 +3,9 @@ import { createServer, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
-import { transportContract, type Pair, type Peer } from "../contract/link.ts";
-import { Inbox, memory } from "../fixtures/inbox.ts";
-import { poll } from "../harness/clock.ts";
+import { transportContract, type Pair, type Peer } from "../contract/transport.ts";
+import { Inbox, memory } from "../fixtures/message-queue.ts";
+import { poll } from "../harness/wait.ts";
 import { carrying } from "../harness/processes.ts";
 
 async function stdio(): Promise<Pair> {
@@ -59,7 +59,7 @@ async function stdio(): Promise<Pair> {
   const link = openStdioTransport({
     server: "peer",
     command: "node",
-    args: [fileURLToPath(new URL("../fixtures/processes/peer.mjs", import.meta.url)), port],
+    args: [fileURLToPath(new URL("../fixtures/processes/stdio-peer.mjs", import.meta.url)), port],
     env: { MARK: mark },
     hubEnv: process.env,
     cwd: undefined,

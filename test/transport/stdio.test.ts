@@ -15,8 +15,8 @@ import { childEnvironment } from "../../src/process/child-process.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
-import { notification, Recorder } from "../contract/link.ts";
-import { poll } from "../harness/clock.ts";
+import { notification, Recorder } from "../contract/transport.ts";
+import { poll } from "../harness/wait.ts";
 import { carrying, command, environment, isAlive, waitUntilGone } from "../harness/processes.ts";
 
 const NEVER = new AbortController().signal;
@@ -379,7 +379,7 @@ describe("vitals", () => {
 
 describe("children that come and go", () => {
   it("leave no file open, no group remembered and nothing that keeps the process, after 200 of them", async () => {
-    const { stdout, code } = await runFixture("cycles.ts");
+    const { stdout, code } = await runFixture("open-and-close.ts");
     assert.equal(code, 0);
     const counts = JSON.parse(stdout) as Record<"before" | "after", Counts>;
     assert.ok(counts.after.files - counts.before.files < 10, stdout);
@@ -390,7 +390,7 @@ describe("children that come and go", () => {
 describe("a process that ends by itself", () => {
   it("takes all that it has started with it, though nobody has closed the links", async () => {
     const mark = randomUUID();
-    const { code, stdout } = await runFixture("hub.ts", { MARK: mark, EXIT: "7" });
+    const { code, stdout } = await runFixture("hub-processes.ts", { MARK: mark, EXIT: "7" });
     assert.equal(code, 7);
     assert.match(stdout, /^\d+\n$/);
     assert.ok(!isAlive(Number(stdout)), "what is only in the group");

@@ -7,12 +7,12 @@ import {
   LoggingMessageNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 import { type RunningHttpServer, startHttpServer } from "../../src/frontend/http/server.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
-import { poll } from "../harness/clock.ts";
-import { type Json, Script, setUp } from "../fixtures/memory.ts";
-import { put } from "../fixtures/asks.ts";
-import { Events, setUpHttp, type Visitor } from "../fixtures/http.ts";
-import { modern, MODERN, roundOf } from "../fixtures/modern.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { poll } from "../harness/wait.ts";
+import { type Json, Script, setUp } from "../fixtures/memory-hub.ts";
+import { put } from "../fixtures/server-requests.ts";
+import { Events, setUpHttp, type Visitor } from "../fixtures/http-client.ts";
+import { modern, MODERN, roundOf } from "../fixtures/modern-requests.ts";
 
 const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 1 };

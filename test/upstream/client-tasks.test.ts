@@ -8,8 +8,8 @@ import {
   SAMPLE,
   serverEnd,
   setAskStage,
-} from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
+} from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   call,
@@ -19,8 +19,8 @@ import {
   type Peer,
   Script,
   setStage,
-} from "../fixtures/memory.ts";
-import { RELATED, STATUS, taskJson, taskOf } from "../fixtures/tasks.ts";
+} from "../fixtures/memory-hub.ts";
+import { RELATED, STATUS, taskJson, taskOf } from "../fixtures/legacy-task-server.ts";
 
 const SAMPLING = "sampling/createMessage";
 const GET = "tasks/get";

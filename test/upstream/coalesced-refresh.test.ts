@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { CoalescedRefresh } from "../../src/upstream/listing.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
-import { Latch } from "../fixtures/memory.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { Latch } from "../fixtures/memory-hub.ts";
 
 type Outcome = "changed" | "same" | "again";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EMPTY_LISTING } from "../../src/catalog/listing.ts";
 import { type EraVerdict, memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   introduce,
@@ -13,9 +13,9 @@ import {
   type Servers,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
-import { modern, request } from "../fixtures/modern.ts";
-import { DISCOVERY, ModernScript, UNKNOWN_METHOD } from "../fixtures/modernserver.ts";
+} from "../fixtures/memory-hub.ts";
+import { modern, request } from "../fixtures/modern-requests.ts";
+import { DISCOVERY, ModernScript, UNKNOWN_METHOD } from "../fixtures/modern-server.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 const DISCOVER = "server/discover";

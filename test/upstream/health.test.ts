@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { HealthMonitor } from "../../src/upstream/health.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   call,
   callTool,
@@ -15,7 +15,7 @@ import {
   setStage,
   specOf,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const HOUR = 3_600_000;
 const SILENCE = (): undefined => undefined;

@@ -8,7 +8,7 @@ import type { StdioServer } from "../../src/manifest/schema.ts";
 import { type ClientChannel, profileOf, SHARED_PROFILE } from "../../src/upstream/profile.ts";
 import { StartLimiter } from "../../src/upstream/start-limiter.ts";
 import { ServerPool } from "../../src/upstream/pool.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   call,
@@ -21,7 +21,7 @@ import {
   serverOf,
   setStage,
   specOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const ALONE: ClientChannel = {
   era: "legacy",

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
-import { turn } from "../fixtures/clock.ts";
-import { isAnswer, type Json, type Peer, Script, setStage } from "../fixtures/memory.ts";
-import { modern, put, request } from "../fixtures/modern.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import { isAnswer, type Json, type Peer, Script, setStage } from "../fixtures/memory-hub.ts";
+import { modern, put, request } from "../fixtures/modern-requests.ts";
 
 const isAcknowledgement = ({ method }: Json): boolean =>
   method === "notifications/subscriptions/acknowledged";

@@ -7,7 +7,7 @@ import {
   type SnapshotKey,
   type Snapshots,
 } from "../../src/snapshot/snapshots.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -21,8 +21,8 @@ import {
   type Servers,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
-import { ABLE as ABLE_NOW, modern, request } from "../fixtures/modern.ts";
+} from "../fixtures/memory-hub.ts";
+import { ABLE as ABLE_NOW, modern, request } from "../fixtures/modern-requests.ts";
 import {
   DISCOVERY,
   FORM,
@@ -32,9 +32,9 @@ import {
   SAMPLE,
   UNKNOWN_METHOD,
   wanting,
-} from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
-import { wrapping } from "../plugins/core.ts";
+} from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
+import { wrapping } from "../plugins/plugin-hub.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 const ABLE = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {}, url: {} } };

@@ -13,7 +13,7 @@ import { HubError } from "../../src/base/errors.ts";
 import type { HubEvent } from "../../src/base/events.ts";
 import type { Reconnect, StdioServer } from "../../src/manifest/schema.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { turn, type VirtualClock } from "../fixtures/clock.ts";
+import { turn, type VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -31,7 +31,7 @@ import {
   setUp,
   specOf,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const HOUR = 3_600_000;
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';

@@ -4,8 +4,8 @@ import { HubError } from "../../src/base/errors.ts";
 import type { HubOptions } from "../../src/hub/options.ts";
 import type { RemoteServer } from "../../src/manifest/schema.ts";
 import type { AuthorizationRun } from "../../src/upstream/authorization.ts";
-import { ALL, INITIALIZED } from "../fixtures/asks.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { ALL, INITIALIZED } from "../fixtures/server-requests.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -19,18 +19,18 @@ import {
   Script,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
-import { modern } from "../fixtures/modern.ts";
-import { ModernScript } from "../fixtures/modernserver.ts";
-import { setUpWith } from "../fixtures/plugins.ts";
+} from "../fixtures/memory-hub.ts";
+import { modern } from "../fixtures/modern-requests.ts";
+import { ModernScript } from "../fixtures/modern-server.ts";
+import { setUpWith } from "../fixtures/plugin-hub.ts";
 import {
   lastPosted,
   overHttp,
   type Posted,
   remotes,
   type StreamedLink,
-} from "../fixtures/remote.ts";
-import { wrapping } from "../plugins/core.ts";
+} from "../fixtures/streamed-transport.ts";
+import { wrapping } from "../plugins/plugin-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 7 };

@@ -18,10 +18,18 @@ import {
   SAMPLE,
   serverEnd,
   setAskStage,
-} from "../fixtures/asks.ts";
-import { turn } from "../fixtures/clock.ts";
-import { call, introduce, isAnswer, Latch, Peer, Script, setStage } from "../fixtures/memory.ts";
-import { stage, wrapping } from "../plugins/core.ts";
+} from "../fixtures/server-requests.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import {
+  call,
+  introduce,
+  isAnswer,
+  Latch,
+  Peer,
+  Script,
+  setStage,
+} from "../fixtures/memory-hub.ts";
+import { stage, wrapping } from "../plugins/plugin-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
 const ELICIT = "elicitation/create";

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { StartLimiter } from "../../src/upstream/start-limiter.ts";
-import { turn, VirtualClock } from "../fixtures/clock.ts";
-import { introduce, Latch, manifestOf, Script, setStage, statusOf } from "../fixtures/memory.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import {
+  introduce,
+  Latch,
+  manifestOf,
+  Script,
+  setStage,
+  statusOf,
+} from "../fixtures/memory-hub.ts";
 
 const NEVER = new AbortController().signal;
 

@@ -13,7 +13,7 @@ import {
 } from "../../src/upstream/state.ts";
 import type { AuthorizationProgress } from "../../src/transport/http/target.ts";
 import type { Goal } from "../../src/upstream/status.ts";
-import { VirtualClock } from "../fixtures/clock.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const NOW = 10_000;
 const old = new HubError("connectionLost", "the old trouble");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
-import { setUpHttp } from "../fixtures/http.ts";
+import { setUpHttp } from "../fixtures/http-client.ts";
 import {
   ask,
   callTool,
@@ -12,9 +12,17 @@ import {
   listNames,
   Script,
   setUp,
-} from "../fixtures/memory.ts";
-import { ABLE, metaOf, MODERN, modern, put, request, roundOf } from "../fixtures/modern.ts";
-import { FORM, ModernScript, wanting } from "../fixtures/modernserver.ts";
+} from "../fixtures/memory-hub.ts";
+import {
+  ABLE,
+  metaOf,
+  MODERN,
+  modern,
+  put,
+  request,
+  roundOf,
+} from "../fixtures/modern-requests.ts";
+import { FORM, ModernScript, wanting } from "../fixtures/modern-server.ts";
 
 const BY_ERA = { servers: { s: { era: "modern" }, l: { era: "legacy" } } } as const;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
-import { turn } from "../fixtures/clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   ask,
   callTool,
@@ -16,7 +16,7 @@ import {
   type Servers,
   setStage,
   statusOf,
-} from "../fixtures/memory.ts";
+} from "../fixtures/memory-hub.ts";
 
 const HOUR = 3_600_000;
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';

@@ -8,8 +8,8 @@ import {
   KEEP_ALIVE_INTERVAL,
   readEventId,
 } from "../../../src/frontend/http/event-buffer.ts";
-import { turn, VirtualClock } from "../../fixtures/clock.ts";
-import { Events } from "../../fixtures/http.ts";
+import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { Events } from "../../fixtures/http-client.ts";
 
 const message = (n: number, size = 0): Uint8Array =>
   utf8(`{"method":"m","params":{"n":${n},"x":"${"x".repeat(size)}"}}`);

@@ -5,8 +5,8 @@ import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { Invocation } from "../../../src/cli/command.ts";
 import { parseCommandLine } from "../../../src/cli/args.ts";
 import { HubError } from "../../../src/base/errors.ts";
-import { BOTH, setUpHttp, type Visitor } from "../../fixtures/http.ts";
-import { INITIALIZE, type Json, Script } from "../../fixtures/memory.ts";
+import { BOTH, setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
+import { INITIALIZE, type Json, Script } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 

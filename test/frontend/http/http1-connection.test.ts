@@ -14,8 +14,8 @@ import {
   listenHttp,
   type ListenOptions,
 } from "../../../src/frontend/http/http1/server.ts";
-import { Wire } from "../../fixtures/http-wire.ts";
-import { poll } from "../../harness/clock.ts";
+import { Wire } from "../../fixtures/raw-http-client.ts";
+import { poll } from "../../harness/wait.ts";
 
 const LIMIT = 64 * 1024 * 1024;
 const HOST = "Host: localhost\r\n";

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
 import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
-import { Events } from "../../fixtures/http.ts";
-import { type Json, Script, setUp } from "../../fixtures/memory.ts";
-import { MODERN, modern } from "../../fixtures/modern.ts";
-import { poll } from "../../harness/clock.ts";
+import { Events } from "../../fixtures/http-client.ts";
+import { type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
+import { MODERN, modern } from "../../fixtures/modern-requests.ts";
+import { poll } from "../../harness/wait.ts";
 
 interface Place {
   readonly git: Script;

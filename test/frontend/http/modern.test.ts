@@ -2,11 +2,18 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
-import { turn, VirtualClock } from "../../fixtures/clock.ts";
-import { Events, setUpHttp, Visitor } from "../../fixtures/http.ts";
-import { type Json, Latch, Script, setUp } from "../../fixtures/memory.ts";
-import { ModernScript } from "../../fixtures/modernserver.ts";
-import { ABLE, makeProgressing, metaOf, MODERN, modern, roundOf } from "../../fixtures/modern.ts";
+import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { Events, setUpHttp, Visitor } from "../../fixtures/http-client.ts";
+import { type Json, Latch, Script, setUp } from "../../fixtures/memory-hub.ts";
+import { ModernScript } from "../../fixtures/modern-server.ts";
+import {
+  ABLE,
+  makeProgressing,
+  metaOf,
+  MODERN,
+  modern,
+  roundOf,
+} from "../../fixtures/modern-requests.ts";
 
 type Params = Readonly<Record<string, unknown>>;
 

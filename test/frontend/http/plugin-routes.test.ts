@@ -5,8 +5,8 @@ import { Hono } from "hono";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
 import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import type { Plugin } from "../../../src/plugin/plugin.ts";
-import { setUpWith } from "../../fixtures/plugins.ts";
-import { ask } from "../../fixtures/web.ts";
+import { setUpWith } from "../../fixtures/plugin-hub.ts";
+import { ask } from "../../fixtures/web-adapter.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
 

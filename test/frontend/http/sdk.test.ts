@@ -3,10 +3,10 @@ import { describe, it } from "node:test";
 import { type Clock, systemClock } from "../../../src/base/clock.ts";
 import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
-import { VirtualClock } from "../../fixtures/clock.ts";
-import { poll } from "../../harness/clock.ts";
-import { SDKS } from "../../harness/http-sdk.ts";
-import { type Json, Script, setUp } from "../../fixtures/memory.ts";
+import { VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { poll } from "../../harness/wait.ts";
+import { SDKS } from "../../harness/http-sdk-client.ts";
+import { type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
 
 /** A server whose calls wait until they are answered. */
 class Waiting extends Script {

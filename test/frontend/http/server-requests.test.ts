@@ -5,10 +5,10 @@ import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
 import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
-import { Recorder } from "../../contract/link.ts";
-import { VirtualClock } from "../../fixtures/clock.ts";
-import { setUpHttp, Visitor } from "../../fixtures/http.ts";
-import { call, INITIALIZE, Script } from "../../fixtures/memory.ts";
+import { Recorder } from "../../contract/transport.ts";
+import { VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { setUpHttp, Visitor } from "../../fixtures/http-client.ts";
+import { call, INITIALIZE, Script } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 

@@ -7,9 +7,9 @@ import {
   EVENT_BUFFER_LIMITS,
   KEEP_ALIVE_INTERVAL,
 } from "../../../src/frontend/http/event-buffer.ts";
-import { VirtualClock } from "../../fixtures/clock.ts";
-import { arrived, Events, setUpHttp, type Visitor } from "../../fixtures/http.ts";
-import { call, INITIALIZE, type Json, Latch, Script } from "../../fixtures/memory.ts";
+import { VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { arrived, Events, setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
+import { call, INITIALIZE, type Json, Latch, Script } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 

@@ -4,9 +4,9 @@ import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
-import { transportContract, type Pair, type Peer } from "../../contract/link.ts";
-import { Events } from "../../fixtures/http.ts";
-import { poll } from "../../harness/clock.ts";
+import { transportContract, type Pair, type Peer } from "../../contract/transport.ts";
+import { Events } from "../../fixtures/http-client.ts";
+import { poll } from "../../harness/wait.ts";
 
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
 function session(): Promise<Pair> {

@@ -11,9 +11,9 @@ import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import type { Message } from "../../../src/jsonrpc/message.ts";
 import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
-import { Recorder } from "../../contract/link.ts";
-import { turn, VirtualClock } from "../../fixtures/clock.ts";
-import { Events } from "../../fixtures/http.ts";
+import { Recorder } from "../../contract/transport.ts";
+import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { Events } from "../../fixtures/http-client.ts";
 
 const NEVER = new AbortController().signal;
 const frame = (id: number): Message =>

@@ -5,9 +5,9 @@ import { HubError } from "../../../src/base/errors.ts";
 import { HttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
 import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
-import { poll } from "../../harness/clock.ts";
-import { Wire } from "../../fixtures/http-wire.ts";
-import { call, INITIALIZE, type Json, Script, setUp } from "../../fixtures/memory.ts";
+import { poll } from "../../harness/wait.ts";
+import { Wire } from "../../fixtures/raw-http-client.ts";
+import { call, INITIALIZE, type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
 
 interface Place {
   readonly port: number;

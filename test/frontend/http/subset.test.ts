@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { subsetOf } from "../../../src/upstream/profile.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
-import { put, SAMPLE } from "../../fixtures/asks.ts";
-import { turn, VirtualClock } from "../../fixtures/clock.ts";
-import { setUpHttp, type Visitor } from "../../fixtures/http.ts";
+import { put, SAMPLE } from "../../fixtures/server-requests.ts";
+import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
+import { setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
 import {
   INITIALIZE,
   introduce,
@@ -16,7 +16,7 @@ import {
   Script,
   type Settings,
   setUp,
-} from "../../fixtures/memory.ts";
+} from "../../fixtures/memory-hub.ts";
 
 const TOOLS_CHANGED = "notifications/tools/list_changed";
 const CHANGED = { jsonrpc: "2.0", method: TOOLS_CHANGED };

@@ -7,7 +7,7 @@ import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpToken } from "../../../src/manifest/schema.ts";
 import { resolveHttpToken } from "../../../src/manifest/resolve.ts";
-import { withSandbox } from "../../fixtures/manifest/sandbox.ts";
+import { withSandbox } from "../../fixtures/manifest/manifest-folder.ts";
 
 const SECRET = "s3cr3t-Value";
 const ENV = { HOME: "/home/me", TOKEN: SECRET, EMPTY: "", LINES: "s3cr3t\nlines" };

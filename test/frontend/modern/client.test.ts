@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../../src/protocol/modern.ts";
-import { ask, introduce, Script, setStage } from "../../fixtures/memory.ts";
-import { makeProgressing, MODERN, modern, put, request } from "../../fixtures/modern.ts";
+import { ask, introduce, Script, setStage } from "../../fixtures/memory-hub.ts";
+import { makeProgressing, MODERN, modern, put, request } from "../../fixtures/modern-requests.ts";
 
 const HUB = { [MetaKey.server]: { name: "toolmux", version: "0.1.0" } };
 

@@ -8,7 +8,7 @@ import {
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import type { Transport } from "../../../src/transport/transport.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
-import { turn, type VirtualClock } from "../../fixtures/clock.ts";
+import { turn, type VirtualClock } from "../../fixtures/virtual-clock.ts";
 import {
   introduce,
   isAnswer,
@@ -17,8 +17,8 @@ import {
   Script,
   setStage,
   setUp,
-} from "../../fixtures/memory.ts";
-import { ABLE, modern, put, request, roundOf } from "../../fixtures/modern.ts";
+} from "../../fixtures/memory-hub.ts";
+import { ABLE, modern, put, request, roundOf } from "../../fixtures/modern-requests.ts";
 
 const ACCEPT = { action: "accept", content: { name: "A" } };
 const FORM = { message: "Who?", requestedSchema: { type: "object" } };

@@ -1,5 +1,5 @@
-import { transportContract } from "../../contract/link.ts";
-import { makePair } from "../../fixtures/http-upstream.ts";
+import { transportContract } from "../../contract/transport.ts";
+import { makePair } from "../../fixtures/http-transport-pair.ts";
 
 transportContract("httpLink() in the legacy era", () => makePair("legacy"));
 transportContract("httpLink() in the modern era", () => makePair("modern"));

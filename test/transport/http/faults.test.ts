@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpTarget } from "../../../src/transport/http/target.ts";
-import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
+import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
 import {
   answerJson,
   EVENTS,
@@ -13,8 +13,8 @@ import {
   type Outcome,
   resultOf,
   Witness,
-} from "../../fixtures/http-witness.ts";
-import { targetOf } from "../../fixtures/http-upstream.ts";
+} from "../../fixtures/http-transport-recorder.ts";
+import { targetOf } from "../../fixtures/http-transport-pair.ts";
 
 /** Runs with a server of the legacy era that was met, and looks afterwards that nothing is left. */
 async function facing(

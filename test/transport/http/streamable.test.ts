@@ -8,8 +8,8 @@ import type {
   RequestCredentials,
 } from "../../../src/transport/http/target.ts";
 import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
-import { RawServer, type Stream, type Visit } from "../../fixtures/http-raw.ts";
-import { targetOf } from "../../fixtures/http-upstream.ts";
+import { RawServer, type Stream, type Visit } from "../../fixtures/raw-http-server.ts";
+import { targetOf } from "../../fixtures/http-transport-pair.ts";
 import {
   answerJson,
   EVENTS,
@@ -20,7 +20,7 @@ import {
   type Outcome,
   resultOf,
   Witness,
-} from "../../fixtures/http-witness.ts";
+} from "../../fixtures/http-transport-recorder.ts";
 
 function codeOf(outcome: Outcome): string {
   return outcome instanceof HubError ? outcome.code : outcome;

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { openSocket } from "../../../src/transport/http-client/connect.ts";
-import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
+import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
 import {
   answerJson,
   EVENTS,
@@ -15,9 +15,9 @@ import {
   type Outcome,
   resultOf,
   Witness,
-} from "../../fixtures/http-witness.ts";
-import { poll } from "../../harness/clock.ts";
-import { skipWithout } from "../../harness/needs.ts";
+} from "../../fixtures/http-transport-recorder.ts";
+import { poll } from "../../harness/wait.ts";
+import { skipWithout } from "../../harness/requirements.ts";
 
 /** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
 async function facing(

@@ -9,9 +9,9 @@ import { runtimeName } from "../../../src/base/runtime.ts";
 import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
 import type { ConnectOptions } from "../../../src/transport/http-client/connect.ts";
 import { makeCertificate } from "../../fixtures/certificates.ts";
-import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
-import { targetOf } from "../../fixtures/http-upstream.ts";
-import { answerJson, Witness } from "../../fixtures/http-witness.ts";
+import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
+import { targetOf } from "../../fixtures/http-transport-pair.ts";
+import { answerJson, Witness } from "../../fixtures/http-transport-recorder.ts";
 
 const DAY = 86_400_000;
 const HERE = ["localhost", "127.0.0.1"];

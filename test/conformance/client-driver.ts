@@ -1,0 +1,128 @@
+/**
+ * The client command of the client suites (last argument: the URL of the suite's server). Starts the executable in
+ * front of that URL and runs a client as the scenario requires, so that the suite sees the hub's requests. Run by bun.
+ */
+import process from "node:process";
+import { Client } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { sleep } from "../../src/base/clock.ts";
+import { executable, withStage } from "../harness/hub.ts";
+import { type Context, settingsFor } from "./scenario-settings.ts";
+
+const { MCP_CONFORMANCE_SCENARIO: scenario = "", MCP_CONFORMANCE_CONTEXT: said = "{}" } =
+  process.env;
+const revision = process.env["MCP_CONFORMANCE_PROTOCOL_VERSION"];
+const url = process.argv.at(-1);
+const context = JSON.parse(said) as Context;
+
+type Play = (client: Client) => Promise<void>;
+type Arguments = Readonly<Record<string, unknown>>;
+
+async function call(client: Client, name: string, args: Arguments = {}): Promise<void> {
+  try {
+    const { isError } = await client.callTool({ name, arguments: args });
+    if (isError === true) process.stderr.write(`${name} has failed.\n`);
+  } catch (error) {
+    // The suite checks the requests; some of its results are not valid for the client.
+    process.stderr.write(`${name}: ${String(error)}\n`);
+  }
+}
+
+/** Calls every listed tool. */
+const callAll: Play = async (client) => {
+  for (const { name } of (await client.listTools()).tools) await call(client, name);
+};
+
+/** Time limits of an authorization that must succeed and of one that must fail, in ms. */
+const LOGIN_LIMIT = { right: 8000, wrong: 2500 };
+const WRONG = /iss-(?:supported-missing|wrong|unexpected|normalized)|mismatch|retry-limit/;
+
+/** Waits for the hub's authorization and calls every tool; where authorization must fail, there are none. */
+const callWhenAuthorized: Play = async (client) => {
+  const end = performance.now() + LOGIN_LIMIT[WRONG.test(scenario) ? "wrong" : "right"];
+  while ((await client.listTools()).tools.length === 0 && performance.now() < end) await sleep(50);
+  await callAll(client);
+};
+
+function playOf(name: string): Play {
+  return PLAYS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
+}
+
+/** What the client does after connecting, by scenario. */
+const PLAYS: Readonly<Record<string, Play>> = {
+  initialize: async (client) => void (await client.listTools()),
+  tools_call: async (client) => {
+    await client.listTools();
+    await call(client, "add_numbers", { a: 5, b: 3 });
+  },
+  "elicitation-sep1034-client-defaults": async (client) => {
+    await client.listTools();
+    await call(client, "test_client_elicitation_defaults");
+  },
+  "sse-retry": async (client) => {
+    await client.listTools();
+    await call(client, "test_reconnection");
+  },
+  "json-schema-2020-12-preservation": async (client) => {
+    const { tools } = await client.listTools();
+    const focal = tools.find(({ name }) => name === "json_schema_2020_12_tool");
+    await call(client, "json_schema_echo", { schema: focal?.inputSchema });
+  },
+  "json-schema-ref-no-deref": async (client) => void (await client.listTools()),
+  "request-metadata": async (client) => {
+    await client.listTools();
+  },
+  "sep-2322-client-request-state": callAll,
+  "http-standard-headers": async (client) => {
+    await callAll(client);
+    for (const { uri } of (await client.listResources()).resources) {
+      await client.readResource({ uri });
+    }
+    for (const { name } of (await client.listPrompts()).prompts) await client.getPrompt({ name });
+  },
+  "http-custom-headers": async (client) => {
+    await client.listTools();
+    for (const { name, arguments: args } of readCalls(context)) await call(client, name, args);
+  },
+  "http-invalid-tool-headers": async (client) => {
+    for (const { name } of (await client.listTools()).tools) {
+      await call(client, name, { region: "us-east1" });
+    }
+  },
+};
+
+function readCalls({ toolCalls }: Context): readonly { name: string; arguments: Arguments }[] {
+  return Array.isArray(toolCalls) ? toolCalls : [];
+}
+
+if (url === undefined) throw new Error("The URL of a server is missing.");
+const { server, env } = settingsFor(scenario, context);
+const manifest = { servers: { referee: { url, prefix: "", ...server } } };
+await withStage(
+  JSON.stringify(manifest),
+  async (stage) => {
+    const client = new Client(
+      { name: "conformance", version: "1.0.0" },
+      {
+        capabilities: { roots: {}, sampling: {}, elicitation: { form: { applyDefaults: true } } },
+        versionNegotiation: { mode: revision === "2026-07-28" ? "auto" : "legacy" },
+      },
+    );
+    client.setRequestHandler("elicitation/create", () => ({ action: "accept", content: {} }));
+    client.setRequestHandler("roots/list", () => ({ roots: [] }));
+    const transport = new StdioClientTransport({
+      command: executable(),
+      args: ["--config", stage.config],
+      cwd: stage.dir,
+      env: { ...stage.env, ...env },
+      stderr: "inherit",
+    });
+    await client.connect(transport);
+    try {
+      await playOf(scenario)(client);
+    } finally {
+      await client.close();
+    }
+  },
+  "toolmux.json",
+);

@@ -1,0 +1,81 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { ExpectedFailure } from "./expected-failures.ts";
+
+/** One check of a suite. */
+export interface Check {
+  readonly scenario: string;
+  readonly id: string;
+  readonly status: Status;
+  readonly message: string;
+}
+
+/** Check statuses; others than the first three do not count. */
+type Status = "SUCCESS" | "FAILURE" | "WARNING" | "INFO" | "SKIPPED";
+
+export interface Verdict {
+  readonly passed: number;
+  readonly failed: number;
+  /** Why the suite has failed; empty if it has passed. */
+  readonly problems: readonly string[];
+}
+
+/** Compares the checks of a suite with their known number and the expected failures. */
+export function judge(
+  checks: readonly Check[],
+  known: number,
+  expected: readonly ExpectedFailure[],
+): Verdict {
+  const passed = checks.filter(({ status }) => status === "SUCCESS").length;
+  const bad = checks.filter(({ status }) => status === "FAILURE" || status === "WARNING");
+  const isOf =
+    (one: Check) =>
+    ({ scenario, check }: ExpectedFailure): boolean =>
+      one.scenario === scenario && one.id === check;
+  const problems = [
+    ...bad
+      .filter((check) => !expected.some(isOf(check)))
+      .map(({ scenario, id, message }) => `${scenario}: ${id}: ${message}`),
+    ...expected
+      .filter((one) => !bad.some((check) => isOf(check)(one)))
+      .map(({ scenario, check }) => `${scenario}: ${check} did not fail as expected`),
+  ];
+  // A scenario that is missing or stops early has no failing checks.
+  const count = passed + bad.length;
+  if (count < known) problems.push(`only ${count} checks were made, not ${known}`);
+  return { passed, failed: bad.length, problems };
+}
+
+/** Counts equal passed checks once, because how often a client repeats a request varies from run to run. */
+export function distinct(checks: readonly Check[]): Check[] {
+  const seen = new Set<string>();
+  return checks.filter(({ scenario, id, status }) => {
+    const key = `${scenario} ${id}`;
+    const isNew = status !== "SUCCESS" || !seen.has(key);
+    if (status === "SUCCESS") seen.add(key);
+    return isNew;
+  });
+}
+
+/** Reads a suite's result folder: one subfolder with a `checks.json` for each scenario. */
+export function readChecks(folder: string): Check[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder).flatMap((name): Check[] => {
+    const scenario = name.replace(/^server-/, "").replace(/-\d{4}-\d\d-\d\dT[\d-]+Z$/, "");
+    const file = join(folder, name, "checks.json");
+    if (!existsSync(file)) {
+      return [{ scenario, id: scenario, status: "FAILURE", message: "it was broken off" }];
+    }
+    const found = JSON.parse(readFileSync(file, "utf8")) as readonly Found[];
+    return found.map(({ id, status, errorMessage, description = "" }) => {
+      return { scenario, id, status, message: errorMessage ?? description };
+    });
+  });
+}
+
+interface Found {
+  readonly id: string;
+  readonly status: Status;
+  readonly description?: string;
+  readonly errorMessage?: string;
+}

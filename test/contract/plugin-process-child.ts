@@ -1,0 +1,60 @@
+import { renameSync, writeFileSync } from "node:fs";
+import process from "node:process";
+import { turn } from "../fixtures/virtual-clock.ts";
+import { listNames } from "../fixtures/memory-hub.ts";
+import type { Report } from "./plugin-process.ts";
+import { ask, send, type Subject, withRig } from "./plugin-setup.ts";
+
+/* Uses every function of a plugin in this process, disposes of it, and writes a report of what it left behind to a file. */
+
+const [, , file = "", subject = "{}"] = process.argv;
+const uncaught: string[] = [];
+process.on("uncaughtException", (error) => uncaught.push(String(error)));
+process.on("unhandledRejection", (error) => uncaught.push(String(error)));
+
+const before = look();
+await withRig(JSON.parse(subject) as Subject, async ({ client, script, tools, hub, instance }) => {
+  const { onCall } = script;
+  await listNames(client);
+  for (const tool of tools) {
+    for (const n of [1, 1, 2]) await ask(client, tool, `{"n":${n}}`);
+    script.onCall = () => '"error":{"code":-32000,"message":"no"}';
+    await ask(client, tool, '{"n":3}');
+    script.onCall = () => undefined;
+    const requestId = send(client, `{"name":"${tool}","arguments":{"n":4}}`);
+    await turn();
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
+    script.onCall = onCall;
+  }
+  await hub.settled();
+  script.onCall = () => undefined;
+  for (const make of Object.values(instance.parts.servers ?? {})) await make();
+  // These calls are in flight when the hub ends.
+  for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
+  await turn();
+}).catch((error: unknown) => void uncaught.push(String(error)));
+await turn();
+
+const after = look();
+const report: Report = {
+  altered: Object.keys(after).filter((key) => after[key] !== before[key]),
+  uncaught,
+};
+writeFileSync(`${file}.new`, JSON.stringify(report));
+renameSync(`${file}.new`, file);
+
+/** The global state of the process. */
+function look(): Record<string, string | number> {
+  const { polluted } = {} as { polluted?: unknown };
+  return {
+    "the working directory": process.cwd(),
+    "the variables": JSON.stringify(Object.entries(process.env).map(String).toSorted()),
+    "what all objects have": String(polluted),
+    ...Object.fromEntries(
+      ["exit", "beforeExit", "SIGINT", "SIGTERM", "SIGHUP", "uncaughtException"].map((name) => [
+        `listeners for ${name}`,
+        process.listenerCount(name),
+      ]),
+    ),
+  };
+}

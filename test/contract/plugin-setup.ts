@@ -1,0 +1,263 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import type { EventBus } from "../../src/base/events.ts";
+import { formatProblem } from "../../src/manifest/problems.ts";
+import type { PluginSpec } from "../../src/manifest/schema.ts";
+import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";
+import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
+import type { PluginSet } from "../../src/plugin/plugin-set.ts";
+import { type PreparedManifest, setUpPlugins } from "../../src/plugin/setup.ts";
+import {
+  introduce,
+  listen,
+  listNames,
+  manifestFor,
+  type Peer,
+  Script,
+  type Settings,
+  setUp,
+} from "../fixtures/memory-hub.ts";
+import { poll } from "../harness/wait.ts";
+
+export type Options = Readonly<Record<string, unknown>>;
+
+/** What a plugin may change in calls. */
+export type Change = "arguments" | "results";
+
+/** The plugin under test, as data: it is also loaded in another process. */
+export interface Subject {
+  /** As in a manifest: a built-in plugin, a package, or a path. */
+  readonly use: string;
+  /** Absolute path of that manifest's folder. */
+  readonly folder: string;
+  readonly options?: Options;
+  /** Options that must be rejected, each on its own; by default an unknown one. */
+  readonly wrong?: readonly Options[];
+  /** What it may change, even in small and correct calls and answers; by default nothing. */
+  readonly changes?: readonly Change[];
+  /** The values it resolves for `${scheme:path}`, by scheme and path. */
+  readonly secrets?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+}
+
+/** A plugin that is set up, with counters of its calls. */
+export interface Instance {
+  readonly parts: Parts;
+  readonly host: Host;
+  /** Number of calls that it has not settled. */
+  readonly holding: number;
+  /** Number of times that it called `next` after the call was over. */
+  readonly late: number;
+}
+
+/** A hub over one scripted server `s` with the plugin under test outermost. */
+export interface Rig extends ReturnType<typeof setUp> {
+  readonly instance: Instance;
+  readonly plugins: PluginSet;
+  readonly script: Script;
+  readonly bus: EventBus;
+  /** The exposed names of the tools of `s`. */
+  readonly tools: readonly string[];
+  readonly stateFolder: string;
+}
+
+/** The server's tools: one without hints, a read-only one, one with an output schema, and unusual ones. */
+export const TOOLS = [
+  '{"name":"plain","inputSchema":{"type":"object"}}',
+  '{"name":"reader","description":"Reads.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}',
+  '{"name":"structured","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}',
+  '{"name":"bare"}',
+  '{"name":"odd","description":null,"inputSchema":[],"annotations":"none","_meta":1,"n":1234567890123456789}',
+];
+
+export function specOf(subject: Subject, options = subject.options, at = 0): PluginSpec {
+  const { use, folder } = subject;
+  const path = /^(?:\.{0,2}|~)\//.test(use) ? resolve(folder, use) : undefined;
+  const origin = { file: join(folder, "toolmux.toml"), path: ["plugins", at] };
+  return { use, path, options, servers: undefined, tools: undefined, baseDir: folder, origin };
+}
+
+/** Loads the plugin under test; throws if it is not found or rejects its options. */
+export async function load(subject: Subject): Promise<LoadedPlugin> {
+  const result = await loadPlugin(specOf(subject));
+  if (result.ok) return result.loaded;
+  return assert.fail(
+    result.problems.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
+  );
+}
+
+export function explain(equipped: PreparedManifest): string {
+  return equipped.ok ? "" : equipped.problems.map(formatProblem).join("; ");
+}
+
+/** Runs `run` with a temporary folder. */
+export async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {
+  const folder = await mkdtemp(join(tmpdir(), "plugin-"));
+  try {
+    return await run(folder);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+export interface RigSettings extends Settings {
+  /** A plugin between the plugin under test and the server. */
+  readonly inner?: Plugin<undefined>;
+}
+
+/**
+ * Runs `run` with a hub that has the plugin, and closes the hub afterwards. The plugin must not have failed, its
+ * `dispose` must end in time, and no call may stay unsettled.
+ */
+export async function withRig<T>(
+  subject: Subject,
+  run: (rig: Rig) => Promise<T>,
+  settings: RigSettings = {},
+): Promise<T> {
+  return withPlugin(subject, await load(subject), run, settings);
+}
+
+/** The same with a loaded plugin: one that is set up several times is loaded once. */
+export function withPlugin<T>(
+  subject: Subject,
+  loaded: LoadedPlugin,
+  run: (rig: Rig) => Promise<T>,
+  settings: RigSettings = {},
+): Promise<T> {
+  return withFolder(async (stateFolder) => {
+    const rig = await assemble(subject, loaded, stateFolder, settings);
+    const { hub, plugins, events } = rig;
+    let value: T;
+    try {
+      value = await run(rig);
+    } finally {
+      await hub.close();
+      await plugins.dispose();
+    }
+    const [status] = plugins.status;
+    assert.equal(status?.lastError?.message, undefined);
+    await settled(rig);
+    const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
+    assert.deepEqual(
+      lines.filter((line) => line.includes("its dispose did not end")),
+      [],
+    );
+    return value;
+  });
+}
+
+/** Waits until the plugin has settled all calls. */
+export async function settled({ instance }: Rig): Promise<void> {
+  const what = (): string => `the plugin, which holds ${instance.holding} calls that are over`;
+  await poll(2000, what, () => (instance.holding === 0 ? true : undefined));
+}
+
+async function assemble(
+  subject: Subject,
+  loaded: LoadedPlugin,
+  stateFolder: string,
+  settings: RigSettings,
+): Promise<Rig> {
+  const { bus, events } = listen();
+  const script = new Script();
+  script.tools = TOOLS;
+  const { plugin, find } = watch(loaded);
+  const { inner } = settings;
+  const loaders: Record<string, PluginLoaders[string]> = {
+    [plugin.name]: () => Promise.resolve({ default: plugin }),
+  };
+  const uses = [plugin.name];
+  if (inner !== undefined) {
+    loaders["inner"] = () => Promise.resolve({ default: inner });
+    uses.push("inner");
+  }
+  const entries = uses.map((use, at) => specOf({ use, folder: subject.folder }, undefined, at));
+  const manifest = { ...manifestFor({ s: script }, settings), plugins: entries };
+  const env = { HOME: stateFolder };
+  const equipped = await setUpPlugins(manifest, { bus, env, stateFolder, loaders });
+  assert.ok(equipped.ok, explain(equipped));
+  const { plugins } = equipped;
+  const realm = setUp({ s: script }, { ...settings, equipped: { ...equipped, bus, events } });
+  await introduce(realm.client);
+  const names = await listNames(realm.client);
+  const own = TOOLS.map((tool) => `s__${(JSON.parse(tool) as { name: string }).name}`);
+  const tools = names.filter((name) => own.includes(name));
+  return { ...realm, instance: find(), plugins, script, bus, tools, stateFolder };
+}
+
+/** The plugin wrapped, so that its calls are counted. */
+function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; find(): Instance } {
+  let instance: Instance | undefined;
+  const watched: Plugin<undefined> = {
+    name: plugin.name,
+    ...(plugin.whenBroken !== undefined && { whenBroken: plugin.whenBroken }),
+    async setup(_, host) {
+      const parts = await plugin.setup(options, host);
+      const seen = { parts, host, holding: 0, late: 0 };
+      instance = seen;
+      if (typeof parts?.call !== "function") return parts;
+      const call: Parts["call"] = (next, tool) => {
+        const counted: Next = (inner) => {
+          if (inner.signal.aborted) seen.late++;
+          return next(inner);
+        };
+        const own = parts.call?.(counted, tool) ?? counted;
+        if (own === counted) return next;
+        return (outer) => {
+          seen.holding++;
+          const leave = (): void => void seen.holding--;
+          let answer: ReturnType<Next>;
+          try {
+            answer = own(outer);
+          } catch (error) {
+            leave();
+            throw error;
+          }
+          Promise.resolve(answer).then(leave, leave);
+          return answer;
+        };
+      };
+      return { ...copyOf(parts), call };
+    },
+  };
+  return {
+    plugin: watched,
+    find: () => instance ?? assert.fail("the plugin was not set up"),
+  };
+}
+
+const KEYS = ["list", "event", "events", "secrets", "servers", "routes", "dispose"];
+
+/** The hooks that `setup` returned, as a plain object: they may be a class instance. */
+function copyOf(parts: Parts): Parts {
+  const all = [...new Set([...Object.keys(parts), ...KEYS])].map((key): [string, unknown] => {
+    const part: unknown = Reflect.get(parts, key);
+    return [key, typeof part === "function" ? part.bind(parts) : part];
+  });
+  return Object.fromEntries(all.filter(([, part]) => part !== undefined));
+}
+
+/** The text of the response with this id. */
+export async function answerTo(client: Peer, id: string): Promise<string> {
+  let found: string | undefined;
+  // Some responses are too long to parse all of them repeatedly.
+  const look = (): boolean =>
+    (found = client.received.find((text) => text.includes(`"id":"${id}"`))) !== undefined;
+  await client.until(look);
+  return found ?? "";
+}
+
+let asked = 0;
+
+/** Sends a tools/call with these params, as JSON text. @returns its id */
+export function send(client: Peer, params: string): string {
+  const id = `call-${++asked}`;
+  client.send(`{"jsonrpc":"2.0","id":"${id}","method":"tools/call","params":${params}}`);
+  return id;
+}
+
+/** Calls a tool with arguments as JSON text. @returns the text of the response */
+export function ask(client: Peer, tool: string, args = "{}"): Promise<string> {
+  return answerTo(client, send(client, `{"name":"${tool}","arguments":${args}}`));
+}

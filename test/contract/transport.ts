@@ -1,0 +1,453 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { utf8 } from "../../src/base/bytes.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { bytesOf, type EncodedMessage, type Message } from "../../src/jsonrpc/message.ts";
+import type { TransportEvents, Transport } from "../../src/transport/transport.ts";
+import { deadline } from "../harness/wait.ts";
+
+/*
+ * test/contract: one suite per interface, which every implementation must pass: `Transport` (here), `SecretStore`,
+ * `Snapshots` and plugins (plugin.ts). A test file calls the suite with a function that makes an implementation.
+ */
+
+/** The other end of a transport, controlled by a test. Texts are whole messages without a line end. */
+export interface Peer {
+  /** Sends messages; `cut`: in writes of so many bytes, if the transport carries bytes. */
+  send(texts: readonly string[], cut?: number): void;
+  /** The next `count` messages from the transport. */
+  receive(count: number): Promise<readonly string[]>;
+  /** Number of messages that have arrived and are not taken. */
+  readonly waiting: number;
+  /** Bytes that were sent and that the transport has not read. */
+  unsent(): Promise<number>;
+  stopReading(): void;
+  startReading(): void;
+  /** Closes its side after everything is sent. */
+  end(): void;
+  /** Resolves when nothing of the peer is left; rejects after some seconds. */
+  gone(): Promise<void>;
+}
+
+export interface Pair {
+  readonly link: Transport;
+  readonly peer: Peer;
+  /** The maximum size of a message that the transport reads, in bytes; undefined: unlimited. */
+  readonly limit: number | undefined;
+  /** It never reports backpressure, because the transport itself bounds what the peer has not read. */
+  readonly isCalm?: true;
+}
+
+/** Records the events of a transport. */
+export class Recorder implements TransportEvents {
+  readonly events: string[] = [];
+  readonly frames: string[] = [];
+  readonly logs: string[] = [];
+  readonly causes: HubError[] = [];
+  readonly drops: { head: string; tail: string; size: number }[] = [];
+  onFrame: (frame: Message) => void = () => {};
+  readonly #waiting = new Set<() => void>();
+
+  frame(frame: Message): void {
+    if (frame.kind === "batch") throw new Error("no batch was sent");
+    this.frames.push(bytesOf(frame).toString());
+    this.#record("frame");
+    this.onFrame(frame);
+  }
+
+  log(level: string, source: string, text: string): void {
+    this.logs.push(`${level} ${source} ${text}`);
+    this.#record("log");
+  }
+
+  oversized(head: Buffer, tail: Buffer, size: number): void {
+    this.drops.push({ head: head.toString(), tail: tail.toString(), size });
+    this.#record("oversized");
+  }
+
+  pressure(full: boolean): void {
+    this.#record(full ? "full" : "drained");
+  }
+
+  closed(cause: HubError): void {
+    this.causes.push(cause);
+    this.#record("closed");
+  }
+
+  has(event: string): boolean {
+    return this.events.includes(event);
+  }
+
+  /** Waits until `test` is true; checked after every event. */
+  until(what: string, test: () => boolean): Promise<void> {
+    return deadline(
+      20_000,
+      () => `${what}; so far: ${this.events.slice(-5).join()}`,
+      (resolve) => {
+        const look = (): void => {
+          if (!test()) return;
+          this.#waiting.delete(look);
+          resolve();
+        };
+        this.#waiting.add(look);
+        look();
+      },
+    );
+  }
+
+  #record(event: string): void {
+    this.events.push(event);
+    for (const look of this.#waiting) look();
+  }
+}
+
+/** A notification with a number, padded by `size` bytes. */
+export function notification(n: number, size = 0): string {
+  return `{"jsonrpc":"2.0","method":"n","params":{"n":${n},"x":"${"x".repeat(size)}"}}`;
+}
+
+function notifications(count: number, size = 0): string[] {
+  return Array.from({ length: count }, (_, n) => notification(n, size));
+}
+
+const NEVER = new AbortController().signal;
+const MEGABYTE = 1024 * 1024;
+const STRANGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
+
+/** The contract of every `Transport`. `makePair` makes a transport that is not open yet, and its peer. */
+export function transportContract(name: string, makePair: () => Promise<Pair>): void {
+  /** Runs a test on an open pair, and checks afterwards that the transport closes once and leaves nothing behind. */
+  function opened(run: (pair: Pair & { events: Recorder }) => Promise<void>): () => Promise<void> {
+    return async () => {
+      const pair = await makePair();
+      const events = new Recorder();
+      try {
+        await pair.link.open(events, NEVER);
+        await run({ ...pair, events });
+      } finally {
+        await pair.link.close();
+        await pair.peer.gone();
+      }
+      assert.equal(events.causes.length, 1, "closed was told once");
+      assert.equal(events.events.at(-1), "closed", "nothing came after closed");
+    };
+  }
+
+  describe(`${name} is a link`, () => {
+    it(
+      "brings messages to the peer in the order in which they were sent",
+      opened(async ({ link, peer }) => {
+        const texts = notifications(500);
+        for (const text of texts) link.send(utf8(text));
+        assert.deepEqual(await peer.receive(500), texts);
+      }),
+    );
+
+    it(
+      "joins the pieces of a message and keeps messages apart",
+      opened(async ({ link, peer }) => {
+        const big = notification(1, 40_000);
+        const messages: EncodedMessage[] = [
+          ['{"jsonrpc":"2.0"', ',"method":', '"a"', "}"].map(utf8),
+          utf8('{"jsonrpc":"2.0","method":"b"}'),
+          [utf8(big.slice(0, 30)), utf8(big.slice(30, 39_000)), utf8(big.slice(39_000))],
+          [utf8(""), utf8('{"jsonrpc":"2.0","method":"c"}'), utf8("")],
+        ];
+        for (const message of messages) link.send(message);
+        assert.deepEqual(await peer.receive(4), [
+          '{"jsonrpc":"2.0","method":"a"}',
+          '{"jsonrpc":"2.0","method":"b"}',
+          big,
+          '{"jsonrpc":"2.0","method":"c"}',
+        ]);
+      }),
+    );
+
+    it(
+      "brings the peer's messages as frames in wire order",
+      opened(async ({ peer, events }) => {
+        const texts = notifications(500);
+        peer.send(texts);
+        await events.until("500 frames", () => events.frames.length === 500);
+        assert.deepEqual(events.frames, texts);
+      }),
+    );
+
+    it(
+      "puts messages together wherever they were cut",
+      opened(async ({ peer, events }) => {
+        const texts = [STRANGE, notification(1), STRANGE, notification(2)];
+        for (const cut of [1, 2, 7, 50]) peer.send(texts, cut);
+        await events.until("16 frames", () => events.frames.length === 16);
+        assert.deepEqual(events.frames, [...texts, ...texts, ...texts, ...texts]);
+      }),
+    );
+
+    it(
+      "passes messages of 5 MB in both directions whole",
+      opened(async ({ link, peer, events }) => {
+        const big = notification(1, 5 * MEGABYTE);
+        link.send(utf8(big));
+        peer.send([big]);
+        assert.ok((await peer.receive(1))[0] === big, "to the peer");
+        await events.until("a frame", () => events.frames.length === 1);
+        assert.ok(events.frames[0] === big, "from the peer");
+      }),
+    );
+
+    it(
+      "passes unicode, escapes and strange numbers byte for byte in both directions",
+      opened(async ({ link, peer, events }) => {
+        link.send(utf8(STRANGE));
+        peer.send([STRANGE]);
+        assert.deepEqual(await peer.receive(1), [STRANGE]);
+        await events.until("a frame", () => events.frames.length === 1);
+        assert.deepEqual(events.frames, [STRANGE]);
+      }),
+    );
+
+    it(
+      "answers from inside a frame without losing or mixing anything",
+      opened(async ({ link, peer, events }) => {
+        events.onFrame = (frame) => {
+          if (frame.kind === "notification") link.send(bytesOf(frame));
+        };
+        const texts = notifications(200);
+        peer.send(texts);
+        assert.deepEqual(await peer.receive(200), texts);
+      }),
+    );
+
+    it(
+      "stops reading when paused, with the rest left to the peer, and loses nothing",
+      opened(async ({ link, peer, events }) => {
+        const texts = notifications(48, MEGABYTE);
+        link.pause();
+        peer.send(texts);
+        for (let n = 0; n < 20; n++) await peer.unsent();
+        assert.ok((await peer.unsent()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        assert.deepEqual(events.events, []);
+        link.resume();
+        await events.until("48 frames", () => events.frames.length === 48);
+        assert.ok(
+          events.frames.every((frame, n) => frame === texts[n]),
+          "all, in order",
+        );
+      }),
+    );
+
+    it(
+      "stops reading when paused from inside a frame",
+      opened(async ({ link, peer, events }) => {
+        const texts = notifications(48, MEGABYTE);
+        events.onFrame = () => {
+          if (events.frames.length === 1) link.pause();
+        };
+        peer.send(texts);
+        await events.until("a frame", () => events.frames.length > 0);
+        for (let n = 0; n < 20; n++) await peer.unsent();
+        assert.ok((await peer.unsent()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        link.resume();
+        await events.until("48 frames", () => events.frames.length === 48);
+        assert.ok(
+          events.frames.every((frame, n) => frame === texts[n]),
+          "all, in order",
+        );
+      }),
+    );
+
+    it(
+      "says when the peer does not read and when it does again, and loses nothing",
+      opened(async ({ link, peer, events, isCalm }) => {
+        if (isCalm === true) return;
+        peer.stopReading();
+        const texts: string[] = [];
+        while (!events.has("full")) {
+          assert.ok(texts.length < 64, "pressure within 64 MB");
+          const text = notification(texts.length, MEGABYTE);
+          texts.push(text);
+          link.send(utf8(text));
+          await peer.unsent();
+        }
+        assert.ok(link.queued > MEGABYTE, `${link.queued} bytes are queued`);
+        peer.startReading();
+        await events.until("relief", () => events.has("drained"));
+        const received = await peer.receive(texts.length);
+        assert.ok(
+          received.every((text, n) => text === texts[n]),
+          "all, in order",
+        );
+        assert.deepEqual(events.events, ["full", "drained"]);
+      }),
+    );
+
+    it(
+      "reports a message over the limit, with its edges, and lives on",
+      opened(async ({ peer, events, limit }) => {
+        if (limit === undefined) return;
+        const big = notification(1, 3 * limit);
+        peer.send([notification(0), big, notification(2)]);
+        await events.until("three events", () => events.events.length === 3);
+        assert.deepEqual(events.events, ["frame", "oversized", "frame"]);
+        const [drop] = events.drops;
+        assert.equal(drop?.size, big.length);
+        assert.equal(drop?.head, big.slice(0, drop?.head.length));
+        assert.equal(drop?.tail, big.slice(-(drop?.tail.length ?? 0)));
+        assert.deepEqual(events.frames, [notification(0), notification(2)]);
+      }),
+    );
+
+    it(
+      "tells of the peer's end once, after its last message",
+      opened(async ({ peer, events }) => {
+        const texts = notifications(300, 1000);
+        peer.send(texts);
+        peer.end();
+        await events.until("the end", () => events.has("closed"));
+        assert.deepEqual(events.frames, texts);
+        assert.equal(events.causes[0]?.code, "connectionLost");
+      }),
+    );
+
+    it(
+      "delivers what came before the peer's end also after a pause",
+      opened(async ({ link, peer, events }) => {
+        const texts = notifications(300, 100);
+        link.pause();
+        peer.send(texts);
+        await peer.unsent();
+        peer.end();
+        link.resume();
+        await events.until("the end", () => events.has("closed"));
+        assert.deepEqual(events.frames, texts);
+      }),
+    );
+
+    it(
+      "drops what is sent after the end without throwing",
+      opened(async ({ link, peer, events }) => {
+        peer.end();
+        await events.until("the end", () => events.has("closed"));
+        link.send(utf8(notification(1, MEGABYTE)));
+        link.send(utf8(notification(2))).abandon();
+        link.pause();
+        link.resume();
+        assert.equal(link.queued, 0);
+      }),
+    );
+
+    it(
+      "brings all that was sent before it is closed to the peer, and nothing that is sent later",
+      opened(async ({ link, peer }) => {
+        const texts = notifications(50, 100);
+        for (const text of texts) link.send(utf8(text));
+        const closed = link.close();
+        link.send(utf8(notification(50)));
+        const received = await peer.receive(50);
+        await closed;
+        assert.deepEqual(received, texts);
+        assert.equal(peer.waiting, 0);
+      }),
+    );
+
+    it(
+      "is closed once however often close is called, and every call waits for the end",
+      opened(async ({ link, events }) => {
+        const ends: string[] = [];
+        const first = link.close().then(() => ends.push(events.events.join()));
+        const second = link.close().then(() => ends.push(events.events.join()));
+        await Promise.all([first, second]);
+        await link.close();
+        assert.deepEqual(ends, ["closed", "closed"]);
+        assert.equal(events.causes[0]?.code, "connectionLost");
+      }),
+    );
+
+    it(
+      "brings no frame after close was called, also from inside a frame",
+      opened(async ({ link, peer, events }) => {
+        let closed: Promise<void> | undefined;
+        events.onFrame = () => {
+          closed = link.close();
+        };
+        peer.send(notifications(100));
+        await events.until("the end", () => events.has("closed"));
+        await closed;
+        assert.equal(events.frames.length, 1);
+      }),
+    );
+
+    it(
+      "can be closed while paused",
+      opened(async ({ link, peer, events }) => {
+        link.pause();
+        peer.send(notifications(20, MEGABYTE));
+        await peer.unsent();
+        await link.close();
+        assert.deepEqual(events.frames, []);
+      }),
+    );
+
+    it(
+      "is opened only once",
+      opened(async ({ link, events }) => {
+        await assert.rejects(link.open(new Recorder(), NEVER), HubError);
+        assert.deepEqual(events.events, []);
+      }),
+    );
+
+    /** Checks that a failed open has emitted no event and left nothing behind. */
+    async function assertNothing({ link, peer }: Pair, events: Recorder): Promise<void> {
+      link.send(utf8(notification(1)));
+      await link.close();
+      await peer.gone();
+      assert.deepEqual(events.events, []);
+    }
+
+    it("opens nothing if the signal is aborted before", async () => {
+      const pair = await makePair();
+      const events = new Recorder();
+      const opening = pair.link.open(events, AbortSignal.abort());
+      await assert.rejects(opening, { name: "HubError", code: "cancelled" });
+      await assertNothing(pair, events);
+    });
+
+    it("leaves nothing behind if the signal is aborted while it opens", async () => {
+      const pair = await makePair();
+      const events = new Recorder();
+      const abort = new AbortController();
+      const opening = pair.link.open(events, abort.signal);
+      abort.abort();
+      const failed = await opening.then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      await pair.link.close();
+      await pair.peer.gone();
+      if (failed === undefined) assert.deepEqual(events.events, ["closed"]);
+      else {
+        assert.ok(failed instanceof HubError && failed.code === "cancelled");
+        assert.deepEqual(events.events, []);
+      }
+    });
+
+    it("does not open after it was closed", async () => {
+      const pair = await makePair();
+      const events = new Recorder();
+      await pair.link.close();
+      await assert.rejects(pair.link.open(events, NEVER), { name: "HubError", code: "cancelled" });
+      await assertNothing(pair, events);
+    });
+
+    it("leaves nothing behind if it is closed while it opens", async () => {
+      const pair = await makePair();
+      const events = new Recorder();
+      const opening = pair.link.open(events, NEVER).catch(() => "failed");
+      const closing = pair.link.close();
+      const outcome = await opening;
+      await closing;
+      await pair.peer.gone();
+      assert.deepEqual(events.events, outcome === "failed" ? [] : ["closed"]);
+    });
+  });
+}

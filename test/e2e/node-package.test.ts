@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { isBuiltin } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { RawClient } from "../harness/raw-client.ts";
+import { END, LIMIT, type Stage, end, withStage } from "../harness/hub.ts";
+import { SDKS } from "../harness/http-sdk-client.ts";
+import { scripted, toToml } from "../harness/manifest.ts";
+import { descendants } from "../harness/processes.ts";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** For a demo that goes wrong on the way, in ms. */
+const LONG = 20_000;
+
+/** What a bundle loads: by a statement, which begins a line or ends one of several lines, or by a call. */
+const IMPORT =
+  /^(?:(?:import|export|\}).*? from|import) "([^"]+)"|\b(?:import|__require)\("([^"]+)"\)/gm;
+
+/** Everything runs under Node here, the server too. */
+const MANIFEST = { servers: { a: scripted("", { command: "node" }) } };
+
+describe("the package for Node", () => {
+  let place = "";
+
+  /** What `npm pack` makes, unpacked where no packages are in reach; made when a test first asks. */
+  function unpack(): string {
+    if (place === "") {
+      place = mkdtempSync(join(tmpdir(), "toolmux-node-"));
+      execute("npm", ["pack", "--loglevel=error", "--pack-destination", place], ROOT);
+      const [tarball = ""] = readdirSync(place);
+      execute("tar", ["-xzf", tarball], place);
+    }
+    return join(place, "package");
+  }
+
+  const program = (): string => join(unpack(), "dist/node/toolmux.js");
+
+  after(() => {
+    if (place !== "") rmSync(place, { recursive: true, force: true });
+  });
+
+  it("holds the program, README, LICENSE and package.json, and nothing else", LIMIT, () => {
+    const root = unpack();
+    assert.deepEqual(readdirSync(root).toSorted(), [
+      "LICENSE",
+      "README.md",
+      "dist",
+      "package.json",
+    ]);
+    assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
+    assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
+    const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+    assert.equal(join(root, bin.toolmux), program());
+  });
+
+  it(
+    "asks for a Node that has process.getBuiltinModule (20.16), the same one wherever it says so",
+    LIMIT,
+    () => {
+      const enginesIn = (text: string): unknown =>
+        (JSON.parse(text) as { engines?: { node?: unknown } }).engines?.node;
+      const said = enginesIn(readFileSync(join(unpack(), "package.json"), "utf8"));
+      const [, least = "", major, minor] = /^>=((\d+)\.(\d+))$/.exec(String(said)) ?? [];
+      assert.ok(Number(major) > 20 || (Number(major) === 20 && Number(minor) >= 16), String(said));
+      const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+        packages: Record<string, unknown>;
+      };
+      assert.equal(enginesIn(JSON.stringify(lock.packages[""])), said);
+      for (const file of ["README.md", "CONTRIBUTING.md"]) {
+        const [, named] =
+          /Node (\d+[\d.]*\d) or later/.exec(readFileSync(join(ROOT, file), "utf8")) ?? [];
+        assert.equal(named, least, file);
+      }
+    },
+  );
+
+  it("imports nothing but its own chunks and what Node has", LIMIT, () => {
+    const folder = join(unpack(), "dist/node");
+    const files = readdirSync(folder, { encoding: "utf8", recursive: true })
+      .map((file) => join(folder, file))
+      .filter((file) => statSync(file).isFile());
+    const imported = files.flatMap((file) =>
+      [...readFileSync(file, "utf8").matchAll(IMPORT)].map(
+        ([, from, called]) => from ?? called ?? "",
+      ),
+    );
+    for (const name of ["node:process", "child_process"]) assert.ok(imported.includes(name), name);
+    assert.ok(imported.some((name) => name.startsWith("./chunks/")));
+    const strange = imported.filter((name) => !/^\.\.?\//.test(name) && !isBuiltin(name));
+    assert.deepEqual(strange, []);
+  });
+
+  it("runs by its own first line, under Node 20 or later", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const command = new RawClient(program(), ["version"], stage.dir, stage.env);
+      assert.equal((await command.ended(END)).code, 0);
+      assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
+      const node = execute("node", ["--version"], stage.dir);
+      assert.ok(Number(/^v(\d+)/.exec(node)?.[1]) >= 20, node);
+    }),
+  );
+
+  const forms = [
+    ["toolmux.toml", toToml(MANIFEST)],
+    ["toolmux.json", JSON.stringify(MANIFEST)],
+    ["mcp.json", JSON.stringify({ mcpServers: MANIFEST.servers })],
+  ] as const;
+  for (const [name, manifest] of forms) {
+    it(
+      `serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing`,
+      LIMIT,
+      () =>
+        withStage(
+          manifest,
+          async (stage) => {
+            const client = serve(stage);
+            const tools = await client.open();
+            assert.ok(tools.some((tool) => tool.name === "a__echo"));
+            assert.equal(descendants(client.pid).length, 1);
+            const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
+            assert.match(text, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
+            await end(client);
+            assert.equal((await client.exit).code, 0);
+          },
+          name,
+        ),
+    );
+  }
+
+  it("serves over HTTP, with streams and to their end", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", stage.config];
+      const hub = new RawClient("node", args, stage.dir, stage.env);
+      const url = await hub.until(END, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+      for (const sdk of SDKS) {
+        const client = await sdk.connect(url);
+        assert.ok((await client.list()).includes("a__echo"));
+        const seen: number[] = [];
+        const onprogress = ({ progress }: { progress: number }): void => void seen.push(progress);
+        const result = await client.call("a__progress", { steps: 3 }, { onprogress });
+        assert.ok(typeof result === "object");
+        assert.equal(seen.length, 3);
+        await client.leave();
+        await client.close();
+      }
+      hub.signal("SIGTERM");
+      assert.equal((await hub.ended(END)).code, 143);
+      assert.deepEqual(hub.lines, []);
+    }),
+  );
+
+  it(
+    "names line and column of what is wrong in a manifest, in TOML as in JSON",
+    LIMIT,
+    async () => {
+      for (const [name, text, where] of [
+        ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
+        ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
+      ] as const) {
+        await withStage(
+          text,
+          async (stage) => {
+            const client = serve(stage);
+            assert.equal((await client.ended(END)).code, 2);
+            assert.ok(client.stderr.includes(where), client.stderr);
+          },
+          name,
+        );
+      }
+    },
+  );
+
+  it("records, and replays what it has recorded", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const talk = async (...args: string[]): Promise<string> => {
+        const client = new RawClient("node", [program(), ...args], stage.dir, stage.env);
+        await client.open();
+        const { text } = await client.call("a__echo", '{"n":1.0}');
+        await end(client);
+        return text;
+      };
+      const heard = await talk("--config", stage.config, "--record", "r.jsonl");
+      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), heard);
+    }),
+  );
+
+  it("shows the demo", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const demo = new RawClient("node", [program(), "demo"], stage.dir, stage.env);
+      const { code } = await demo.ended(LONG);
+      const text = demo.lines.map((line) => line.text).join("\n");
+      assert.equal(code, 0, text + demo.stderr);
+      assert.equal(demo.stderr, "");
+      const entry = JSON.parse(text.slice(text.indexOf("\n{")));
+      assert.equal(entry.mcpServers.toolmux.args[0], program());
+    }),
+  );
+
+  function serve(stage: Stage): RawClient {
+    return new RawClient("node", [program(), "--config", stage.config], stage.dir, stage.env);
+  }
+});
+
+/** Runs a command to its end. @returns its stdout. @throws what it said, if it failed. */
+function execute(command: string, args: readonly string[], cwd: string): string {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { cwd, encoding: "utf8" });
+  if (status !== 0) throw error ?? new Error(`${command} failed: ${stdout}${stderr}`);
+  return stdout;
+}

@@ -1,0 +1,181 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type Tool, failure } from "../harness/message.ts";
+import { poll } from "../harness/wait.ts";
+import { LIMIT, type ScriptedEvent, withHub } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+import { isAlive } from "../harness/processes.ts";
+
+function starts(log: ScriptedEvent[]): number {
+  return log.filter(({ event }) => event === "start").length;
+}
+
+function names(tools: readonly Tool[]): string[] {
+  return tools.map(({ name }) => name);
+}
+
+describe("a server that dies in the middle of a call", () => {
+  it(
+    "fails that call with an error that names the server, its exit and its last words",
+    LIMIT,
+    () =>
+      withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
+        await client.open();
+        const { message } = await client.call("mortal__die", { code: 7 });
+        const said = failure(message);
+        assert.match(said, /mortal/);
+        assert.match(said, /\b7\b/);
+        assert.match(said, /last words of mortal/);
+      }),
+  );
+
+  it("fails that call with an error that names the signal that killed it", LIMIT, () =>
+    withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
+      await client.open();
+      const { message } = await client.call("mortal__kill-self", { signal: "SIGKILL" });
+      assert.match(failure(message), /mortal[^]*SIGKILL/);
+    }),
+  );
+
+  it("fails every other call that it had not answered, and no call to another server", LIMIT, () =>
+    withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client, logged }) => {
+      await client.open();
+      const hanging = [client.askCall("mortal__hang"), client.askCall("mortal__hang")];
+      const sleeping = client.askCall("other__sleep", { ms: 300, n: 1 });
+      await logged("other", ({ tool }) => tool === "sleep");
+      const died = client.askCall("mortal__die");
+      for (const id of [...hanging, died]) {
+        assert.match(failure((await client.answer(id)).message), /mortal/);
+      }
+      const { message } = await client.answer(sleeping);
+      assert.deepEqual(message.result?.structuredContent, { ms: 300, n: 1 });
+    }),
+  );
+
+  it("is started again by the next calls, once, even when 20 come at the same time", LIMIT, () =>
+    withHub({ servers: { mortal: scripted("--start-delay 100") } }, async ({ client, log }) => {
+      await client.open();
+      await client.call("mortal__die");
+      const asked = Array.from({ length: 20 }, (_, at) => client.askCall("mortal__echo", { at }));
+      for (const [at, id] of asked.entries()) {
+        assert.deepEqual((await client.answer(id)).message.result?.structuredContent, { at });
+      }
+      assert.equal(starts(log("mortal")), 2);
+    }),
+  );
+
+  it("keeps its tools listed, and nobody is told that the list changed", LIMIT, () =>
+    withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
+      await client.open();
+      const before = await client.request("tools/list");
+      await client.call("mortal__die");
+      const after = await client.request("tools/list");
+      assert.deepEqual(after.message.result, before.message.result);
+      await client.call("mortal__echo");
+      assert.deepEqual(
+        client.filter(({ method }) => method === "notifications/tools/list_changed"),
+        [],
+      );
+    }),
+  );
+
+  it("can die again and again, and each time only its own call fails", LIMIT, () =>
+    withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client }) => {
+      await client.open();
+      for (let at = 0; at < 3; at += 1) {
+        assert.match(
+          failure((await client.call("mortal__die", { code: 20 + at })).message),
+          new RegExp(String(20 + at)),
+        );
+        const { message } = await client.call("other__echo", { at });
+        assert.deepEqual(message.result?.structuredContent, { at });
+      }
+    }),
+  );
+});
+
+/** What is said of a server that did not answer the handshake in time; the tool's own name is not enough. */
+const UNANSWERED = /server "?mute[^]*(initialize|handshake|connect|1 ?s|1000 ?ms)/i;
+
+describe("a server that never gets up", () => {
+  it(
+    "exits at once: its tools are missing, the others are served, and a call says why",
+    LIMIT,
+    () =>
+      withHub(
+        {
+          hub: { listWait: "2s" },
+          servers: { broken: scripted("--exit-at-once"), fine: scripted() },
+        },
+        async ({ client }) => {
+          const listed = names(await client.open());
+          assert.ok(listed.includes("fine__echo"));
+          assert.deepEqual(
+            listed.filter((name) => name.startsWith("broken")),
+            [],
+          );
+          const said = failure((await client.call("broken__echo")).message);
+          assert.match(said, /broken/);
+          assert.match(said, /cannot open the database of scripted/);
+          assert.equal((await client.call("fine__echo")).message.error, undefined);
+        },
+      ),
+  );
+
+  it("has no such command: the others are served, and a call says so", LIMIT, () =>
+    withHub(
+      { servers: { broken: { command: "no-such-command-anywhere" }, fine: scripted() } },
+      async ({ client }) => {
+        const listed = names(await client.open());
+        assert.ok(listed.includes("fine__echo"));
+        assert.match(
+          failure((await client.call("broken__echo")).message),
+          /no-such-command-anywhere[^]*broken/,
+        );
+      },
+    ),
+  );
+
+  it(
+    "never answers initialize: the others are served, connectTimeout ends it, and a call says so",
+    LIMIT,
+    () =>
+      withHub(
+        {
+          servers: {
+            mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }),
+            fine: scripted(),
+          },
+        },
+        async ({ client, logged }) => {
+          const listed = names(await client.open());
+          assert.deepEqual(
+            listed.filter((name) => name.startsWith("mute")),
+            [],
+          );
+          assert.ok(listed.includes("fine__echo"));
+          const { pid } = await logged("mute", ({ event }) => event === "initialize");
+          await poll(
+            8000,
+            () => `the end of the mute server ${pid}`,
+            () => (isAlive(pid) ? undefined : true),
+          );
+          assert.match(failure((await client.call("mute__echo")).message), UNANSWERED);
+        },
+      ),
+  );
+
+  it("a call to it ends with the cause when its attempt to connect does", LIMIT, () =>
+    withHub(
+      {
+        hub: { listWait: "100ms" },
+        servers: { mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }) },
+      },
+      async ({ client }) => {
+        await client.open();
+        const { message } = await client.call("mute__echo", {}, 6000);
+        assert.match(failure(message), UNANSWERED);
+      },
+    ),
+  );
+});

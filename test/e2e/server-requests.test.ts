@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { RawClient } from "../harness/raw-client.ts";
+import { LIMIT, withHub } from "../harness/hub.ts";
+import { published } from "../harness/manifest.ts";
+import type { Received } from "../harness/message.ts";
+
+const CAPABILITIES = {
+  roots: { listChanged: true },
+  sampling: {},
+  elicitation: { form: {}, url: {} },
+};
+const MANIFEST = { servers: { every: published("everything", ["stdio"]) } };
+
+async function introduce(client: RawClient, capabilities: object): Promise<readonly string[]> {
+  await client.initialize("2025-11-25", capabilities);
+  const { message } = await client.request("tools/list");
+  return (message.result?.tools ?? []).map(({ name }) => name);
+}
+
+function asked(client: RawClient, method: string, from = 0): Promise<Received> {
+  return client.find((message) => message.method === method, method, { from });
+}
+
+function answer(client: RawClient, { message }: Received, result: object): void {
+  client.send({ jsonrpc: "2.0", id: message.id, result });
+}
+
+function textOf({ message }: Received): string {
+  return (message.result?.content ?? []).map(({ text }) => text ?? "").join("\n");
+}
+
+describe("a published server that asks its client", () => {
+  it("shows the tools that need it only if the client can be asked", LIMIT, () =>
+    withHub(MANIFEST, async ({ client }) => {
+      const names = await introduce(client, {});
+      assert.ok(names.length > 0);
+      assert.ok(!names.some((name) => /sampling|elicitation|roots/.test(name)));
+    }),
+  );
+
+  it("gets a sample, a filled in form, and the roots", LIMIT, () =>
+    withHub(MANIFEST, async ({ client }) => {
+      const names = await introduce(client, CAPABILITIES);
+      const find = (word: string): string => {
+        const name = names.find((each) => each.includes(word));
+        assert.ok(name, `no tool for ${word} in ${names.join(" ")}`);
+        return name;
+      };
+      answer(client, await asked(client, "roots/list"), {
+        roots: [{ uri: "file:///somewhere", name: "somewhere" }],
+      });
+
+      const sample = client.askCall(find("sampling-request"), { prompt: "p", maxTokens: 9 });
+      const content = { type: "text", text: "from the client" };
+      answer(client, await asked(client, "sampling/createMessage"), {
+        model: "m",
+        role: "assistant",
+        content,
+      });
+      assert.match(textOf(await client.answer(sample)), /from the client/);
+
+      const form = client.askCall(find("trigger-elicitation-request"));
+      const question = await asked(client, "elicitation/create");
+      assert.match(String(question.message.params?.["message"]), /^\[every\] /);
+      answer(client, question, { action: "accept", content: { name: "Ada" } });
+      assert.match(textOf(await client.answer(form)), /Ada/);
+
+      assert.match(textOf(await client.call(find("roots"))), /somewhere/);
+    }),
+  );
+
+  it("hears that the roots are others, and asks for them again", LIMIT, () =>
+    withHub(MANIFEST, async ({ client }) => {
+      await introduce(client, CAPABILITIES);
+      answer(client, await asked(client, "roots/list"), { roots: [] });
+      const from = client.lines.length;
+      client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
+      answer(client, await asked(client, "roots/list", from), { roots: [] });
+    }),
+  );
+
+  it("logs under its own name, from the level on that the client wants", LIMIT, () =>
+    withHub(MANIFEST, async ({ client }) => {
+      await introduce(client, CAPABILITIES);
+      await client.request("logging/setLevel", { level: "info" });
+      answer(client, await asked(client, "roots/list"), {
+        roots: [{ uri: "file:///a", name: "a" }],
+      });
+      const { message } = await asked(client, "notifications/message");
+      assert.match(String(message.params?.["logger"]), /^every/);
+    }),
+  );
+});

@@ -1,0 +1,358 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { EOF_GRACE } from "../../src/base/clock.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
+import {
+  assertProtocolOnly,
+  END,
+  executable,
+  LIMIT,
+  type Stage,
+  withHub,
+  withStage,
+} from "../harness/hub.ts";
+import { type Manifest, scripted, toToml } from "../harness/manifest.ts";
+import {
+  carrying,
+  command,
+  environment,
+  families,
+  isAlive,
+  waitUntilGone,
+  withFamily,
+} from "../harness/processes.ts";
+
+/** How long anything of a hub may still run after it has to end, in ms. */
+const GRACE = 5000;
+
+/** Each has processes around it that stay in its group or leave it, that can be asked to end and that cannot. */
+const SERVERS = {
+  polite: withFamily(scripted()),
+  stubborn: withFamily(scripted("--ignore-term")),
+};
+
+/** Starts the hub without the checks of `withHub`. */
+function open(stage: Stage, more: Readonly<Record<string, string>> = {}): RawClient {
+  const args = ["--config", stage.config];
+  const env = { ...stage.env, ...more };
+  if (!("UNREAD" in more)) return new RawClient(executable(), args, stage.dir, env);
+  // Its stderr is a pipe that it could read itself, and nobody else does.
+  const script = 'mkfifo "$HOME/stderr" && exec "$0" "$@" 2<>"$HOME/stderr"';
+  return new RawClient("sh", ["-c", script, executable(), ...args], stage.dir, env);
+}
+
+/** Starts every server, all that belongs to it and a call that hangs; returns the pids of all. */
+async function populate(client: RawClient, { dir, logged }: Stage): Promise<number[]> {
+  await client.open();
+  client.askCall("stubborn__hang");
+  await logged("stubborn", ({ tool }) => tool === "hang");
+  return await families(dir, Object.keys(SERVERS).length);
+}
+
+/** Lets a server start a process that leaves its group; returns its pid. */
+async function spawnGrandchild(client: RawClient, server: string, dir: string): Promise<number> {
+  const { message } = await client.call(`${server}__grandchild`);
+  const pid = Number(message.result?.content?.[0]?.text);
+  // For a moment after its birth a process shows no environment.
+  await poll(
+    5000,
+    () => `the environment of ${pid}`,
+    () => carrying(dir).includes(pid) || undefined,
+  );
+  return pid;
+}
+
+/** A way to end a hub, and how that shows. */
+interface Ending {
+  /** Set in the hub's environment; UNREAD: nobody reads its stderr. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly code: number;
+  /** Nobody is asked to end, as there is no time to wait. */
+  readonly isAbrupt: boolean;
+  /** What is said of it on stderr. */
+  readonly says?: RegExp;
+  /** @returns whether it took so long that servers may have been asked before it was abrupt */
+  end(client: RawClient, stage: Stage): void | boolean | Promise<void | boolean>;
+}
+
+/** A mistake that crash.mjs makes in the hub. */
+function crash(way: string, more: Readonly<Record<string, string>> = {}): Ending {
+  const preload = fileURLToPath(new URL("../fixtures/processes/crash.mjs", import.meta.url));
+  const env = { BUN_OPTIONS: `--preload=${preload}`, CRASH: way, ...more };
+  return { env, code: 1, isAbrupt: true, end: (client) => client.signal("SIGUSR2") };
+}
+
+/** A signal, the first or, when the hub waits for the stubborn server already, the second. */
+function signal(name: NodeJS.Signals, code: number, isSecond = false): Ending {
+  return {
+    code,
+    isAbrupt: isSecond,
+    async end(client, { logged }) {
+      const start = performance.now();
+      client.signal(name);
+      if (!isSecond) return false;
+      await logged("stubborn", ({ event }) => event === "eof");
+      client.signal(name);
+      return performance.now() - start > EOF_GRACE / 2;
+    },
+  };
+}
+
+const ENDINGS: Readonly<Record<string, Ending>> = {
+  "the client closed stdin": { code: 0, isAbrupt: false, end: (client) => client.end() },
+  SIGTERM: signal("SIGTERM", 143),
+  SIGINT: signal("SIGINT", 130),
+  SIGHUP: signal("SIGHUP", 129),
+  "a second SIGTERM": signal("SIGTERM", 143, true),
+  "a second SIGINT": signal("SIGINT", 130, true),
+  "standing still for long in the middle of its end": {
+    code: 0,
+    isAbrupt: false,
+    async end(client, { logged }) {
+      client.end();
+      await logged("stubborn", ({ event }) => event === "eof");
+      client.signal("SIGSTOP");
+      // All that it waits for comes late now, though not so late that it has no time left.
+      await once(spawn("sleep", ["1.2"], { stdio: "ignore" }), "exit");
+      client.signal("SIGCONT");
+    },
+  },
+  "an exception": { ...crash("exception"), says: /Error: a mistake/ },
+  "a rejection that nobody handled": { ...crash("rejection"), says: /Error: a mistake/ },
+  "exceptions in every turn": crash("exceptions in every turn"),
+  "exceptions without a turn between": crash("exceptions without a turn between"),
+  "a throw of what cannot be shown": crash("a throw of what cannot be shown"),
+  "an exception while nobody reads stderr": crash("an exception after much output", { UNREAD: "" }),
+};
+
+describe("nothing of a hub is left, whatever its servers have started, after", () => {
+  // A server that ignores everything takes all the time that it gets, so the endings run side by side.
+  let runs: Record<string, Promise<void>> = {};
+  before(() => {
+    runs = Object.fromEntries(Object.entries(ENDINGS).map(([name, ending]) => [name, run(ending)]));
+    for (const one of Object.values(runs)) one.catch(() => undefined);
+  });
+  after(() => Promise.allSettled(Object.values(runs)));
+
+  function run({ env, code, isAbrupt, says, end }: Ending): Promise<void> {
+    return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+      const client = open(stage, env);
+      const pids = await populate(client, stage);
+      const isLate = (await end(client, stage)) === true;
+      await waitUntilGone(pids, GRACE);
+      assert.deepEqual(carrying(stage.dir), [], "nothing was started meanwhile");
+      assert.deepEqual(await client.ended(END), { code, signal: null });
+      if (says !== undefined) assert.match(client.stderr, says);
+      const asked = stage.log("stubborn").some(({ event }) => event === "signal");
+      if (!isLate) assert.equal(asked, !isAbrupt);
+      assertProtocolOnly(client);
+    });
+  }
+
+  for (const name of Object.keys(ENDINGS)) it(name, LIMIT, () => runs[name]);
+});
+
+describe("a hub that is another one's server", () => {
+  /** Starts a hub with that server, whose own servers run with their families; gives the pids of all. */
+  function nested(
+    run: (hub: { client: RawClient; inner: number; pids: number[] }) => Promise<void>,
+  ): Promise<void> {
+    const manifest = (dir: string): Manifest => {
+      const config = join(dir, "inner.toml");
+      writeFileSync(config, toToml({ servers: SERVERS }));
+      const inner = { command: executable(), args: ["serve", "--config", config] };
+      // Started again it would sweep away itself what it has left.
+      const reconnect = { policy: "none" };
+      return { hub: { listWait: "10s" }, defaults: { reconnect }, servers: { inner } };
+    };
+    return withStage(manifest, async (stage) => {
+      const client = open(stage);
+      await client.open();
+      const pids = await families(stage.dir, Object.keys(SERVERS).length);
+      const inner = pids.find((pid) => command(pid).includes("inner.toml"));
+      assert.ok(inner !== undefined);
+      await run({ client, inner, pids });
+      await waitUntilGone(
+        pids.filter((pid) => pid !== client.pid),
+        GRACE,
+      );
+      client.end();
+      await client.ended(END);
+    });
+  }
+
+  it("ends with it, and with all that it has started itself", LIMIT, () =>
+    nested(({ client }) => Promise.resolve(client.end())),
+  );
+
+  it("leaves nothing to it if it is killed", LIMIT, () =>
+    nested(({ inner }) => Promise.resolve(void process.kill(inner, "SIGKILL"))),
+  );
+
+  it("ends if that one is killed", LIMIT, () =>
+    nested(({ client }) => Promise.resolve(client.signal("SIGKILL"))),
+  );
+});
+
+describe("a client that goes away", () => {
+  it("in the middle of a call takes everything with it, and the server learns of it", LIMIT, () =>
+    withHub({ servers: { a: scripted() } }, async ({ client, dir, logged }) => {
+      await client.open();
+      client.askCall("a__hang");
+      await logged("a", ({ tool }) => tool === "hang");
+      const pids = carrying(dir);
+      client.end();
+      await logged("a", ({ event }) => event === "cancelled" || event === "eof");
+      await client.ended(END);
+      await waitUntilGone(pids, 1000);
+    }),
+  );
+
+  it("before it said anything leaves nothing behind", LIMIT, () =>
+    withHub({ servers: { a: scripted("--start-delay 60000") } }, async ({ client }) => {
+      client.end();
+      await client.ended(END);
+    }),
+  );
+
+  it("by kill -9 takes everything with it, in the middle of a call", LIMIT, () =>
+    whenTheClientIsKilled("relay"),
+  );
+
+  it("by kill -9 takes everything with it although somebody else holds stdin open", LIMIT, () =>
+    whenTheClientIsKilled("inherit"),
+  );
+
+  it("while a big answer is on its way that it does not read is no reason to stay", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const client = open(stage);
+      await client.open();
+      client.pause();
+      client.askCall("a__big", { bytes: 8_000_000 });
+      await stage.logged("a", ({ tool }) => tool === "big");
+      const pids = carrying(stage.dir);
+      client.end();
+      await waitUntilGone(pids, END);
+      client.resume();
+    }),
+  );
+
+  it(
+    "is seen while the hub takes nothing in, as the client does not read, although a request stands before it",
+    LIMIT,
+    () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const client = open(stage);
+        await client.open();
+        const pids = carrying(stage.dir);
+        client.pause();
+        for (let n = 0; n < 12; n++) client.askCall("a__big", { bytes: 4_000_000 });
+        const isTaken = async (n: number): Promise<boolean> => {
+          client.askCall("a__echo", { n });
+          const test = (text = ""): boolean => text === JSON.stringify({ n });
+          const seen = stage.logged("a", (event) => test(event.arguments), 1000);
+          return seen.then(
+            () => true,
+            () => false,
+          );
+        };
+        let requests = 1;
+        while (await isTaken(requests)) requests++;
+        client.end();
+        await waitUntilGone(pids, GRACE);
+        client.resume();
+      }),
+  );
+});
+
+/** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */
+function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
+  return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+    const victim = fileURLToPath(new URL("../harness/killable-client.mjs", import.meta.url));
+    const args = [victim, mode, executable(), "--config", stage.config];
+    const client = new RawClient(process.execPath, args, stage.dir, stage.env);
+    const pids = await populate(client, stage);
+    client.signal("SIGKILL");
+    await waitUntilGone(pids, GRACE);
+  });
+}
+
+describe("the processes of servers", () => {
+  it("carry the hub's tag, also those that left their parent's process group", LIMIT, () =>
+    withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
+      await client.open();
+      const server = Number((await client.call("a__pid")).message.result?.content?.[0]?.text);
+      const grandchild = await spawnGrandchild(client, "a", dir);
+      const tags = [server, grandchild].map((pid) =>
+        environment(pid).find((pair) => pair.startsWith("TOOLMUX_OWNER=")),
+      );
+      assert.ok(tags[0]?.includes(String(client.pid)));
+      assert.equal(tags[1], tags[0]);
+    }),
+  );
+
+  it(
+    "of a server that died are swept with it: a process that it left behind does not outlive its next start",
+    LIMIT,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
+        await client.open();
+        const grandchild = await spawnGrandchild(client, "a", dir);
+        await client.call("a__die");
+        await client.call("a__echo");
+        await poll(
+          END,
+          () => `the end of ${grandchild}`,
+          () => (isAlive(grandchild) ? undefined : true),
+        );
+      }),
+  );
+
+  it(
+    "see a small environment, their own settings and their own folder, and no secret of the hub's",
+    LIMIT,
+    () =>
+      withStage(
+        {
+          servers: {
+            a: scripted("", { env: { OWN: "value" }, inheritEnv: ["WANTED"], cwd: "state" }),
+          },
+        },
+        async (stage) => {
+          const env = {
+            ...stage.env,
+            SECRET_TOKEN: "hidden",
+            WANTED: "yes",
+            BUN_OPTIONS: "",
+            BUN_INSTALL: "/nowhere",
+            LC_ALL: "C",
+          };
+          const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+          await client.open();
+          const text =
+            (await client.call("a__surroundings")).message.result?.content?.[0]?.text ?? "{}";
+          const seen = JSON.parse(text) as { cwd: string; env: Record<string, string> };
+          assert.equal(seen.cwd, `${stage.dir}/state`);
+          assert.equal(seen.env["OWN"], "value");
+          assert.equal(seen.env["WANTED"], "yes");
+          assert.equal(seen.env["LC_ALL"], "C");
+          assert.equal(seen.env["HOME"], stage.dir);
+          assert.equal(seen.env["SECRET_TOKEN"], undefined);
+          assert.deepEqual(
+            Object.keys(seen.env).filter((key) => key.startsWith("BUN_")),
+            [],
+          );
+          client.end();
+          await client.ended(END);
+          assertProtocolOnly(client);
+        },
+      ),
+  );
+});

@@ -1,0 +1,132 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { openSecrets } from "../../src/secrets/secrets.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
+import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+
+const SCRIPT = "/usr/bin/script";
+const isThere = process.platform === "linux" && existsSync(SCRIPT);
+const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
+
+const type = (stage: Stage, ...keys: readonly string[]) =>
+  typeAt(stage, "secret set x", "it is not shown", keys);
+
+/** Runs a command at a terminal, says after it how the terminal is, and types when it asks. What it writes into `notes` counts as shown. */
+async function typeAt(stage: Stage, command: string, prompt: string, keys: readonly string[]) {
+  const line = `trap : INT; '${executable()}' ${command}; echo "code $?"; stty -a`;
+  const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
+  const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
+  const notes = join(stage.dir, "notes");
+  const shown = (): string =>
+    terminal.lines.map(({ text }) => text).join("\n") +
+    terminal.rest +
+    terminal.stderr +
+    (existsSync(notes) ? readFileSync(notes, "utf8") : "");
+  await poll(
+    10_000,
+    () => "the prompt",
+    () => shown().includes(prompt) || undefined,
+  );
+  for (const key of keys) terminal.write(key);
+  await terminal.until(
+    10_000,
+    "the end",
+    () => /code \d+[^]*stty|code \d+[^]*echo/.exec(shown()) ?? undefined,
+  );
+  terminal.end();
+  await terminal.ended(END);
+  const output = shown();
+  const code = Number(/code (\d+)/.exec(output)?.[1]);
+  return { output, code, isEchoing: /(?<!-)\becho\b/.test(output.split("code ")[1] ?? "") };
+}
+
+function read(stage: Stage): Promise<string | undefined> {
+  const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+  return openSecrets({ env, platform: process.platform })
+    .find("x")
+    .then((found) => found?.value);
+}
+
+describe("a value that is typed", { skip }, () => {
+  for (const [what, keys, value] of [
+    ["as it is", ["hunter2-typed\r"], "hunter2-typed"],
+    ["key by key", Array.from("pä ß€\r"), "pä ß€"],
+    ["with mistakes", ["wrong\u0015righx", "\u007f", "t\r"], "right"],
+    [
+      "with arrows and marks of a paste",
+      ["\u001b[200~pasted\u001b[201~", "\u001b[D\u001bOA", "\r"],
+      "pasted",
+    ],
+  ] as const) {
+    it(`${what} is kept, and the terminal shows nothing of it`, LIMIT, () =>
+      withStage({ servers: {} }, async (stage) => {
+        const { output, code, isEchoing } = await type(stage, ...keys);
+        assert.equal(code, 0, output);
+        assert.ok(!output.includes(value), output);
+        assert.ok(isEchoing, output);
+        assert.equal(await read(stage), value);
+      }),
+    );
+  }
+
+  it("is hidden also where the question goes elsewhere", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const where = `2>'${join(stage.dir, "notes")}'`;
+      const { output, code } = await typeAt(stage, `secret set x ${where}`, "it is not shown", [
+        "hunter2-typed\r",
+      ]);
+      assert.equal(code, 0, output);
+      assert.doesNotMatch(output, /hunter2/);
+      assert.equal(await read(stage), "hunter2-typed");
+    }),
+  );
+
+  for (const [what, keys, exit] of [
+    ["Ctrl-C", ["half\u0003"], 130],
+    ["Ctrl-D", ["\u0004"], 130],
+    ["nothing", ["\r"], 2],
+    ["several lines", ["one\rtwo-lines\r"], 2],
+  ] as const) {
+    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, LIMIT, () =>
+      withStage({ servers: {} }, async (stage) => {
+        const { output, code, isEchoing } = await type(stage, ...keys);
+        assert.equal(code, exit, output);
+        assert.ok(isEchoing, output);
+        assert.doesNotMatch(output, /half|two-lines/);
+        assert.equal(await read(stage), undefined);
+      }),
+    );
+  }
+});
+
+describe("a question", { skip }, () => {
+  for (const [what, keys, exit] of [
+    ["Ctrl-C", ["\u0003"], 130],
+    ["Ctrl-D", ["\u0004"], 2],
+    ["no", ["n\r"], 2],
+    ["nothing", ["\r"], 2],
+  ] as const) {
+    it(
+      `that is answered with ${what} changes nothing, and leaves the terminal as it was`,
+      LIMIT,
+      () =>
+        withStage({ servers: {} }, async (stage) => {
+          const folder = join(stage.dir, ".cursor");
+          mkdirSync(folder);
+          const servers = { one: { command: "x" } };
+          writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
+          const manifest = join(stage.dir, "new.toml");
+          const command = `import cursor --project --config '${manifest}'`;
+          const { output, code, isEchoing } = await typeAt(stage, command, "[y/N]", keys);
+          assert.equal(code, exit, output);
+          assert.doesNotMatch(output, /Error|^ +at /m);
+          assert.ok(isEchoing, output);
+          assert.ok(!existsSync(manifest));
+        }),
+    );
+  }
+});

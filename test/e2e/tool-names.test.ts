@@ -1,0 +1,237 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { RawClient } from "../harness/raw-client.ts";
+import type { Tool } from "../harness/message.ts";
+import { LIMIT, withHub } from "../harness/hub.ts";
+import { type ServerEntry, scripted } from "../harness/manifest.ts";
+
+/** A server that has only the tools of these names; each returns its own remote name as its second text. */
+function tools(
+  remotes: readonly string[],
+  more: Readonly<Record<string, unknown>> = {},
+): ServerEntry {
+  const server = scripted("--bare", more);
+  return {
+    ...server,
+    args: [...(server.args ?? []), ...remotes.flatMap((name) => ["--tool", name])],
+  };
+}
+
+async function list(client: RawClient): Promise<readonly Tool[]> {
+  await client.initialize();
+  return (await client.request("tools/list")).message.result?.tools ?? [];
+}
+
+function names(listed: readonly Tool[]): string[] {
+  return listed.map(({ name }) => name);
+}
+
+/** The remote name of the tool that answers to an exposed name. */
+async function remote(client: RawClient, name: string): Promise<string | undefined> {
+  return (await client.call(name)).message.result?.content?.[1]?.text;
+}
+
+describe("the name that a client sees", () => {
+  const LONG = "search_through_all_documents_of_the_whole_company_and_summarise_the_";
+  const ODD = ["files/read.txt", "größe", "a b", "🚀", "dots.and:colons", "", "a".repeat(200)];
+
+  it(
+    "fits the budget and the alphabet whatever the server calls its tools, and each reaches its own tool",
+    LIMIT,
+    () =>
+      withHub(
+        { servers: { docs: tools([`${LONG}first`, `${LONG}second`, "short", ...ODD]) } },
+        async ({ client }) => {
+          const listed = await list(client);
+          const remotes = new Map<string | undefined, string>();
+          for (const name of names(listed)) {
+            assert.match(name, /^[A-Za-z0-9_-]{1,50}$/);
+            assert.ok(name.startsWith("docs__"));
+            remotes.set(await remote(client, name), name);
+          }
+          for (const name of [`${LONG}first`, `${LONG}second`, "short", ...ODD.filter(Boolean)])
+            assert.ok(remotes.has(name), name);
+          assert.equal(remotes.get("short"), "docs__short");
+          assert.match(remotes.get("files/read.txt") ?? "", /^docs__files_read_txt_[a-z2-7]{6}$/i);
+          for (const long of [`${LONG}first`, `${LONG}second`]) {
+            const exposed = remotes.get(long) ?? "";
+            assert.match(exposed, /^docs__search_through_.*_[a-z2-7]{6}$/i);
+            assert.equal(exposed.length, 50);
+            const tool = listed.find(({ name }) => name === exposed);
+            assert.ok(
+              JSON.stringify(tool?.["_meta"] ?? {}).includes(long),
+              "_meta says the full name",
+            );
+          }
+        },
+      ),
+  );
+
+  it("may be as long as nameLimit less the client's own prefix", LIMIT, () =>
+    withHub(
+      {
+        hub: { nameLimit: 40, clientPrefix: "" },
+        servers: { s: tools(["x".repeat(37), "x".repeat(38)]) },
+      },
+      async ({ client }) => {
+        const whole = `s__${"x".repeat(37)}`;
+        const listed = names(await list(client));
+        const cut = listed.find((name) => name !== whole);
+        assert.ok(listed.includes(whole));
+        assert.match(cut ?? "", /^s__x{30}_[a-z2-7]{6}$/i);
+      },
+    ),
+  );
+
+  it("stays the same when a server is added", LIMIT, async () => {
+    const odd = tools([`${LONG}first`, "größe", "plain"]);
+    const exposed: string[][] = [];
+    for (const servers of [
+      { docs: odd },
+      { another: tools(["plain"]), docs: odd, zoo: tools(["größe"]) },
+    ]) {
+      await withHub({ servers }, async ({ client }) => {
+        exposed.push(names(await list(client)).filter((name) => name.startsWith("docs__")));
+      });
+    }
+    assert.deepEqual(exposed[0], exposed[1]);
+  });
+
+  it("has the manifest's prefix and separator", LIMIT, () =>
+    withHub(
+      {
+        hub: { separator: "-" },
+        servers: { one: tools(["t"], { prefix: "first" }), two: tools(["t"]) },
+      },
+      async ({ client }) => {
+        assert.deepEqual(names(await list(client)), ["first-t", "two-t"]);
+        assert.equal(await remote(client, "two-t"), "t");
+      },
+    ),
+  );
+
+  it("has no prefix at all if the manifest says so", LIMIT, () =>
+    withHub(
+      { servers: { a: tools(["plain"], { prefix: "" }), b: tools(["plain"]) } },
+      async ({ client }) => {
+        assert.deepEqual(names(await list(client)), ["b__plain", "plain"]);
+        assert.equal(await remote(client, "plain"), "plain");
+      },
+    ),
+  );
+});
+
+describe("tools.rename, allow and deny", () => {
+  it("rename maps remote names, and the renamed tool reaches the remote one", LIMIT, () =>
+    withHub(
+      { servers: { a: tools(["read", "write"], { tools: { rename: { read: "cat" } } }) } },
+      async ({ client }) => {
+        assert.deepEqual(names(await list(client)), ["a__cat", "a__write"]);
+        assert.equal(await remote(client, "a__cat"), "read");
+        assert.equal((await client.call("a__read")).message.error?.code, -32602);
+      },
+    ),
+  );
+
+  it("a rename wins over an original of the same name", LIMIT, () =>
+    withHub(
+      { servers: { a: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }) } },
+      async ({ client }) => {
+        const listed = names(await list(client));
+        assert.equal(listed.filter((name) => name === "a__cat").length, 1);
+        assert.equal(await remote(client, "a__cat"), "read");
+      },
+    ),
+  );
+
+  it(
+    "allow keeps only what it names, deny takes away from that, both as patterns over remote names",
+    LIMIT,
+    () =>
+      withHub(
+        {
+          servers: {
+            a: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
+              tools: {
+                allow: ["read_*", "list_*"],
+                deny: ["*_secret"],
+                rename: { read_file: "write_file" },
+              },
+            }),
+          },
+        },
+        async ({ client }) => {
+          assert.deepEqual(names(await list(client)), ["a__list_dir", "a__write_file"]);
+          assert.equal(await remote(client, "a__write_file"), "read_file");
+          for (const name of ["a__read_secret", "a__reading"]) {
+            assert.equal((await client.call(name)).message.error?.code, -32602, name);
+          }
+        },
+      ),
+  );
+
+  it("a filtered tool cannot be called, not even by its remote name", LIMIT, () =>
+    withHub(
+      { servers: { a: tools(["keep", "drop"], { tools: { deny: ["drop"] } }) } },
+      async ({ client, log }) => {
+        assert.deepEqual(names(await list(client)), ["a__keep"]);
+        for (const name of ["a__drop", "drop"])
+          assert.equal((await client.call(name)).message.error?.code, -32602);
+        assert.deepEqual(
+          log("a").filter(({ event }) => event === "call"),
+          [],
+        );
+      },
+    ),
+  );
+});
+
+describe("two tools that would have the same name", () => {
+  it(
+    "the first server of the manifest keeps it, the later one's is hidden and reported, all else is served",
+    LIMIT,
+    () =>
+      withHub(
+        {
+          servers: {
+            second_by_name: tools(["same", "one"], { prefix: "" }),
+            first_by_name: tools(["same", "two"], { prefix: "" }),
+          },
+        },
+        async ({ client, log }) => {
+          assert.deepEqual(names(await list(client)), ["one", "same", "two"]);
+          await client.call("same");
+          assert.equal(log("second_by_name").filter(({ tool }) => tool === "same").length, 1);
+          assert.deepEqual(
+            log("first_by_name").filter(({ tool }) => tool === "same"),
+            [],
+          );
+          await client.until(5000, "a report", () =>
+            /same/.test(client.stderr) ? true : undefined,
+          );
+        },
+      ),
+  );
+
+  it("an unprefixed name loses to a prefixed one, whatever the order", LIMIT, () =>
+    withHub(
+      { servers: { bare: tools(["b__same"], { prefix: "" }), b: tools(["same"]) } },
+      async ({ client, log }) => {
+        assert.deepEqual(names(await list(client)), ["b__same"]);
+        await client.call("b__same");
+        assert.equal(log("b").filter(({ tool }) => tool === "same").length, 1);
+        assert.deepEqual(
+          log("bare").filter(({ event }) => event === "call"),
+          [],
+        );
+      },
+    ),
+  );
+
+  it("one server that lists a name twice keeps the first", LIMIT, () =>
+    withHub({ servers: { a: tools(["twice", "other", "twice"]) } }, async ({ client }) => {
+      assert.deepEqual(names(await list(client)), ["a__other", "a__twice"]);
+      assert.equal(await remote(client, "a__twice"), "twice");
+    }),
+  );
+});

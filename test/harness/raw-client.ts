@@ -1,0 +1,249 @@
+import { Buffer } from "node:buffer";
+import { type ChildProcess, spawn } from "node:child_process";
+import { deadline } from "./wait.ts";
+import {
+  isObject,
+  type Line,
+  parseLine,
+  type Received,
+  type Result,
+  type RpcMessage,
+  type Tool,
+} from "./message.ts";
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/**
+ * A stdio MCP client that sends exactly the given bytes and keeps every line that it receives.
+ * Every wait has a deadline in ms and checks all lines since `from`, including those received before the call.
+ */
+export class RawClient {
+  readonly lines: Line[] = [];
+  /** Resolves when the process has exited and its output has been read. */
+  readonly exit: Promise<Exit>;
+  stderr = "";
+  readonly #child: ChildProcess;
+  readonly #waiting = new Set<() => void>();
+  #pieces: Buffer[] = [];
+  #nextId = 1;
+
+  constructor(
+    command: string,
+    args: readonly string[],
+    cwd: string,
+    env: Readonly<Record<string, string>>,
+  ) {
+    this.#child = spawn(command, args, { cwd, env, stdio: ["pipe", "pipe", "pipe"] });
+    this.#child.stdin?.on("error", () => undefined);
+    this.#child.stdout?.on("data", (chunk: Buffer) => this.#read(chunk));
+    this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.stderr += text;
+      this.#wake();
+    });
+    this.exit = new Promise((resolve, reject) => {
+      this.#child.once("error", reject);
+      this.#child.once("close", (code, signal) => {
+        resolve({ code, signal });
+        this.#wake();
+      });
+    });
+    this.exit.catch(() => undefined);
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  /** Writes bytes to stdin unchanged. */
+  write(bytes: string | Uint8Array): void {
+    this.#child.stdin?.write(bytes);
+  }
+
+  /** Writes one line: a string unchanged, an object as JSON. */
+  send(message: string | object): void {
+    this.write(`${typeof message === "string" ? message : JSON.stringify(message)}\n`);
+  }
+
+  /** Sends a request and returns its id, by default the next number; `params` may be JSON text. */
+  ask(
+    method: string,
+    params?: string | object,
+    id: string | number = this.#nextId++,
+  ): string | number {
+    const text = typeof params === "string" ? params : JSON.stringify(params);
+    const tail = text === undefined ? "" : `,"params":${text}`;
+    this.send(
+      `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${tail}}`,
+    );
+    return id;
+  }
+
+  /** Sends a request and waits for its response, which may be an error. */
+  request(method: string, params?: string | object, ms = 10_000): Promise<Received> {
+    return this.answer(this.ask(method, params), ms);
+  }
+
+  /** Waits for the response with this id. */
+  answer(id: unknown, ms = 10_000): Promise<Received> {
+    return this.find(
+      (message) => message.id === id && message.method === undefined,
+      `the answer to ${String(id)}`,
+      { ms },
+    );
+  }
+
+  call(name: string, args: string | object = {}, ms = 10_000): Promise<Received> {
+    return this.answer(this.askCall(name, args), ms);
+  }
+
+  /** Sends a tools/call and returns its id; `args` may be JSON text. */
+  askCall(name: string, args: string | object = {}, id?: string | number): string | number {
+    const text = typeof args === "string" ? args : JSON.stringify(args);
+    return this.ask("tools/call", `{"name":${JSON.stringify(name)},"arguments":${text}}`, id);
+  }
+
+  /** The legacy handshake; returns the result of `initialize`. */
+  async initialize(protocolVersion = "2025-11-25", capabilities: object = {}): Promise<Result> {
+    const clientInfo = { name: "raw", version: "1.0.0" };
+    const { message } = await this.request("initialize", {
+      protocolVersion,
+      capabilities,
+      clientInfo,
+    });
+    if (message.result === undefined)
+      throw new Error(`initialize failed: ${JSON.stringify(message.error)}`);
+    this.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    return message.result;
+  }
+
+  /** The handshake and the first listing; returns the tools. */
+  async open(protocolVersion?: string): Promise<readonly Tool[]> {
+    await this.initialize(protocolVersion);
+    const { message } = await this.request("tools/list");
+    if (message.result?.tools === undefined) throw new Error(`no list: ${JSON.stringify(message)}`);
+    return message.result.tools;
+  }
+
+  /** Sends one line and then a ping, which proves that the hub lives. @returns the lines before the ping's response */
+  async answersTo(line: string | Uint8Array, ms = 10_000): Promise<Line[]> {
+    const from = this.lines.length;
+    this.write(line);
+    this.write("\n");
+    const ping = this.ask("ping");
+    await this.answer(ping, ms);
+    return this.lines.slice(from).filter(({ json }) => !isObject(json) || json.id !== ping);
+  }
+
+  /** Sends one line and returns the single message that answers it; throws unless there is exactly one. */
+  async answerTo(line: string | Uint8Array, ms?: number): Promise<RpcMessage> {
+    const lines = await this.answersTo(line, ms);
+    const texts = lines.map(({ text }) => text.slice(0, 300));
+    if (lines.length !== 1 || !isObject(lines[0]?.json))
+      throw new Error(`not one answer: ${JSON.stringify(texts)}`);
+    return lines[0].json;
+  }
+
+  /** Waits for the first message that satisfies `test`. */
+  async find(
+    test: (message: RpcMessage) => boolean,
+    what: string,
+    { ms = 10_000, from = 0 }: { readonly ms?: number; readonly from?: number } = {},
+  ): Promise<Received> {
+    let at = from;
+    return this.until(ms, what, () => {
+      for (; at < this.lines.length; at += 1) {
+        const line = this.lines[at];
+        if (line !== undefined && isObject(line.json) && test(line.json))
+          return { ...line, message: line.json };
+      }
+      return undefined;
+    });
+  }
+
+  /** The messages received so far that satisfy `test`. */
+  filter(test: (message: RpcMessage) => boolean): Received[] {
+    return this.lines.flatMap((line) =>
+      isObject(line.json) && test(line.json) ? [{ ...line, message: line.json }] : [],
+    );
+  }
+
+  /** Waits until `find` returns a value; calls it again whenever output arrives. */
+  until<Found>(ms: number, what: string, look: () => Found | undefined): Promise<Found> {
+    return deadline(
+      ms,
+      () => `${what}; stdout so far: ${this.#tail()}; stderr: ${this.stderr.slice(-2000)}`,
+      (resolve) => {
+        const attempt = (): void => {
+          const found = look();
+          if (found === undefined) return;
+          this.#waiting.delete(attempt);
+          resolve(found);
+        };
+        this.#waiting.add(attempt);
+        attempt();
+        return () => this.#waiting.delete(attempt);
+      },
+    );
+  }
+
+  /** Stops reading stdout until `resume`. */
+  pause(): void {
+    this.#child.stdout?.pause();
+  }
+
+  resume(): void {
+    this.#child.stdout?.resume();
+  }
+
+  /** Closes the server's stdin. */
+  end(): void {
+    this.#child.stdin?.end();
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  /** Waits until the process has exited. */
+  ended(ms: number): Promise<Exit> {
+    return deadline(
+      ms,
+      () => `the end of process ${this.pid}; stderr: ${this.stderr.slice(-2000)}`,
+      (resolve, reject) => {
+        this.exit.then(resolve, reject);
+      },
+    );
+  }
+
+  #read(chunk: Buffer): void {
+    let from = 0;
+    for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, from)) {
+      this.#pieces.push(chunk.subarray(from, at));
+      from = at + 1;
+      const bytes = Buffer.concat(this.#pieces);
+      this.#pieces = [];
+      this.lines.push(parseLine(bytes));
+    }
+    if (from < chunk.length) this.#pieces.push(chunk.subarray(from));
+    this.#wake();
+  }
+
+  /** Output after the last line end. */
+  get rest(): string {
+    return Buffer.concat(this.#pieces).toString("utf8");
+  }
+
+  #wake(): void {
+    for (const attempt of this.#waiting) attempt();
+  }
+
+  #tail(): string {
+    return this.lines
+      .slice(-5)
+      .map((line) => line.text.slice(0, 400))
+      .join(" | ");
+  }
+}

@@ -1,0 +1,393 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { systemClock } from "../../src/base/clock.ts";
+import type { EventBus, HubEvent } from "../../src/base/events.ts";
+import type { Hub } from "../../src/hub/hub.ts";
+import type { Host, Parts } from "../../src/plugin/plugin.ts";
+import type { PluginSet } from "../../src/plugin/plugin-set.ts";
+import { setUpPlugins } from "../../src/plugin/setup.ts";
+import type { Transport } from "../../src/transport/transport.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import {
+  callTool,
+  call,
+  introduce,
+  isAnswer,
+  Latch,
+  listen,
+  listNames,
+  manifestFor,
+  Script,
+  type Servers,
+  setUp,
+  statusOf,
+} from "../fixtures/memory-hub.ts";
+import { entryOf, type Use } from "../fixtures/plugin-hub.ts";
+import { lastPosted, overHttp } from "../fixtures/streamed-transport.ts";
+import { codeOf, hosted, logsOf, use, wrapping } from "./plugin-hub.ts";
+
+interface World {
+  readonly hub: Hub;
+  readonly client: ReturnType<typeof setUp>["client"];
+  readonly connect: ReturnType<typeof setUp>["connect"];
+  readonly events: HubEvent[];
+  readonly bus: EventBus;
+  readonly clock: VirtualClock;
+  /** Replaces the active plugins by these. @returns the new set */
+  exchange(...uses: readonly Use[]): Promise<PluginSet | undefined>;
+}
+
+/** A hub with these plugins, which can be replaced. */
+async function start(
+  first: readonly Use[],
+  scripts: Record<string, Script>,
+  servers: Servers = {},
+): Promise<World> {
+  const { bus, events } = listen();
+  const clock = new VirtualClock();
+  const equip = async (uses: readonly Use[]) => {
+    const loaders = Object.fromEntries(
+      uses.map(({ plugin }) => [plugin.name, () => Promise.resolve({ default: plugin })]),
+    );
+    const plugins = uses.map((one, at) => entryOf(one, at));
+    const manifest = { ...manifestFor(scripts, { servers }), plugins };
+    const world = { bus, env: {}, stateFolder: "/nowhere", clock: systemClock, loaders };
+    const equipped = await setUpPlugins(manifest, world);
+    assert.ok(equipped.ok, JSON.stringify(equipped));
+    return { ...equipped, bus, events };
+  };
+  const equipped = await equip(first);
+  const realm = setUp(scripts, { equipped, clock, random: () => 0, servers });
+  await introduce(realm.client);
+  await turn();
+  return {
+    ...realm,
+    bus,
+    clock,
+    async exchange(...uses) {
+      if (uses.length === 0) {
+        realm.hub.reload(manifestFor(scripts, { servers }));
+        return undefined;
+      }
+      const next = await equip(uses);
+      realm.hub.reload(next.manifest, next.plugins);
+      return next.plugins;
+    },
+  };
+}
+
+const LIST_CHANGED = "notifications/tools/list_changed";
+
+/** A plugin that adds a tool of this name to every listing. */
+const adding = (name: string): Use =>
+  use("adding", { list: (items) => [...items, { name, inputSchema: { type: "object" } }] });
+
+/** A plugin that marks its results and records its end. */
+function marking(mark: string, order: string[], parts: Parts = {}): Use {
+  return hosted("marking", (host) => {
+    host.signal.addEventListener("abort", () => order.push(`${mark} aborted`));
+    return {
+      call: () => (given) => Promise.resolve(given.answer({ mark })),
+      dispose: () => void order.push(`${mark} disposed`),
+      ...parts,
+    };
+  });
+}
+
+describe("plugins that make place for others", () => {
+  it("end when the others are in force", async () => {
+    const order: string[] = [];
+    const { client, exchange, hub } = await start([marking("old", order)], { s: new Script("t") });
+    assert.deepEqual((await callTool(client, "s__t")).result, { mark: "old" });
+    const fresh = hosted("marking", () => {
+      order.push("new set up");
+      return { call: () => (given) => Promise.resolve(given.answer({ mark: "new" })) };
+    });
+    const set = await exchange(fresh);
+    assert.equal(hub.activePlugins.set, set);
+    assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
+    await turn();
+    assert.deepEqual(order, ["new set up", "old aborted", "old disposed"]);
+  });
+
+  it("end their calls first, in the old way, while new ones go the new way", async () => {
+    const order: string[] = [];
+    const late = new Latch();
+    const slow = marking("old", order, {
+      call: () => async (given) => {
+        await late.wait();
+        order.push("old answered");
+        return given.answer({ mark: "old" });
+      },
+    });
+    const { client, exchange } = await start([slow], { s: new Script("t") });
+    client.send(call(1, "s__t"));
+    await turn();
+    await exchange(marking("new", order));
+    assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
+    await turn();
+    assert.deepEqual(order, []);
+    late.open();
+    assert.deepEqual((await client.find(isAnswer(1))).result, { mark: "old" });
+    await turn();
+    assert.deepEqual(order, ["old answered", "old aborted", "old disposed"]);
+  });
+
+  it("end at once with the hub, if they still have calls", async () => {
+    const order: string[] = [];
+    const hanging = marking("old", order, { call: () => () => new Promise(() => {}) });
+    const { client, exchange, hub } = await start([hanging], { s: new Script("t") });
+    client.send(call(1, "s__t"));
+    await turn();
+    await exchange(marking("new", order));
+    await hub.close();
+    assert.deepEqual(order.toSorted(), [
+      "new aborted",
+      "new disposed",
+      "old aborted",
+      "old disposed",
+    ]);
+  });
+
+  it("hear and are asked nothing any more", async () => {
+    const heard: string[] = [];
+    let host: Host | undefined;
+    const old = hosted("old", (given) => {
+      host = given;
+      given.subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
+      return {
+        event: ({ kind }) => void heard.push(kind),
+        events: ["callStarted"],
+        list: (items) => (heard.push("list"), items),
+        call: (next) => (heard.push("call"), next),
+      };
+    });
+    const { client, exchange } = await start([old], { s: new Script("t") });
+    await callTool(client, "s__t");
+    assert.deepEqual(heard.splice(0).toSorted(), ["call", "callStarted", "callStarted", "list"]);
+    await exchange();
+    await turn();
+    await callTool(client, "s__t");
+    assert.deepEqual(await listNames(client), ["s__t"]);
+    const failed = await host?.call("s__t").catch(codeOf);
+    assert.equal(failed, "cancelled");
+    assert.deepEqual(heard, []);
+  });
+
+  it("and their successors do not hear what the other logs", async () => {
+    let heard = 0;
+    const echoing = hosted("echoing", (host) => ({
+      events: ["log"],
+      event(event) {
+        // Otherwise this loops forever.
+        if (event.kind === "log" && heard++ < 100) host.log("info", event.text);
+      },
+      call: () => () => new Promise(() => {}),
+    }));
+    const { client, exchange, bus } = await start([echoing], { s: new Script("t") });
+    client.send(call(1, "s__t"));
+    await turn();
+    await exchange(echoing);
+    heard = 0;
+    bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
+    assert.equal(heard, 2);
+  });
+
+  it("lose no call that they have made through the hub before it ended, nor leave one", async () => {
+    const codes: unknown[] = [];
+    const s = new Script("t", "u");
+    s.onCall = () => undefined;
+    const asking = hosted("asking", (host) => {
+      void host.call("s__u").catch((error: unknown) => codes.push(codeOf(error)));
+      return {
+        call: (next, { name }) =>
+          name === "t"
+            ? (given) => {
+                void host.call("s__u").catch((error: unknown) => codes.push(codeOf(error)));
+                return Promise.resolve(given.answer({}));
+              }
+            : next,
+      };
+    });
+    const { client, exchange, hub } = await start([asking], { s });
+    await callTool(client, "s__t");
+    await s.peer?.find(({ method }) => method === "tools/call");
+    await exchange();
+    await s.peer?.find(({ method }) => method === "notifications/cancelled");
+    await turn();
+    assert.deepEqual(codes, ["usage", "cancelled"]);
+    assert.equal(statusOf(hub, "s").inFlight, 0);
+    assert.deepEqual(hub.snapshot().calls, []);
+  });
+
+  it("leave nothing behind, however often: no listener, no client, no server of theirs", async () => {
+    let heard = 0;
+    const hosts: Host[] = [];
+    const busy = hosted("busy", (host) => {
+      hosts.push(host);
+      host.subscribe(() => heard++, ["log"]);
+      return {
+        event: () => {},
+        list: (items) => items,
+        call: () => (given) => host.call("s__t", given.argumentsJson),
+      };
+    });
+    const s = new Script("t");
+    const { client, exchange, hub, bus } = await start(
+      [busy],
+      { s },
+      { s: { isolation: "perClient" } },
+    );
+    let most = 0;
+    for (let i = 0; i < 200; i++) {
+      assert.ok((await callTool(client, "s__t")).result);
+      most = Math.max(most, s.open);
+      await exchange(busy);
+      await turn();
+    }
+    assert.ok(most <= 3, `${most} processes`);
+    assert.ok(hosts.slice(0, -1).every(({ signal }) => signal.aborted));
+    await exchange();
+    await turn();
+    // A plugin that calls too late does not become a client again.
+    for (const host of hosts.slice(-3)) assert.equal(await host.list().catch(codeOf), "cancelled");
+    await turn();
+    assert.equal(s.open, 1);
+    heard = 0;
+    bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
+    assert.equal(heard, 0);
+    assert.deepEqual(hub.snapshot().calls, []);
+    assert.ok((await callTool(client, "s__t")).result);
+  });
+});
+
+describe("a client's list, when plugins are exchanged,", () => {
+  async function after(first: readonly Use[], then: readonly Use[]): Promise<[number, string[]]> {
+    const { client, exchange, clock } = await start(first, { s: new Script("t") });
+    await listNames(client);
+    await exchange(...then);
+    await clock.run(1000);
+    const told = client.messages.filter(({ method }) => method === LIST_CHANGED).length;
+    return [told, [...(await listNames(client))]];
+  }
+
+  it("is another if they make another one of it, which the client is told once", async () => {
+    assert.deepEqual(await after([adding("a")], [adding("b")]), [1, ["s__b", "s__t"]]);
+    assert.deepEqual(await after([adding("a")], []), [1, ["s__t"]]);
+    assert.deepEqual(await after([use("none", {})], [adding("b")]), [1, ["s__b", "s__t"]]);
+  });
+
+  it("is the same if they make the same of it, and the client is told nothing", async () => {
+    assert.deepEqual(await after([adding("a")], [adding("a")]), [0, ["s__a", "s__t"]]);
+    const passing = wrapping("passing", (given, next) => next(given));
+    assert.deepEqual(await after([use("none", {})], [passing]), [0, ["s__t"]]);
+    assert.deepEqual(await after([passing], []), [0, ["s__t"]]);
+  });
+});
+
+describe("a plugin's server", () => {
+  /** A plugin with a scripted server. */
+  const serving = (script: Script, more: Parts = {}, name = "serving"): Use =>
+    use(name, { servers: { own: (): Transport => script.connect() }, ...more });
+
+  it("is a server like any other", async () => {
+    const own = new Script("hello");
+    const { client } = await start([serving(own)], { s: new Script("t") });
+    assert.deepEqual(await listNames(client), ["own__hello", "s__t"]);
+    assert.ok((await callTool(client, "own__hello")).result);
+    own.die();
+    await turn();
+    assert.ok((await callTool(client, "own__hello")).result);
+    assert.equal(own.starts, 2);
+  });
+
+  it("goes on as long as its plugins stay, and is started anew with others", async () => {
+    const own = new Script("hello");
+    const s = new Script("t");
+    const world = await start([serving(own)], { s });
+    const { client, hub, exchange } = world;
+    await listNames(client);
+    const { set } = hub.activePlugins;
+    assert.ok(set);
+    const { reusePlugins } = await import("../../src/plugin/setup.ts");
+    const plugins = [entryOf(serving(own))];
+    const kept = await reusePlugins({ ...manifestFor({ s }, {}), plugins }, set);
+    assert.ok(kept.ok);
+    hub.reload(kept.manifest, kept.plugins);
+    assert.ok((await callTool(client, "own__hello")).result);
+    assert.deepEqual([own.starts, s.starts], [1, 1]);
+    await exchange(serving(own));
+    assert.ok((await callTool(client, "own__hello")).result);
+    assert.deepEqual([own.starts, s.starts, own.open], [2, 1, 1]);
+  });
+
+  it("over a link with streams is spoken to as one over HTTP, and the link hears in which revision", async () => {
+    const own = new Script("hello");
+    const links = overHttp(own);
+    const { client, hub, clock } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    assert.equal(statusOf(hub, "own").way, "http");
+    assert.deepEqual(links[0]?.spoken, { era: "legacy", version: "2025-11-25" });
+    own.onCall = () => undefined;
+    client.send(call(1, "own__hello"));
+    await turn();
+    own.onCall = () => '"result":{"content":[],"again":true}';
+    links[0]?.lose(lastPosted(links, "tools/call"), "notDelivered");
+    await clock.run(100);
+    assert.equal((await client.find(isAnswer(1))).result?.["again"], true);
+  });
+
+  it("whose link knows what must not be shown is told of without that", async () => {
+    const own = new Script("hello");
+    own.onInitialize = () => '"error":{"code":1,"message":"s3cret is no good"}';
+    const connect = own.connect.bind(own);
+    const redact = (text: string): string => text.replaceAll("s3cret", "***");
+    own.connect = () => Object.assign(connect(), { redact });
+    const { client, hub } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    assert.match(statusOf(hub, "own").lastError?.message ?? "", /\*\*\* is no good/);
+  });
+
+  it("that wants an authorization is taken at its word", async () => {
+    const own = new Script("hello");
+    const links = overHttp(own);
+    const { client, hub } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    links[0]?.challenge({ status: 401, header: undefined });
+    await turn();
+    assert.equal(statusOf(hub, "own").cause?.code, "unauthorized");
+  });
+
+  it("finishes its calls before its plugin is disposed of", async () => {
+    const order: string[] = [];
+    const own = new Script("hello");
+    own.onCall = () => undefined;
+    const first = serving(own, { dispose: () => void order.push("disposed") });
+    const { client, exchange } = await start([first], { s: new Script("t") });
+    client.send(call(1, "own__hello"));
+    await own.peer?.find(({ method }) => method === "tools/call");
+    const old = own.peer;
+    await exchange(use("other", {}));
+    await turn();
+    assert.deepEqual(order, []);
+    const { id } = own.asked("tools/call")[0] ?? {};
+    old?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+    assert.deepEqual((await client.find(isAnswer(1))).result, { content: [] });
+    await turn();
+    await turn();
+    assert.deepEqual(order, ["disposed"]);
+  });
+
+  it("whose plugin is gone is gone from the list", async () => {
+    const { client, exchange, events } = await start([serving(new Script("hello"))], {
+      s: new Script("t"),
+    });
+    assert.deepEqual(await listNames(client), ["own__hello", "s__t"]);
+    await exchange();
+    assert.deepEqual(await listNames(client), ["s__t"]);
+    assert.deepEqual(
+      logsOf(events).filter((text) => text.includes("failed")),
+      [],
+    );
+  });
+});

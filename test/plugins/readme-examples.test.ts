@@ -1,0 +1,213 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import process from "node:process";
+import { after, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { formatProblem } from "../../src/manifest/problems.ts";
+import { loadManifest } from "../../src/manifest/load.ts";
+import { callTool, type Json, listNames } from "../fixtures/memory-hub.ts";
+import { pluginContract, type Subject } from "../contract/plugin.ts";
+import { type Rig, withRig } from "../contract/plugin-setup.ts";
+
+/* Checks all code that plugins/README.md shows, unchanged. */
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const PAGE = readFileSync(join(ROOT, "plugins/README.md"), "utf8");
+
+const sources = blocks("ts");
+/** A folder outside of the project, as a user's, with all plugins of plugins/README.md by name. */
+const folder = mkdtempSync(join(tmpdir(), "template-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
+const plugins = sources.map((text) => {
+  const name = /\bname: "([\w-]+)",\n/.exec(text)?.[1] ?? "nameless";
+  writeFileSync(join(folder, `${name}.ts`), text);
+  return name;
+});
+
+// One of them runs a program for secrets.
+mkdirSync(join(folder, "bin"));
+writeFileSync(
+  join(folder, "bin", "pass"),
+  `#!/bin/sh
+  [ "$3" = work/notes ] && echo hunter2 && exit
+  echo "Error: $3 is not in the password store." >&2
+  exit 1`,
+);
+chmodSync(join(folder, "bin", "pass"), 0o755);
+process.env["PATH"] = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
+
+interface Trial extends Omit<Subject, "use" | "folder"> {
+  /** The check, with a client. */
+  run(rig: Rig): Promise<void>;
+}
+
+const TRIALS: Readonly<Record<string, Trial>> = {
+  "look-only": {
+    options: { also: ["pl*"], slow: 1 },
+    wrong: [{ no: 1 }, { slow: "often" }, { also: 1 }],
+    async run({ client, script, events }) {
+      assert.deepEqual(await listNames(client), ["s__plain", "s__reader"]);
+      script.onCall = ({ id }) => {
+        const answer = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`;
+        setTimeout(() => script.peer?.send(answer), 20);
+        return undefined;
+      };
+      assert.deepEqual((await callTool(client, "s__reader")).result, { content: [] });
+      const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
+      assert.match(lines.join("\n"), /^plugin "look-only": s__reader took \d+ ms$/m);
+    },
+  },
+  "who-am-i": {
+    async run({ client }) {
+      assert.ok((await listNames(client)).includes("s__who_am_i"));
+      const { result } = await callTool(client, "s__who_am_i");
+      assert.deepEqual(result, { content: [{ type: "text", text: "t 1" }] });
+    },
+  },
+  careful: {
+    changes: ["arguments"],
+    async run({ client, script }) {
+      const { onCall } = script;
+      script.onCall = (message, text) => {
+        script.onCall = onCall;
+        script.die();
+        return onCall(message, text);
+      };
+      const { result } = await callTool(client, "s__reader", { path: "a" });
+      assert.deepEqual(argumentsIn(result), { path: "a", lines: 20 });
+      assert.equal(script.asked("tools/call").length, 2);
+      const { result: other } = await callTool(client, "s__reader", { lines: 5 });
+      assert.deepEqual(argumentsIn(other), { lines: 5 });
+    },
+  },
+  "fifty-rows": {
+    changes: ["arguments"],
+    async run({ client, script }) {
+      const { onCall } = script;
+      const texts: string[] = [];
+      script.onCall = (message, text) => {
+        texts.push(text);
+        return onCall(message, text);
+      };
+      for (const [id, args] of ['{"n":1.0,"rows":2e1}', '{"n":1234567890123456789}'].entries()) {
+        client.send(
+          `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"s__reader","arguments":${args}}}`,
+        );
+        await client.find((message) => message.id === id);
+      }
+      assert.ok(texts[0]?.includes('"arguments":{"n":1.0,"rows":2e1}'), texts.join());
+      assert.ok(
+        texts[1]?.includes('"arguments":{"n":1234567890123456789,"rows":50}'),
+        texts.join(),
+      );
+    },
+  },
+  counter: {
+    async run({ client, hub, stateFolder }) {
+      for (const tool of ["s__plain", "s__plain", "s__reader"]) await callTool(client, tool);
+      await hub.close();
+      const text = readFileSync(join(stateFolder, "plugins/counter/counts.json"), "utf8");
+      assert.deepEqual(JSON.parse(text), { "s plain": 2, "s reader": 1 });
+    },
+  },
+  pass: {
+    secrets: { pass: { "work/notes": "hunter2" } },
+    async run({ plugins: set }) {
+      assert.equal(await set.schemes.get("pass")?.("work/notes", "s"), "hunter2");
+    },
+  },
+  time: {
+    async run({ client, hub }) {
+      await hub.settled();
+      assert.ok((await listNames(client)).includes("clock__now"));
+      const { result } = await callTool(client, "clock__now");
+      const [content] = result?.["content"] as { text: string }[];
+      assert.ok(!Number.isNaN(Date.parse(content?.text ?? "")));
+    },
+  },
+};
+
+describe("the page about plugins", () => {
+  it("shows a plugin for each of its parts, each of which is tried here", () => {
+    assert.deepEqual(plugins, Object.keys(TRIALS));
+  });
+
+  it("begins with a plugin of at most 40 lines that imports nothing", () => {
+    const [template = ""] = sources;
+    assert.ok(template.trim().split("\n").length <= 40);
+    assert.deepEqual(template.match(/^import (?!type ).*/gm), null);
+  });
+
+  it("shows TypeScript without a mistake in it", () => {
+    // Inside the project, so that its packages and types are found.
+    mkdirSync(join(ROOT, "dist"), { recursive: true });
+    const checked = mkdtempSync(join(ROOT, "dist", "template-"));
+    try {
+      const config = {
+        extends: "../../tsconfig.json",
+        compilerOptions: { paths: { "toolmux/*": ["../../*"] } },
+        include: ["*.ts"],
+      };
+      writeFileSync(join(checked, "tsconfig.json"), JSON.stringify(config));
+      for (const [i, text] of sources.entries()) writeFileSync(join(checked, `${i}.ts`), text);
+      const bun = join(ROOT, "node_modules/.bin/bun");
+      const check = (): string => {
+        const { status, stdout, stderr } = spawnSync(bun, ["check", "-p", checked], {
+          encoding: "utf8",
+        });
+        return status === 0 ? "" : `${stdout}${stderr}`;
+      };
+      assert.equal(check(), "");
+      writeFileSync(join(checked, "wrong.ts"), `export const wrong: number = "text";`);
+      assert.match(check(), /wrong\.ts/);
+    } finally {
+      rmSync(checked, { recursive: true, force: true });
+    }
+  });
+
+  it("shows manifests that are right", async () => {
+    for (const text of blocks("toml")) {
+      const file = join(folder, "toolmux.toml");
+      writeFileSync(file, text);
+      const env = { HOME: folder };
+      const loaded = await loadManifest({ files: [file], env, cwd: folder, platform: "linux" });
+      assert.ok(loaded.ok, loaded.ok ? "" : loaded.problems.map(formatProblem).join("\n"));
+    }
+  });
+
+  for (const name of plugins) {
+    const { run, ...trial } = TRIALS[name] ?? assert.fail(name);
+    it(`shows a plugin that works: ${name}`, () =>
+      withRig({ use: `./${name}.ts`, folder, ...trial }, run));
+  }
+});
+
+describe("what the page about plugins shows", () => {
+  for (const name of plugins) {
+    const { run: _, ...trial } = TRIALS[name] ?? assert.fail(name);
+    pluginContract(name, { use: `./${name}.ts`, folder, ...trial });
+  }
+});
+
+function blocks(language: string): readonly string[] {
+  return [...PAGE.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(
+    ([, text = ""]) => text,
+  );
+}
+
+/** The arguments that the server echoed. */
+function argumentsIn(result: Json["result"]): unknown {
+  return (result?.["echo"] as { arguments?: unknown } | undefined)?.arguments;
+}
