@@ -15,13 +15,18 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Era } from "../src/protocol/modern.ts";
 import { EXPECTED } from "../test/conformance/expected-failures.ts";
-import { type Subject, withHub, withPipedHub, withServer } from "../test/conformance/targets.ts";
+import {
+  type ConformanceTarget,
+  withHttpHub,
+  withStdioHub,
+  withServerDirect,
+} from "../test/conformance/targets.ts";
 import {
   type Check,
-  distinct,
-  judge,
+  withoutRepeatedPasses,
+  evaluateChecks,
   readChecks,
-  type Verdict,
+  type SuiteResult,
 } from "../test/conformance/results.ts";
 import { runStep } from "./step.ts";
 
@@ -228,7 +233,7 @@ const LEFT_OUT: Readonly<Record<string, string>> = {
     "identities that a company gives are an extension's, which the hub does not claim",
 };
 
-async function play(suite: Suite, url: string): Promise<Verdict> {
+async function play(suite: Suite, url: string): Promise<SuiteResult> {
   const folder = `${OUTPUT}/${suite.name}`;
   rmSync(folder, { recursive: true, force: true });
   const problem = await runStep({
@@ -240,14 +245,14 @@ async function play(suite: Suite, url: string): Promise<Verdict> {
   });
   const expected = EXPECTED.filter((one) => one.suite === suite.name);
   const checks = readChecks(folder).filter(({ scenario }) => !FOREIGN.test(scenario));
-  const verdict = judge(checks, suite.checks, expected);
+  const verdict = evaluateChecks(checks, suite.checks, expected);
   // Its exit code says what its checks say, if it came so far.
   if (problem === undefined || verdict.failed > 0) return verdict;
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
 }
 
 /** Each scenario has a server of its own, which the hub is put in front of (test/conformance/client-driver.ts). */
-async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<Verdict> {
+async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
   const problems: string[] = [];
@@ -272,13 +277,13 @@ async function playGuest({ name, folder, args, scenarios, checks }: Guest): Prom
     if (problem !== undefined) problems.push(`${scenario}: ${problem}`);
   }
   const expected = EXPECTED.filter(({ suite }) => suite === name);
-  const verdict = judge(distinct(found), checks, expected);
+  const verdict = evaluateChecks(withoutRepeatedPasses(found), checks, expected);
   return verdict.failed > 0
     ? verdict
     : { ...verdict, problems: [...verdict.problems, ...problems] };
 }
 
-function show({ name }: Pick<Suite, "name">, { passed, failed, problems }: Verdict): void {
+function show({ name }: Pick<Suite, "name">, { passed, failed, problems }: SuiteResult): void {
   console.log(`${name.padEnd(26)} ${passed} passed, ${failed} failed`);
   for (const problem of problems) console.log(`  FAILED: ${problem}`);
 }
@@ -297,9 +302,9 @@ async function playSuites(suites: readonly Suite[]): Promise<void> {
   }
 }
 
-function subjectOf({ behind, transport, isolation }: Suite): Subject {
-  if (behind === undefined) return withServer;
-  return transport === "stdio" ? withPipedHub(behind) : withHub(behind, isolation ?? "shared");
+function subjectOf({ behind, transport, isolation }: Suite): ConformanceTarget {
+  if (behind === undefined) return withServerDirect;
+  return transport === "stdio" ? withStdioHub(behind) : withHttpHub(behind, isolation ?? "shared");
 }
 
 async function playGuests(guests: readonly Guest[]): Promise<void> {
@@ -312,7 +317,10 @@ async function playGuests(guests: readonly Guest[]): Promise<void> {
  * Some checks give their subject only so many ms of a clock, which a busy machine may take for itself: what is not passed is
  * played a second time, and said to be. A fault is found both times.
  */
-async function conclude(suite: Pick<Suite, "name">, run: () => Promise<Verdict>): Promise<void> {
+async function conclude(
+  suite: Pick<Suite, "name">,
+  run: () => Promise<SuiteResult>,
+): Promise<void> {
   const verdict = await run();
   show(suite, verdict);
   if (verdict.problems.length === 0) return;

@@ -11,11 +11,11 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 import { isTable } from "../src/manifest/table.ts";
 import {
-  type Change,
-  type Demand,
-  DEMANDS,
+  type PluginChange,
+  type PluginRequirement,
+  PLUGIN_REQUIREMENTS,
   type Options,
-  type Subject,
+  type PluginUnderTest,
 } from "../test/contract/plugin.ts";
 
 const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]… [--changes arguments|results]…
@@ -28,7 +28,7 @@ const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]
 const HERE = process.env["INIT_CWD"] ?? process.cwd();
 
 /** @throws {Error} on arguments that make no sense */
-function readSubject(args: readonly string[]): Subject {
+function readSubject(args: readonly string[]): PluginUnderTest {
   const { positionals, values } = parseArgs({
     args: [...args],
     allowPositionals: true,
@@ -57,14 +57,14 @@ function readOptions(text: string): Options {
   return value;
 }
 
-function readChange(text: string): Change {
+function readChange(text: string): PluginChange {
   if (text === "arguments" || text === "results") return text;
   throw new Error(`--changes is "arguments" or "results", not "${text}"`);
 }
 
 /** @returns whether every demand that applies is met */
-async function check(subject: Subject): Promise<boolean> {
-  const [first, ...others] = DEMANDS;
+async function check(subject: PluginUnderTest): Promise<boolean> {
+  const [first, ...others] = PLUGIN_REQUIREMENTS;
   // One that cannot be loaded would only be told that again and again.
   if (first === undefined || (await tell(first, subject)) === "unmet") return false;
   const verdicts: Verdict[] = ["met"];
@@ -76,8 +76,8 @@ async function check(subject: Subject): Promise<boolean> {
 
 type Verdict = "met" | "unmet" | "beside";
 
-async function tell(demand: Demand, subject: Subject): Promise<Verdict> {
-  const { says } = demand;
+async function tell(demand: PluginRequirement, subject: PluginUnderTest): Promise<Verdict> {
+  const { sentence: says } = demand;
   try {
     const why = await demand.check(subject);
     console.log(why === undefined ? `  ✓  ${says}` : `  –  ${says} (${why})`);
@@ -100,7 +100,7 @@ function indent(text: string): string {
 process.on("uncaughtException", (error) => console.error(`       nobody caught ${error.message}`));
 process.on("unhandledRejection", (error) => console.error(`       nobody caught ${String(error)}`));
 
-let subject: Subject | undefined;
+let subject: PluginUnderTest | undefined;
 try {
   subject = readSubject(process.argv.slice(2));
 } catch (error) {

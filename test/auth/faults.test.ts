@@ -4,31 +4,43 @@ import { describe, it } from "node:test";
 import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { AuthChallenge } from "../../src/transport/http/target.ts";
-import { Authority } from "../fixtures/authorization-server.ts";
-import { Guarded, remote, resolved } from "../fixtures/protected-server.ts";
+import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
+import {
+  ProtectedServer,
+  protectedServerSpec,
+  resolvedProtectedServer,
+} from "../fixtures/protected-server.ts";
 import { poll } from "../harness/wait.ts";
 import {
   authorize,
-  borne,
+  bearerTokenOf,
   CHALLENGE,
-  LIMIT,
-  opened,
-  refusing,
-  type Scene,
-  setScene,
-  SIGNAL,
+  TEST_OPTIONS,
+  closedAfterTests,
+  isHubError,
+  type AuthorizationSetup,
+  setUpAuthorization,
+  NEVER_ABORTED,
 } from "../fixtures/authorization-setup.ts";
 
-type Said = Parameters<typeof resolved>[1];
+type Said = Parameters<typeof resolvedProtectedServer>[1];
 
-function renew(scene: Scene, authorizer: OAuthAuthorizer, more: Said = {}): Promise<boolean> {
+function renew(
+  scene: AuthorizationSetup,
+  authorizer: OAuthAuthorizer,
+  more: Said = {},
+): Promise<boolean> {
   return authorizer
-    .credentialsFor(remote(scene.server, more), resolved(scene.server, more))
-    .renew(CHALLENGE, SIGNAL);
+    .credentialsFor(
+      protectedServerSpec(scene.server, more),
+      resolvedProtectedServer(scene.server, more),
+    )
+    .renew(CHALLENGE, NEVER_ABORTED);
 }
 
-function refreshes({ authority }: Scene): number {
-  return authority.at("/token").filter(({ parameters }) => parameters.has("refresh_token")).length;
+function refreshes({ authorizationServer: authority }: AuthorizationSetup): number {
+  return authority.requestsTo("/token").filter(({ parameters }) => parameters.has("refresh_token"))
+    .length;
 }
 
 function wanting(scope: string, status: 401 | 403): AuthChallenge {
@@ -36,124 +48,136 @@ function wanting(scope: string, status: 401 | 403): AuthChallenge {
 }
 
 /** A client that gets tokens by itself. */
-function knowClient({ authority }: Scene, secret = "a secret"): NonNullable<Said> {
+function knowClient(
+  { authorizationServer: authority }: AuthorizationSetup,
+  secret = "a secret",
+): NonNullable<Said> {
   authority.clients.set("ours", { secret, redirects: undefined, expires: undefined });
   const oauth = { clientId: "ours", clientSecret: secret, grant: "clientCredentials" as const };
   return { auth: "oauth", oauth };
 }
 
-describe("a server that says too much", LIMIT, () => {
+describe("a server that says too much", TEST_OPTIONS, () => {
   const many = (text: string): string[] => Array.from({ length: 10_000 }, (_, at) => text + at);
 
   it("of its authorization servers fills no error with that", async () => {
-    const scene = await setScene({}, { issuers: many("https://auth.example/") });
+    const scene = await setUpAuthorization({}, { issuers: many("https://auth.example/") });
     const more = { oauth: { issuer: "https://trusted.example" } };
-    await assert.rejects(authorize(scene, scene.open(), more), (error: unknown) => {
+    await assert.rejects(authorize(scene, scene.openHub(), more), (error: unknown) => {
       assert.ok(String(error).length < 1000, String(error).slice(0, 1000));
-      return refusing(/auth\.example\/0.*trusted\.example/)(error);
+      return isHubError(/auth\.example\/0.*trusted\.example/)(error);
     });
   });
 
   it("of its scopes sends nobody to a page with an endless address", async () => {
-    const scene = await setScene({}, { scopes: many("scope:") });
-    await authorize(scene, scene.open());
-    assert.ok((scene.visited[0] ?? "").length < 8000);
+    const scene = await setUpAuthorization({}, { scopes: many("scope:") });
+    await authorize(scene, scene.openHub());
+    assert.ok((scene.openedUrls[0] ?? "").length < 8000);
   });
 
   it("of what it lacks fills no error with that", async () => {
-    const scene = await setScene();
-    const authorizer = scene.open();
+    const scene = await setUpAuthorization();
+    const authorizer = scene.openHub();
     const scope = many("s").slice(0, 2000).join(" ");
     await authorize(scene, authorizer, {}, wanting(scope, 401));
     await assert.rejects(
       authorize(scene, authorizer, {}, wanting(scope, 403)),
       (error: unknown) => {
         assert.ok(String(error).length < 1000, String(error).slice(0, 1000));
-        return refusing(/wants more.*s0 s1/)(error);
+        return isHubError(/wants more.*s0 s1/)(error);
       },
     );
   });
 });
 
-describe("the life of a token", LIMIT, () => {
+describe("the life of a token", TEST_OPTIONS, () => {
   for (const life of [null, 0, -1, "", 1e300]) {
     it(`is not known if the authorization server says ${JSON.stringify(life)}`, async () => {
-      const scene = await setScene({ tokenSays: { expires_in: life } });
-      const authorizer = scene.open();
+      const scene = await setUpAuthorization({ tokenMembers: { expires_in: life } });
+      const authorizer = scene.openHub();
       const token = await authorize(scene, authorizer);
       scene.time.now += 1000;
-      assert.equal(await borne(authorizer, scene.server), token);
-      assert.equal(await borne(scene.open(), scene.server), token);
+      assert.equal(await bearerTokenOf(authorizer, scene.server), token);
+      assert.equal(await bearerTokenOf(scene.openHub(), scene.server), token);
       assert.equal(refreshes(scene), 0);
-      const standing = await scene.open().stand(remote(scene.server), resolved(scene.server));
+      const standing = await scene
+        .openHub()
+        .stand(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server));
       assert.equal(standing.kind, "authorized");
       assert.ok("expires" in standing && standing.expires === undefined);
     });
   }
 
   it("may be spelled as a text", async () => {
-    const scene = await setScene({ tokenSays: { expires_in: "3600" } });
-    const authorizer = scene.open();
+    const scene = await setUpAuthorization({ tokenMembers: { expires_in: "3600" } });
+    const authorizer = scene.openHub();
     const token = await authorize(scene, authorizer);
     scene.time.now += 3_500_000;
-    assert.equal(await borne(authorizer, scene.server), token);
+    assert.equal(await bearerTokenOf(authorizer, scene.server), token);
     scene.time.now += 50_000;
-    assert.notEqual(await borne(authorizer, scene.server), token);
+    assert.notEqual(await bearerTokenOf(authorizer, scene.server), token);
   });
 
   it("is lived to its end where there is nothing to renew it with", async () => {
-    const scene = await setScene({ tokenLife: 3600, isForgetful: true });
-    const authorizer = scene.open();
+    const scene = await setUpAuthorization({ tokenLifetime: 3600, omitsRefreshTokens: true });
+    const authorizer = scene.openHub();
     const token = await authorize(scene, authorizer);
     scene.time.now += 3_599_000;
-    assert.equal(await borne(authorizer, scene.server), token);
-    scene.authority.expire();
+    assert.equal(await bearerTokenOf(authorizer, scene.server), token);
+    scene.authorizationServer.expireAccessTokens();
     assert.equal(await renew(scene, authorizer), false);
-    assert.equal(await borne(authorizer, scene.server), undefined);
+    assert.equal(await bearerTokenOf(authorizer, scene.server), undefined);
   });
 });
 
-describe("a token that was renewed", LIMIT, () => {
+describe("a token that was renewed", TEST_OPTIONS, () => {
   it("is used though it cannot be kept, and kept as soon as that can be done", async () => {
-    const scene = await setScene({ rotates: true });
-    const authorizer = scene.open();
+    const scene = await setUpAuthorization({ rotatesRefreshTokens: true });
+    const authorizer = scene.openHub();
     const first = await authorize(scene, authorizer);
     const { set } = scene.store;
     scene.store.set = () => Promise.reject(new HubError("storeBroken", "The disk is full."));
     for (let round = 0; round < 2; round++) {
-      scene.authority.expire();
+      scene.authorizationServer.expireAccessTokens();
       assert.equal(await renew(scene, authorizer), true);
-      assert.equal(await scene.server.try(await borne(authorizer, scene.server)), 200);
+      assert.equal(
+        await scene.server.statusFor(await bearerTokenOf(authorizer, scene.server)),
+        200,
+      );
     }
-    assert.equal(await borne(scene.open(), scene.server), first);
+    assert.equal(await bearerTokenOf(scene.openHub(), scene.server), first);
     scene.store.set = set;
-    scene.authority.expire();
+    scene.authorizationServer.expireAccessTokens();
     assert.equal(await renew(scene, authorizer), true);
-    const token = await borne(authorizer, scene.server);
-    assert.equal(await scene.server.try(token), 200);
-    assert.equal(await borne(scene.open(), scene.server), token);
-    assert.equal(scene.authority.hasEnded, false);
+    const token = await bearerTokenOf(authorizer, scene.server);
+    assert.equal(await scene.server.statusFor(token), 200);
+    assert.equal(await bearerTokenOf(scene.openHub(), scene.server), token);
+    assert.equal(scene.authorizationServer.hasRevoked, false);
   });
 
   it("in vain is kept when the manifest's client is refused: its secret may be a slip", async () => {
-    const scene = await setScene({ methods: ["client_secret_post"] });
+    const scene = await setUpAuthorization({ methods: ["client_secret_post"] });
     const secret = "right";
-    scene.authority.clients.set("ours", { secret, redirects: undefined, expires: undefined });
+    scene.authorizationServer.clients.set("ours", {
+      secret,
+      redirects: undefined,
+      expires: undefined,
+    });
     const right = { oauth: { clientId: "ours", clientSecret: secret } };
-    const authorizer = scene.open();
+    const authorizer = scene.openHub();
     await authorize(scene, authorizer, right);
-    scene.authority.expire();
+    scene.authorizationServer.expireAccessTokens();
     const wrong = { oauth: { clientId: "ours", clientSecret: "wrong" } };
     await assert.rejects(
       renew(scene, authorizer, wrong),
-      refusing(/oauth\.clientId/, "serverRefused"),
+      isHubError(/oauth\.clientId/, "serverRefused"),
     );
     assert.equal(await renew(scene, authorizer, right), true);
   });
 
   it("and refused, again and again, is not renewed for ever", async () => {
-    const scene = await setScene({ rotates: true });
-    const authorizer = scene.open();
+    const scene = await setUpAuthorization({ rotatesRefreshTokens: true });
+    const authorizer = scene.openHub();
     await authorize(scene, authorizer);
     const renewed: boolean[] = [];
     for (let round = 0; round < 15; round++) renewed.push(await renew(scene, authorizer));
@@ -164,81 +188,87 @@ describe("a token that was renewed", LIMIT, () => {
   });
 
   it("is not waited for at a server that takes requests and does not answer", async () => {
-    const scene = await setScene({ methods: ["client_secret_post"], tokenLife: 60 });
+    const scene = await setUpAuthorization({ methods: ["client_secret_post"], tokenLifetime: 60 });
     const more = knowClient(scene);
-    const authorizer = scene.open();
-    await borne(authorizer, scene.server, more);
+    const authorizer = scene.openHub();
+    await bearerTokenOf(authorizer, scene.server, more);
     scene.time.now += 61_000;
-    scene.server.mood.isSilent = true;
-    const waiting = borne(authorizer, scene.server, more);
+    scene.server.state.isSilent = true;
+    const waiting = bearerTokenOf(authorizer, scene.server, more);
     waiting.catch(() => {});
     await poll(
       5000,
       () => "a limit",
-      () => scene.clock.armed.find((ms) => ms === 10_000),
+      () => scene.clock.pendingDelays.find((ms) => ms === 10_000),
     );
     scene.clock.advanceTo(10_000);
-    await assert.rejects(waiting, refusing(/did not answer within 10 s/, "unreachable"));
-    scene.server.mood.isSilent = false;
-    assert.equal(await scene.server.try(await borne(authorizer, scene.server, more)), 200);
+    await assert.rejects(waiting, isHubError(/did not answer within 10 s/, "unreachable"));
+    scene.server.state.isSilent = false;
+    assert.equal(
+      await scene.server.statusFor(await bearerTokenOf(authorizer, scene.server, more)),
+      200,
+    );
   });
 });
 
-describe("a login by hand", LIMIT, () => {
-  const login = (scene: Scene, by: OAuthAuthorizer): Promise<void> =>
+describe("a login by hand", TEST_OPTIONS, () => {
+  const login = (scene: AuthorizationSetup, by: OAuthAuthorizer): Promise<void> =>
     by.login(
-      remote(scene.server),
-      resolved(scene.server),
+      protectedServerSpec(scene.server),
+      resolvedProtectedServer(scene.server),
       { status: 401, header: "Bearer" },
-      { signal: SIGNAL, onProgress: () => {} },
+      { signal: NEVER_ABORTED, onProgress: () => {} },
       undefined,
     );
 
   it("is found by a hub that has looked before, when the server asks for it", async () => {
-    const scene = await setScene();
-    const hub = scene.open();
-    assert.equal(await borne(hub, scene.server), undefined);
-    await login(scene, scene.open());
+    const scene = await setUpAuthorization();
+    const hub = scene.openHub();
+    assert.equal(await bearerTokenOf(hub, scene.server), undefined);
+    await login(scene, scene.openHub());
     assert.equal(await renew(scene, hub), true);
-    assert.equal(await scene.server.try(await borne(hub, scene.server)), 200);
-    assert.equal(scene.visited.length, 1);
+    assert.equal(await scene.server.statusFor(await bearerTokenOf(hub, scene.server)), 200);
+    assert.equal(scene.openedUrls.length, 1);
   });
 
   it("is found by a hub that has looked before and asks nothing without one", async () => {
-    const scene = await setScene();
-    const hub = scene.open();
+    const scene = await setUpAuthorization();
+    const hub = scene.openHub();
     const more = { auth: "oauth" as const };
-    await assert.rejects(borne(hub, scene.server, more), refusing(/toolmux auth login/));
-    await login(scene, scene.open());
-    assert.equal(await scene.server.try(await borne(hub, scene.server, more)), 200);
+    await assert.rejects(bearerTokenOf(hub, scene.server, more), isHubError(/toolmux auth login/));
+    await login(scene, scene.openHub());
+    assert.equal(await scene.server.statusFor(await bearerTokenOf(hub, scene.server, more)), 200);
   });
 
   it("is found by a hub that has asked too often", async () => {
-    const scene = await setScene({ isForgetful: true });
-    const hub = scene.open();
+    const scene = await setUpAuthorization({ omitsRefreshTokens: true });
+    const hub = scene.openHub();
     for (let round = 0; round < 3; round++) await authorize(scene, hub);
-    await assert.rejects(authorize(scene, hub), refusing(/does not take tokens/));
-    await login(scene, scene.open());
-    assert.equal(await scene.server.try(await authorize(scene, hub)), 200);
-    assert.equal(scene.visited.length, 4);
+    await assert.rejects(authorize(scene, hub), isHubError(/does not take tokens/));
+    await login(scene, scene.openHub());
+    assert.equal(await scene.server.statusFor(await authorize(scene, hub)), 200);
+    assert.equal(scene.openedUrls.length, 4);
   });
 
   it("has its whole time when it had to wait for another one", async () => {
-    const scene = await setScene();
-    const hub = scene.open(async () => {
+    const scene = await setUpAuthorization();
+    const hub = scene.openHub(async () => {
       scene.clock.advanceTo(100_000);
-      late = login(scene, scene.open());
+      late = login(scene, scene.openHub());
       await new Promise(setImmediate);
       scene.clock.advanceTo(120_000);
     });
     let late: Promise<void> | undefined;
-    await assert.rejects(authorize(scene, hub), refusing(/within 120 s/));
+    await assert.rejects(authorize(scene, hub), isHubError(/within 120 s/));
     await late;
-    assert.equal(await scene.server.try(await borne(scene.open(), scene.server)), 200);
+    assert.equal(
+      await scene.server.statusFor(await bearerTokenOf(scene.openHub(), scene.server)),
+      200,
+    );
   });
 });
 
-describe("a login that is given up", LIMIT, () => {
+describe("a login that is given up", TEST_OPTIONS, () => {
   const steps = [
     "/.well-known/oauth-authorization-server",
     "/register",
@@ -247,73 +277,85 @@ describe("a login that is given up", LIMIT, () => {
   ] as const;
   for (const step of steps) {
     it(`while ${step} is asked leaves nobody listening and nothing kept`, async () => {
-      const scene = await setScene();
+      const scene = await setUpAuthorization();
       const abort = new AbortController();
       const reason = new HubError("cancelled", "enough");
-      const { noted } = scene.authority;
+      const { requests: noted } = scene.authorizationServer;
       const note = noted.push.bind(noted);
       noted.push = (...all) => {
         if (all.some(({ path }) => path === step)) abort.abort(reason);
         return note(...all);
       };
-      const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
-        signal: abort.signal,
-        onProgress: () => {},
-      });
+      const run = scene
+        .openHub()
+        .authorize(
+          protectedServerSpec(scene.server),
+          resolvedProtectedServer(scene.server),
+          CHALLENGE,
+          {
+            signal: abort.signal,
+            onProgress: () => {},
+          },
+        );
       await assert.rejects(run, (error) => error === reason);
-      await Promise.allSettled(scene.visits.splice(0));
-      const [registered] = scene.authority.at("/register");
+      await Promise.allSettled(scene.pageLoads.splice(0));
+      const [registered] = scene.authorizationServer.requestsTo("/register");
       const [back] = (registered?.json["redirect_uris"] ?? []) as readonly string[];
       if (back !== undefined) await assert.rejects(fetch(back));
-      assert.equal(await borne(scene.open(), scene.server), undefined);
-      assert.equal(await scene.server.try(await authorize(scene, scene.open())), 200);
+      assert.equal(await bearerTokenOf(scene.openHub(), scene.server), undefined);
+      assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub())), 200);
     });
   }
 });
 
-describe("a token that another hub has just got", LIMIT, () => {
+describe("a token that another hub has just got", TEST_OPTIONS, () => {
   it("is taken though it is for less than the server named: nobody has refused it yet", async () => {
-    const scene = await setScene({ withholds: ["b"] });
-    const [one, two] = [scene.open(), scene.open()];
-    assert.equal(await borne(two, scene.server), undefined);
+    const scene = await setUpAuthorization({ withheldScopes: ["b"] });
+    const [one, two] = [scene.openHub(), scene.openHub()];
+    assert.equal(await bearerTokenOf(two, scene.server), undefined);
     await authorize(scene, one, {}, wanting("a b", 401));
     await authorize(scene, two, {}, wanting("a b", 401));
-    assert.equal(scene.visited.length, 1);
+    assert.equal(scene.openedUrls.length, 1);
   });
 });
 
-describe("servers that share something", LIMIT, () => {
-  const quiet = { signal: SIGNAL, onProgress: (): void => {} };
+describe("servers that share something", TEST_OPTIONS, () => {
+  const quiet = { signal: NEVER_ABORTED, onProgress: (): void => {} };
   const bear = async (
     by: OAuthAuthorizer,
     place: { readonly url: URL },
     name = "guarded",
   ): Promise<string | undefined> => {
     const headers = await by
-      .credentialsFor({ ...remote(place), name }, resolved(place))
-      .bear(SIGNAL);
+      .credentialsFor({ ...protectedServerSpec(place), name }, resolvedProtectedServer(place))
+      .bear(NEVER_ABORTED);
     return headers["Authorization"]?.replace(/^Bearer /, "");
   };
 
   it("such as their authorization server are logged in to at the same time, each by itself", async () => {
-    const scene = await setScene();
-    const other = await Guarded.open(scene.authority);
-    opened.push(other);
-    const hub = scene.open();
+    const scene = await setUpAuthorization();
+    const other = await ProtectedServer.open(scene.authorizationServer);
+    closedAfterTests.push(other);
+    const hub = scene.openHub();
     const name = "other";
     await Promise.all([
       authorize(scene, hub),
-      hub.authorize({ ...remote(other), name }, resolved(other), CHALLENGE, quiet),
+      hub.authorize(
+        { ...protectedServerSpec(other), name },
+        resolvedProtectedServer(other),
+        CHALLENGE,
+        quiet,
+      ),
     ]);
     const [one, two] = [await bear(hub, scene.server), await bear(hub, other, name)];
     assert.notEqual(one, two);
-    assert.equal(await scene.server.try(one), 200);
-    assert.equal(await other.try(two), 200);
+    assert.equal(await scene.server.statusFor(one), 200);
+    assert.equal(await other.statusFor(two), 200);
   });
 
   it("such as all but a name, or a path, have tokens of their own", async () => {
-    const scene = await setScene();
-    const hub = scene.open();
+    const scene = await setUpAuthorization();
+    const hub = scene.openHub();
     assert.ok(await authorize(scene, hub));
     const path = { url: new URL("/other", scene.server.url) };
     assert.equal(await bear(hub, path), undefined);
@@ -321,46 +363,51 @@ describe("servers that share something", LIMIT, () => {
   });
 });
 
-describe("the manifest's secret of a client", LIMIT, () => {
+describe("the manifest's secret of a client", TEST_OPTIONS, () => {
   it("is not given to another authorization server than before unless the manifest says so", async () => {
-    const scene = await setScene({ methods: ["client_secret_post"] });
+    const scene = await setUpAuthorization({ methods: ["client_secret_post"] });
     const more = knowClient(scene);
-    const authorizer = scene.open();
-    await borne(authorizer, scene.server, more);
-    const other = await Authority.open({ methods: ["client_secret_post"] });
-    opened.push(other);
-    scene.server.authority = other;
+    const authorizer = scene.openHub();
+    await bearerTokenOf(authorizer, scene.server, more);
+    const other = await TestAuthorizationServer.open({ methods: ["client_secret_post"] });
+    closedAfterTests.push(other);
+    scene.server.authorizationServer = other;
     const moved = authorize(scene, authorizer, more);
-    await assert.rejects(moved, refusing(/oauth\.issuer/));
-    assert.deepEqual(other.at("/token"), []);
+    await assert.rejects(moved, isHubError(/oauth\.issuer/));
+    assert.deepEqual(other.requestsTo("/token"), []);
     const named = { ...more, oauth: { ...more.oauth, issuer: other.url } };
-    const { clients } = scene.authority;
+    const { clients } = scene.authorizationServer;
     for (const [id, client] of clients) other.clients.set(id, client);
-    assert.equal(await scene.server.try(await authorize(scene, authorizer, named)), 200);
+    assert.equal(await scene.server.statusFor(await authorize(scene, authorizer, named)), 200);
   });
 
   it("is not shown when the authorization server calls its error by it", async () => {
-    const scene = await setScene({ methods: ["client_secret_post"] });
+    const scene = await setUpAuthorization({ methods: ["client_secret_post"] });
     const more = knowClient(scene, "canary-of-a-client");
     const body = `{"error":"canary-of-a-client"}`;
-    scene.authority.switches.tokenError = { status: 400, body };
-    const target = { ...resolved(scene.server, more), secrets: ["canary-of-a-client"] };
-    const run = scene.open().authorize(remote(scene.server, more), target, CHALLENGE, {
-      signal: SIGNAL,
-      onProgress: () => {},
-    });
+    scene.authorizationServer.settings.tokenError = { status: 400, body };
+    const target = {
+      ...resolvedProtectedServer(scene.server, more),
+      secrets: ["canary-of-a-client"],
+    };
+    const run = scene
+      .openHub()
+      .authorize(protectedServerSpec(scene.server, more), target, CHALLENGE, {
+        signal: NEVER_ABORTED,
+        onProgress: () => {},
+      });
     await assert.rejects(run, (error: unknown) => {
       assert.doesNotMatch(String(error), /canary/);
-      return refusing(/\[redacted\]/)(error);
+      return isHubError(/\[redacted\]/)(error);
     });
   });
 
   it("that is a key of another kind than its algorithm is the manifest's fault", async () => {
-    const scene = await setScene({ methods: ["private_key_jwt"] });
+    const scene = await setUpAuthorization({ methods: ["private_key_jwt"] });
     const { privateKey: key } = generateKeyPairSync("rsa", { modulusLength: 2048 });
     const privateKey = key.export({ type: "pkcs8", format: "pem" });
     const grant = "clientCredentials" as const;
     const oauth = { clientId: "ours", privateKey, keyAlgorithm: "ES256", grant };
-    await assert.rejects(authorize(scene, scene.open(), { oauth }), refusing(/keyAlgorithm/));
+    await assert.rejects(authorize(scene, scene.openHub(), { oauth }), isHubError(/keyAlgorithm/));
   });
 });

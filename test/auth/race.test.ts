@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { race } from "../fixtures/token-refresh-race.ts";
+import { raceTokenRefresh } from "../fixtures/token-refresh-race.ts";
 
 describe("hubs that share a token whose refresh token is good once", { timeout: 60_000 }, () => {
   it("get another one once, whichever of twelve is the first, and all are let in", async () => {
-    const { duration: _, ...outcome } = await race(12);
+    const { duration: _, ...outcome } = await raceTokenRefresh(12);
     assert.deepEqual(outcome, { refreshes: 1, successes: 12, hasEnded: false });
   });
 });

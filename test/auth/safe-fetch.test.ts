@@ -9,7 +9,7 @@ import { parseChallenge } from "../../src/auth/challenge.ts";
 import { checkUrl, makeSafeFetch } from "../../src/auth/safe-fetch.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
-import { Authority } from "../fixtures/authorization-server.ts";
+import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
 import { poll } from "../harness/wait.ts";
 
 describe("what a server says that it wants", () => {
@@ -100,15 +100,15 @@ describe("where requests for an authorization may go", () => {
   }
 
   it("is where they were sent, however they are sent on", async () => {
-    const other = await Authority.open();
-    const authority = await Authority.open({ movedTo: `${other.url}/x` });
+    const other = await TestAuthorizationServer.open();
+    const authority = await TestAuthorizationServer.open({ redirectTo: `${other.url}/x` });
     after(() => Promise.all([authority.close(), other.close()]));
     const { signal } = new AbortController();
     const dial = makeFetch({ ca: undefined, env: {} });
     const fetch = makeSafeFetch({ server: "s", home: [new URL(authority.url)], dial, signal });
     const place = `${authority.url}/.well-known/oauth-authorization-server`;
     assert.equal((await fetch(place)).status, 302);
-    assert.deepEqual(other.noted, []);
+    assert.deepEqual(other.requests, []);
   });
 });
 

@@ -105,7 +105,7 @@ async function drive({ loop, extent, concurrency, stall, timeout = 60_000 }: Run
   });
   let isOver = false;
   const done = load.run(new AbortController().signal).then(() => (isOver = true));
-  for (let i = 0; i < 200 && !isOver; i++) await clock.run(100);
+  for (let i = 0; i < 200 && !isOver; i++) await clock.advanceAsync(100);
   assert.ok(isOver, "the load has an end");
   await done;
   return { server, found: tally.result() };
@@ -379,10 +379,10 @@ describe("kills", () => {
     });
     for (let round = 0; round < 4; round++) {
       chaos.begin();
-      await clock.run(500);
+      await clock.advanceAsync(500);
       chaos.end();
       // Another has its turn.
-      await clock.run(500);
+      await clock.advanceAsync(500);
     }
     assert.deepEqual(kills, [150, 1150, 2150, 3150]);
   });

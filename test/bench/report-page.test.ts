@@ -11,7 +11,13 @@ import { formatHtmlReport } from "../../src/bench/report/html.ts";
 import { checkPage, writePage } from "../../src/cli/commands/bench.ts";
 import { drawPage } from "../../src/bench/report/page.ts";
 import * as units from "../../src/bench/report/tables.ts";
-import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench-results.ts";
+import {
+  comparisonResult,
+  latencyOf,
+  levelResultOf,
+  benchResultOf,
+  subjectResultOf,
+} from "../fixtures/bench-results.ts";
 
 const HOSTILE = `</script><script>alert(1)</script><img src=x onerror='alert(2)'>--><!-- " & \u2028`;
 
@@ -26,8 +32,8 @@ const FORMATS = {
 
 /** A result in which others have said this wherever they can. */
 function saying(text: string): BenchResult {
-  const level = levelOf(4, 100, { errors: { [text]: { count: 1, example: text } } });
-  const result = resultOf([subjectOf("server", [level, levelOf(8, 100)], text)]);
+  const level = levelResultOf(4, 100, { errors: { [text]: { count: 1, example: text } } });
+  const result = benchResultOf([subjectResultOf("server", [level, levelResultOf(8, 100)], text)]);
   return {
     ...result,
     load: { ...result.load, tool: text, arguments: JSON.stringify({ text }) },
@@ -55,13 +61,13 @@ function embedded(html: string, id: string): unknown {
 }
 
 describe("the page of a measurement", () => {
-  const html = formatHtmlReport(comparison());
+  const html = formatHtmlReport(comparisonResult());
 
   it("has the whole result in it, as JSON", () => {
-    assert.deepEqual(embedded(html, "result"), comparison());
+    assert.deepEqual(embedded(html, "result"), comparisonResult());
     assert.deepEqual(
       embedded(html, "charts"),
-      JSON.parse(JSON.stringify(drawCharts(comparison()))),
+      JSON.parse(JSON.stringify(drawCharts(comparisonResult()))),
     );
   });
 
@@ -99,7 +105,7 @@ describe("the page of a measurement", () => {
   });
 
   it("has each number of the text, and each chart as a table too", () => {
-    const charts = drawCharts(comparison());
+    const charts = drawCharts(comparisonResult());
     assert.equal(tagsOf(html).filter((name) => name === "details").length, charts.length);
     for (const said of ["355,556/s", "+8.00 µs", "2.31 µs", "58.1 MB", "14.1 ms"]) {
       assert.ok(html.includes(`>${said}<`) || html.includes(said), said);
@@ -107,7 +113,7 @@ describe("the page of a measurement", () => {
   });
 
   it("runs code that uses nothing but what it is given and what browsers have", () => {
-    const charts = drawCharts(comparison());
+    const charts = drawCharts(comparisonResult());
     const drawn: { series: { label: string }[] }[] = [];
     class Plot {
       constructor(options: { series: { label: string }[] }) {
@@ -154,14 +160,16 @@ describe("the charts of a measurement", () => {
   const titles = (result: BenchResult) => drawCharts(result).map(({ title }) => title);
 
   it("are left out where there is no curve to see", () => {
-    const one = levelOf(1, 100, { timeline: [] });
-    assert.deepEqual(titles(resultOf([subjectOf("server", [one])])), ["Latency by percentile"]);
+    const one = levelResultOf(1, 100, { timeline: [] });
+    assert.deepEqual(titles(benchResultOf([subjectResultOf("server", [one])])), [
+      "Latency by percentile",
+    ]);
     const silent = { ...one, latency: { ...latencyOf(0), count: 0, curve: [] } };
-    assert.deepEqual(titles(resultOf([subjectOf("server", [silent])])), []);
+    assert.deepEqual(titles(benchResultOf([subjectResultOf("server", [silent])])), []);
   });
 
   it("set the hub beside the server alone in each of them", () => {
-    for (const { curves, title } of drawCharts(comparison())) {
+    for (const { curves, title } of drawCharts(comparisonResult())) {
       assert.deepEqual(
         [...new Set(curves.map(({ hue }) => hue))].toSorted(),
         ["hub", "server"],
@@ -202,7 +210,9 @@ describe("the charts of a measurement", () => {
       p50: 1,
       p99,
     }));
-    const result = resultOf([subjectOf("server", [levelOf(1, 100, { seconds: 3.05, timeline })])]);
+    const result = benchResultOf([
+      subjectResultOf("server", [levelResultOf(1, 100, { seconds: 3.05, timeline })]),
+    ]);
     const pointsOf = (title: string) =>
       drawCharts(result).find((each) => each.title === title)?.curves[0]?.points;
     const rounded = pointsOf("Throughput over time")?.map(([x, y]) => [x, Math.round(y)]);
@@ -220,7 +230,7 @@ describe("the charts of a measurement", () => {
 
   it("have the same numbers as tables", () => {
     const chart = (title: string): Chart => {
-      const found = drawCharts(comparison()).find((each) => each.title === title);
+      const found = drawCharts(comparisonResult()).find((each) => each.title === title);
       assert.ok(found);
       return found;
     };
@@ -244,9 +254,9 @@ describe("the file of a page", () => {
     t.after(() => rmSync(folder, { recursive: true }));
     const path = join(folder, "page.html");
     await checkPage(path);
-    await writePage(path, comparison());
+    await writePage(path, comparisonResult());
     assert.equal(statSync(path).mode & 0o777, 0o600);
-    assert.equal(readFileSync(path, "utf8"), formatHtmlReport(comparison()));
+    assert.equal(readFileSync(path, "utf8"), formatHtmlReport(comparisonResult()));
     writeFileSync(join(folder, "file"), "");
     for (const wrong of [folder, join(folder, "none", "page.html"), join(folder, "file", "page")]) {
       await assert.rejects(checkPage(wrong), { code: "usage" });

@@ -16,13 +16,13 @@ import {
 import { BenchProgressLine, describeLevel } from "../../src/bench/report/progress.ts";
 import { summarize } from "../../src/bench/report/summary.ts";
 import {
-  CLOSED,
-  comparison,
+  CLOSED_LOOP,
+  comparisonResult,
   COST,
   latencyOf,
-  levelOf,
-  resultOf,
-  subjectOf,
+  levelResultOf,
+  benchResultOf,
+  subjectResultOf,
 } from "../fixtures/bench-results.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
@@ -34,14 +34,14 @@ function print(result: BenchResult, width = Infinity): string {
 
 /** One server under one load. */
 function alone(level: Partial<LevelResult>, more: Partial<BenchResult> = {}): BenchResult {
-  return resultOf([subjectOf("server", [levelOf(16, 100, level)])], more);
+  return benchResultOf([subjectResultOf("server", [levelResultOf(16, 100, level)])], more);
 }
 
 describe("what a measurement found, as text", () => {
   it("has a line for each level under aligned titles", () => {
-    const levels = [levelOf(1, 66, { hub: COST, server: COST }), levelOf(64, 1180)];
+    const levels = [levelResultOf(1, 66, { hub: COST, server: COST }), levelResultOf(64, 1180)];
     assert.equal(
-      print(resultOf([subjectOf("hub", levels)])),
+      print(benchResultOf([subjectResultOf("hub", levels)])),
       `toolmux, 1 server
 tool echo__echo with {"text":"hello"}; closed loop; 10.0 s a level
 toolmux 0.1.0, bun 1.4.5 on linux 6.1 x64, Example 9000 (2 cores), 8.20 GB of memory
@@ -60,7 +60,7 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
   });
 
   it("sets the hub beside the server alone, and says what it adds", () => {
-    const text = print(comparison());
+    const text = print(comparisonResult());
     assert.match(text, /^bun echo\.ts, with and without the hub\n/);
     assert.match(text, /^Calls, through the hub$/m);
     assert.match(text, /^Calls, direct$/m);
@@ -73,12 +73,12 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
 
   it("says what a comparison took away with its sign", () => {
     const faster = { concurrency: 1, p50: -4, p99: 0, rate: 1.04 };
-    const text = print({ ...comparison(), overhead: [faster] });
+    const text = print({ ...comparisonResult(), overhead: [faster] });
     assert.match(text, /−4\.00 µs .*\+0 µs +104%/);
   });
 
   it("fits 100 columns, whatever is in it", () => {
-    const level = levelOf(256, 1_234_567, {
+    const level = levelResultOf(256, 1_234_567, {
       rate: 123_456.7,
       calls: 12_345_678,
       errors: { timeout: { count: 123_456, example: "no answer ".repeat(30) } },
@@ -89,8 +89,8 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
       server: COST,
     });
     const text = print(
-      resultOf([subjectOf("hub", [level]), subjectOf("server", [level])], {
-        load: { ...CLOSED, loop: { kind: "open", rate: 1000 } },
+      benchResultOf([subjectResultOf("hub", [level]), subjectResultOf("server", [level])], {
+        load: { ...CLOSED_LOOP, loop: { kind: "open", rate: 1000 } },
         overhead: [{ concurrency: 256, p50: -345_678, p99: 345_678, rate: 0.123 }],
       }),
       100,
@@ -117,7 +117,7 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
     const text = print(
       alone(
         { service: latencyOf(50) },
-        { load: { ...CLOSED, loop: { kind: "open", rate: 1234 }, extent: { calls: 5000 } } },
+        { load: { ...CLOSED_LOOP, loop: { kind: "open", rate: 1234 }, extent: { calls: 5000 } } },
       ),
     );
     assert.match(text, /open loop, calls due at 1,234\/s; 5,000 calls a level/);
@@ -133,7 +133,7 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
           cancels: { count: 90, seen: 0, latency: null, late: 2 },
           kills: { count: 3, lost: 31, strays: 1, recovery: latencyOf(120_000, 2) },
         },
-        { load: { ...CLOSED, chaos } },
+        { load: { ...CLOSED_LOOP, chaos } },
       ),
     );
     assert.match(
@@ -144,7 +144,7 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
     assert.match(text, /^ +16 +3 +31 +1 +2 +120 ms/m);
     assert.doesNotMatch(print(alone({})), /ancel|kill/i);
     const unseen = { count: 90, seen: null, latency: null, late: 2 };
-    const blind = print(alone({ cancels: unseen }, { load: { ...CLOSED, chaos } }));
+    const blind = print(alone({ cancels: unseen }, { load: { ...CLOSED_LOOP, chaos } }));
     assert.match(blind, /^ +16 +90 +– +– +– +– +– +2$/m);
   });
 
@@ -226,7 +226,10 @@ describe("a measurement that goes on", () => {
     assert.equal(live.describe({ kind: "starting", subject }), "starting toolmux, 1 server …");
     assert.match(live.describe({ kind: "warmUp", ...at }) ?? "", /16 in flight: warming up/);
     live.describe({ kind: "span", ...at, done: 0.5, span: span(0, 9, 7) });
-    assert.equal(live.describe({ kind: "level", subject, level: levelOf(16, 100) }), undefined);
+    assert.equal(
+      live.describe({ kind: "level", subject, level: levelResultOf(16, 100) }),
+      undefined,
+    );
     const next = { kind: "span", subject, concurrency: 64, done: 0.1, span: span(0, 5) } as const;
     assert.match(live.describe(next) ?? "", /64 in flight .* 0 errors {2}█$/);
   });
@@ -234,7 +237,7 @@ describe("a measurement that goes on", () => {
   it("is said in a line when a level is done", () => {
     const errors = { timeout: { count: 1, example: "" } };
     assert.equal(
-      describeLevel("echo", levelOf(16, 100, { errors })),
+      describeLevel("echo", levelResultOf(16, 100, { errors })),
       "echo, 16 in flight: 160,000/s, p50 100 µs, p99 244 µs, 1 error",
     );
   });

@@ -23,24 +23,24 @@ import type { HubEvent } from "../../src/base/events.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   HIDDEN_DEPTHS,
-  KEPT_DEPTHS,
+  VISIBLE_DEPTHS,
   MALFORMED,
-  type Malformed,
+  type MalformedEntry,
   nestedTool,
 } from "../fixtures/malformed-entries.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  introduce,
+  initialize,
   type Peer,
-  Script,
-  setStage,
-  setUp,
-  statusOf,
+  ScriptedServer,
+  setUpHubWithClock,
+  setUpHub,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { request } from "../fixtures/modern-requests.ts";
-import { ModernScript } from "../fixtures/modern-server.ts";
-import { setUpWith } from "../fixtures/plugin-hub.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
+import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 
 /** What clients of both eras can list. */
 const KINDS = ["tools", "prompts", "resources", "resourceTemplates"] as const;
@@ -68,39 +68,39 @@ const GOOD: Readonly<Record<Kind, string>> = {
 
 /** Lists these texts as they are. */
 function listing(
-  script: Script,
+  script: ScriptedServer,
   lists: Readonly<Partial<Record<Kind, readonly string[]>>>,
-): Script {
-  script.lists = { prompts: [], resources: [], resourceTemplates: [] };
+): ScriptedServer {
+  script.listings = { prompts: [], resources: [], resourceTemplates: [] };
   const answers = KINDS.map((kind) => {
     const list = (lists[kind] ?? []).join(",");
     return [METHODS[kind], () => `"result":{"${kind}":[${list}]}`] as const;
   });
-  script.on = { ...script.on, ...Object.fromEntries(answers) };
+  script.handlers = { ...script.handlers, ...Object.fromEntries(answers) };
   return script;
 }
 
-const good = (): Script =>
-  listing(new Script(), Object.fromEntries(KINDS.map((kind) => [kind, [GOOD[kind]]])));
+const good = (): ScriptedServer =>
+  listing(new ScriptedServer(), Object.fromEntries(KINDS.map((kind) => [kind, [GOOD[kind]]])));
 
 /** Without prefixes, so that entries are the very bytes that servers list. */
 const BARE = { good: { prefix: "" }, bad: { prefix: "" } } as const;
 
-function setBoth(bad: Script, era: Era = "legacy") {
+function setBoth(bad: ScriptedServer, era: Era = "legacy") {
   const servers = { ...BARE, bad: { prefix: "", era } };
-  return setUp({ good: good(), bad }, { servers });
+  return setUpHub({ good: good(), bad }, { servers });
 }
 
 /** A list as a client of that era gets it, as text. */
 async function listAs(era: Era, client: Peer, kind: Kind): Promise<string> {
-  if (era === "legacy") await ask(client, METHODS[kind]);
-  else await request(client, METHODS[kind]);
+  if (era === "legacy") await sendRequest(client, METHODS[kind]);
+  else await sendModernRequest(client, METHODS[kind]);
   return client.received.findLast((text) => text.includes(`"${kind}":[`)) ?? "";
 }
 
-async function open(era: Era, bad: Script, spoken: Era = "legacy") {
+async function open(era: Era, bad: ScriptedServer, spoken: Era = "legacy") {
   const stage = setBoth(bad, spoken);
-  if (era === "legacy") await introduce(stage.client);
+  if (era === "legacy") await initialize(stage.client);
   return stage;
 }
 
@@ -111,10 +111,10 @@ function warnings(events: readonly HubEvent[]): string[] {
 }
 
 describe("a malformed entry of one server", () => {
-  for (const { kind, what, entry, ...expected } of MALFORMED) {
+  for (const { kind, description: what, entry, ...expected } of MALFORMED) {
     for (const era of ERAS) {
       it(`in ${kind} with ${what} is changed as little as ${era} clients need, and nothing else is`, async () => {
-        const { client, hub } = await open(era, listing(new Script(), { [kind]: [entry] }));
+        const { client, hub } = await open(era, listing(new ScriptedServer(), { [kind]: [entry] }));
         const list = await listAs(era, client, kind);
         const both = [GOOD[kind], expected[era]];
         const shown = both.some((text) => text !== undefined && !list.includes(text));
@@ -127,10 +127,10 @@ describe("a malformed entry of one server", () => {
   }
 
   it("has one remark and one warning, however often it is listed", async () => {
-    const bad = listing(new Script(), { tools: MALFORMED.flatMap(toolOf) });
+    const bad = listing(new ScriptedServer(), { tools: MALFORMED.flatMap(toolOf) });
     const { client, hub, events } = await open("legacy", bad);
     await listAs("legacy", client, "tools");
-    bad.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    bad.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     await turn();
     await listAs("legacy", client, "tools");
     const names = MALFORMED.flatMap(toolOf).map((text) => (JSON.parse(text) as Named).name);
@@ -146,7 +146,7 @@ describe("a malformed entry of one server", () => {
   it("is called by its own name, and its output is the server's", async () => {
     const { client, hub } = await open(
       "legacy",
-      listing(new Script(), { tools: ['{"name":"half\\ud800"}'] }),
+      listing(new ScriptedServer(), { tools: ['{"name":"half\\ud800"}'] }),
     );
     await listAs("legacy", client, "tools");
     const name = hub.catalog.tools.routes.find(({ server }) => server === "bad")?.name ?? "";
@@ -158,11 +158,11 @@ describe("a malformed entry of one server", () => {
   });
 
   it("that is no absolute URI is exposed as one that names its server, and read by its own", async () => {
-    const bad = listing(new Script(), {
+    const bad = listing(new ScriptedServer(), {
       resources: ['{"uri":"notes/a b","name":"n"}', '{"uri":"u://\\ud800","name":"half"}'],
     });
-    bad.on = {
-      ...bad.on,
+    bad.handlers = {
+      ...bad.handlers,
       "resources/read": ({ params }) =>
         `"result":{"contents":[],"_meta":{"uri":${JSON.stringify(params?.["uri"])}}}`,
     };
@@ -177,7 +177,7 @@ describe("a malformed entry of one server", () => {
       ["toolmux://bad/notes%2Fa%20b", "notes/a b"],
       ["u://\ufffd", "u://\ud800"],
     ] as const) {
-      const { result } = await ask(client, "resources/read", { uri });
+      const { result } = await sendRequest(client, "resources/read", { uri });
       assert.deepEqual(result?.["_meta"], { uri: own });
     }
     await hub.close();
@@ -185,13 +185,13 @@ describe("a malformed entry of one server", () => {
 
   it("is repaired by a plugin before anything is done to it", async () => {
     const tools = ['{"name":"a","inputSchema":{"anyOf":[{"type":"object","properties":{}}]}}'];
-    const alone = await open("legacy", listing(new Script(), { tools }));
+    const alone = await open("legacy", listing(new ScriptedServer(), { tools }));
     await listAs("legacy", alone.client, "tools");
     assert.equal(alone.hub.catalog.notes[0]?.kind, "conformed");
     await alone.hub.close();
-    const script = listing(new Script(), { tools });
-    const { client, hub } = await setUpWith([{ plugin: repairPlugin }], { bad: script });
-    await introduce(client);
+    const script = listing(new ScriptedServer(), { tools });
+    const { client, hub } = await setUpPluginHub([{ plugin: repairPlugin }], { bad: script });
+    await initialize(client);
     await listAs("legacy", client, "tools");
     assert.equal(hub.catalog.tools.size, 1);
     assert.deepEqual(hub.catalog.notes, []);
@@ -202,9 +202,9 @@ describe("a malformed entry of one server", () => {
     const list = (items: readonly object[]): object[] =>
       items.map((item) => ({ ...item, title: null }));
     const plugin = { name: "spoiler", setup: () => ({ list }) };
-    const script = listing(new Script(), { tools: [GOOD.tools] });
-    const { client, hub } = await setUpWith([{ plugin: plugin as never }], { bad: script });
-    await introduce(client);
+    const script = listing(new ScriptedServer(), { tools: [GOOD.tools] });
+    const { client, hub } = await setUpPluginHub([{ plugin: plugin as never }], { bad: script });
+    await initialize(client);
     assert.doesNotMatch(await listAs("legacy", client, "tools"), /"title"/);
     assert.equal(hub.catalog.notes[0]?.kind, "conformed");
     await hub.close();
@@ -215,15 +215,15 @@ describe("a malformed entry of one server", () => {
       ...EMPTY_LISTING,
       ...Object.fromEntries(KINDS.map((kind) => [kind, itemsOf(kind)])),
     };
-    const dead = new Script();
+    const dead = new ScriptedServer();
     dead.onInitialize = () => '"error":{"code":-32603,"message":"out of order"}';
     const load = () => Promise.resolve({ offer: kept, savedAt: 0 });
     const save = () => Promise.resolve([]);
-    const { client, hub } = setStage(
+    const { client, hub } = setUpHubWithClock(
       { bad: dead },
       { servers: { bad: { prefix: "" } }, snapshots: { load, save, flush: async () => {} } },
     );
-    await introduce(client);
+    await initialize(client);
     for (const kind of KINDS) {
       const list = await listAs("legacy", client, kind);
       for (const { legacy } of MALFORMED.filter((one) => one.kind === kind)) {
@@ -235,7 +235,7 @@ describe("a malformed entry of one server", () => {
 
   it("of a modern server keeps an output schema of any type, which legacy clients see wrapped", async () => {
     const entry = `{"name":"t","outputSchema":{"type":"array"},"title":null}`;
-    const bad = listing(new ModernScript(), { tools: [entry] });
+    const bad = listing(new ModernScriptedServer(), { tools: [entry] });
     for (const [era, schema] of [
       ["modern", { type: "array" }],
       [
@@ -258,7 +258,7 @@ interface Named {
   readonly name: string;
 }
 
-function toolOf({ kind, entry }: Malformed): readonly string[] {
+function toolOf({ kind, entry }: MalformedEntry): readonly string[] {
   return kind === "tools" ? [entry] : [];
 }
 
@@ -278,20 +278,20 @@ const ENVELOPES = {
 
 describe("a tool whose schema is nested", () => {
   for (const [name, envelope] of Object.entries(ENVELOPES)) {
-    const deep = (...depths: readonly number[]): Script => {
+    const deep = (...depths: readonly number[]): ScriptedServer => {
       const tools = depths.map((depth) => nestedTool(`d${depth}`, depth));
-      const script = new Script();
-      script.on = {
+      const script = new ScriptedServer();
+      script.handlers = {
         "tools/list": ({ id }) => {
           const result = `{"tools":[${[...tools, '{"name":"flat"}'].join(",")}]}`;
-          script.peer?.send(envelope(JSON.stringify(id), result));
+          script.newestPeer?.send(envelope(JSON.stringify(id), result));
           return undefined;
         },
       };
       return script;
     };
 
-    for (const depth of KEPT_DEPTHS) {
+    for (const depth of VISIBLE_DEPTHS) {
       it(`${depth} deep is listed byte for byte (${name})`, async () => {
         const { client, hub } = await open("legacy", deep(depth));
         const list = await listAs("legacy", client, "tools");
@@ -303,9 +303,9 @@ describe("a tool whose schema is nested", () => {
     for (const depth of HIDDEN_DEPTHS) {
       it(`${depth} deep is hidden at once, and costs its server nothing else (${name})`, async () => {
         // The clock stands still: nothing is waited for.
-        const stage = setStage({ good: good(), bad: deep(depth) }, { servers: BARE });
+        const stage = setUpHubWithClock({ good: good(), bad: deep(depth) }, { servers: BARE });
         const { client, hub } = stage;
-        await introduce(client);
+        await initialize(client);
         const list = await listAs("legacy", client, "tools");
         const { tools } = JSON.parse(list).result as { tools: Named[] };
         assert.deepEqual(
@@ -313,7 +313,7 @@ describe("a tool whose schema is nested", () => {
           ["flat", "good"],
         );
         assert.ok(list.includes(GOOD.tools));
-        const { state, tools: count } = statusOf(hub, "bad");
+        const { state, tools: count } = connectionStatusOf(hub, "bad");
         assert.deepEqual([state, count], ["connected", 1]);
         const hidden = hub.catalog.notes.filter(({ kind }) => kind === "unreadable");
         assert.deepEqual(
@@ -336,17 +336,17 @@ describe("a tool whose schema is nested", () => {
       return items;
     };
     const plugin = { name: "watcher", setup: () => ({ list }) };
-    const script = new Script("t");
+    const script = new ScriptedServer("t");
     script.tools.push(nestedTool("deep", 3000));
-    const { client, hub } = await setUpWith([{ plugin: plugin as never }], { s: script });
-    await introduce(client);
+    const { client, hub } = await setUpPluginHub([{ plugin: plugin as never }], { s: script });
+    await initialize(client);
     await listAs("legacy", client, "tools");
     assert.deepEqual([...new Set(seen)], ["t"]);
     await hub.close();
   });
 
   it("is a request's own affair: one nested 3,000 deep is refused", async () => {
-    const { client, hub } = await open("legacy", new Script("t"));
+    const { client, hub } = await open("legacy", new ScriptedServer("t"));
     const args = `{"a":${"[".repeat(3000)}${"]".repeat(3000)}}`;
     client.send(
       `{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t", "arguments": ${args}}}`,
@@ -359,7 +359,7 @@ describe("a tool whose schema is nested", () => {
 
 describe("an entry without a name", () => {
   it("is hidden, which is remarked on once for all of them", async () => {
-    const bad = listing(new Script(), {
+    const bad = listing(new ScriptedServer(), {
       tools: ['{"title":"a"}', "null", '{"name":5}', GOOD.tools],
     });
     const { client, hub, events } = await open("legacy", bad);
@@ -370,7 +370,7 @@ describe("an entry without a name", () => {
       [["bad", "tools", ""]],
     );
     assert.equal(warnings(events).filter((text) => text.includes("without a name")).length, 1);
-    assert.equal(statusOf(hub, "bad").tools, 1);
+    assert.equal(connectionStatusOf(hub, "bad").tools, 1);
     await hub.close();
   });
 });
@@ -531,7 +531,10 @@ describe("whatever a server lists", () => {
         let shown = 0;
         await fc.assert(
           fc.asyncProperty(entries(kind), async (texts) => {
-            const { client, hub } = await open(era, listing(new Script(), { [kind]: texts }));
+            const { client, hub } = await open(
+              era,
+              listing(new ScriptedServer(), { [kind]: texts }),
+            );
             const list = await listAs(era, client, kind);
             assert.ok(list.includes(GOOD[kind]), list);
             assert.doesNotMatch(list.replaceAll(/\\\\|\\ud83d\\ude00/g, ""), /\\ud[89a-f]/i);

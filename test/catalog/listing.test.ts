@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { MAX_ITEMS, type ServerListing } from "../../src/catalog/listing.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { Script, setStage, statusOf } from "../fixtures/memory-hub.ts";
+import { ScriptedServer, setUpHubWithClock, connectionStatusOf } from "../fixtures/memory-hub.ts";
 
 const NEVER = { ...LIMIT_DEFAULTS.reconnect, policy: "none" } as const;
 const LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
@@ -11,9 +11,9 @@ const FAILURE = '"error":{"code":-32603,"message":"out of order"}';
 const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
 
 /** A hub over one server, and what that was last seen to offer. */
-async function connect(script: Script, kept?: ServerListing) {
+async function connect(script: ScriptedServer, kept?: ServerListing) {
   let offer: ServerListing | undefined;
-  const stage = setStage(
+  const stage = setUpHubWithClock(
     { a: script },
     {
       servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
@@ -43,9 +43,9 @@ function shown(offer: ServerListing | undefined): unknown {
   return [tools, prompts, resources, resourceTemplates].map((items) => items.map(({ key }) => key));
 }
 
-function makeServer(): Script {
-  const script = new Script("t");
-  script.lists = {
+function makeServer(): ScriptedServer {
+  const script = new ScriptedServer("t");
+  script.listings = {
     prompts: [{ name: "p" }],
     resources: [{ uri: "a://r", name: "r" }],
     resourceTemplates: [{ uriTemplate: "a://{x}", name: "x" }],
@@ -58,14 +58,14 @@ describe("what a server offers", () => {
     const script = makeServer();
     script.tools = [];
     const counts = ({ hub }: Awaited<ReturnType<typeof connect>>): unknown => {
-      const { listing, tools, prompts, resources } = statusOf(hub, "a");
+      const { listing, tools, prompts, resources } = connectionStatusOf(hub, "a");
       return [listing, tools, prompts, resources];
     };
     const first = await connect(script);
     assert.deepEqual(counts(first), ["server", 0, 1, 1]);
-    const asked = LISTS.map((method) => script.asked(method).length);
+    const asked = LISTS.map((method) => script.messagesOf(method).length);
     assert.deepEqual(asked, [1, 1, 1, 1]);
-    const dead = new Script();
+    const dead = new ScriptedServer();
     dead.onInitialize = () => FAILURE;
     assert.deepEqual(counts(await connect(dead, first.offer())), ["snapshot", 0, 1, 1]);
     assert.deepEqual(counts(await connect(dead)), [undefined, undefined, undefined, undefined]);
@@ -80,20 +80,20 @@ describe("what a server offers", () => {
   });
 
   it("is asked for only where it declares it", async () => {
-    const script = new Script("t");
+    const script = new ScriptedServer("t");
     const { offer } = await connect(script);
     assert.deepEqual(shown(offer()), [["t"], [], [], []]);
     assert.deepEqual(
-      LISTS.map((method) => script.asked(method).length),
+      LISTS.map((method) => script.messagesOf(method).length),
       [1, 0, 0, 0],
     );
   });
 
   it("is there without a kind that it cannot list, which is a warning", async () => {
     const script = makeServer();
-    script.on = { "prompts/list": () => FAILURE, "resources/list": () => '"result":{}' };
+    script.handlers = { "prompts/list": () => FAILURE, "resources/list": () => '"result":{}' };
     const { hub, offer, warnings } = await connect(script);
-    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.equal(connectionStatusOf(hub, "a").state, "connected");
     assert.deepEqual(shown(offer()), [["t"], [], [], ["a://{x}"]]);
     assert.deepEqual(warnings(), [
       'Server "a" answered with an error: out of order.',
@@ -119,21 +119,21 @@ describe("what a server offers", () => {
       const script = makeServer();
       script.onInitialize = () => answer;
       const { hub } = await connect(script);
-      assert.equal(statusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
+      assert.equal(connectionStatusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
     });
   }
 
   it("is as much as can be kept, and no more", async () => {
     const names = (count: number, from = 0): string[] =>
       Array.from({ length: count }, (_, i) => `{"name":"t${from + i}","inputSchema":{}}`);
-    const script = new Script();
+    const script = new ScriptedServer();
     script.tools = names(MAX_ITEMS);
     const whole = await connect(script);
-    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [MAX_ITEMS, []]);
+    assert.deepEqual([connectionStatusOf(whole.hub, "a").tools, whole.warnings()], [MAX_ITEMS, []]);
     script.tools = [...names(MAX_ITEMS - 1), "{}", ...names(1, MAX_ITEMS)];
     const cut = await connect(script);
     const text = `Only the first ${MAX_ITEMS} tools are listed.`;
-    assert.equal(statusOf(cut.hub, "a").tools, MAX_ITEMS - 1);
+    assert.equal(connectionStatusOf(cut.hub, "a").tools, MAX_ITEMS - 1);
     assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
     script.onList = ({ params }) => {
       const page = Number(params?.["cursor"] ?? 0);
@@ -141,18 +141,21 @@ describe("what a server offers", () => {
       return `"result":{"tools":[${names(MAX_ITEMS / 2, (page * MAX_ITEMS) / 2).join()}]${next}}`;
     };
     const paged = await connect(script);
-    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [MAX_ITEMS, [text]]);
+    assert.deepEqual(
+      [connectionStatusOf(paged.hub, "a").tools, paged.warnings()],
+      [MAX_ITEMS, [text]],
+    );
   });
 
   it("is told of as far as it is odd, but not without end", async () => {
-    const script = new Script();
+    const script = new ScriptedServer();
     const odd = (round: number): void => {
       const names = Array.from({ length: 90 }, (_, i) => `${round} ${i} ${"n".repeat(2000)}`);
-      script.tools = [...new Script(...names).tools, "{}"];
+      script.tools = [...new ScriptedServer(...names).tools, "{}"];
     };
     odd(0);
     const { hub, events, clock, warnings } = await connect(script);
-    await clock.run(100);
+    await clock.advanceAsync(100);
     assert.deepEqual(warnings(), ["A tool without a name was left out."]);
     const remarks = (): string[] =>
       events.flatMap((event) =>
@@ -162,7 +165,7 @@ describe("what a server offers", () => {
     assert.ok(remarks().every((text) => text.length === 1000));
     for (const round of [1, 2]) {
       odd(round);
-      await Promise.all([hub.refresh("a"), clock.run(10_000)]);
+      await Promise.all([hub.refresh("a"), clock.advanceAsync(10_000)]);
     }
     assert.equal(remarks().length, 101);
     assert.equal(remarks().at(-1), 'No more is said of what server "a" lists.');
@@ -170,18 +173,18 @@ describe("what a server offers", () => {
 
   it("is there without a kind that takes too long", async () => {
     const script = makeServer();
-    script.on = { "prompts/list": () => undefined };
+    script.handlers = { "prompts/list": () => undefined };
     const { hub, offer, clock, warnings } = await connect(script);
-    await clock.run(600);
-    assert.equal(statusOf(hub, "a").state, "connected");
+    await clock.advanceAsync(600);
+    assert.equal(connectionStatusOf(hub, "a").state, "connected");
     assert.deepEqual(shown(offer()), [["t"], [], ["a://r"], ["a://{x}"]]);
     assert.equal(warnings().length, 1);
-    assert.equal(script.asked("notifications/cancelled").length, 1);
+    assert.equal(script.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("has no templates if it does not know the method, which is usual", async () => {
     const script = makeServer();
-    script.on = { "resources/templates/list": () => UNKNOWN };
+    script.handlers = { "resources/templates/list": () => UNKNOWN };
     const { offer, warnings } = await connect(script);
     assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], []]);
     assert.deepEqual(warnings(), []);
@@ -197,8 +200,8 @@ describe("what a server offers", () => {
   it("leaves a kind as it was that cannot be listed again", async () => {
     const kept = (await connect(makeServer())).offer();
     const script = makeServer();
-    script.on = { "prompts/list": () => FAILURE };
-    script.lists = { ...script.lists, resources: [] };
+    script.handlers = { "prompts/list": () => FAILURE };
+    script.listings = { ...script.listings, resources: [] };
     const { offer } = await connect(script, kept);
     assert.deepEqual(shown(offer()), [["t"], ["p"], [], ["a://{x}"]]);
   });
@@ -212,11 +215,11 @@ describe("what a server offers", () => {
       const script = makeServer();
       const { offer } = await connect(script);
       script.tools = [];
-      script.lists = { prompts: [], resources: [], resourceTemplates: [] };
-      script.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      script.listings = { prompts: [], resources: [], resourceTemplates: [] };
+      script.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
       await turn();
       assert.deepEqual(
-        LISTS.map((method) => script.asked(method).length),
+        LISTS.map((method) => script.messagesOf(method).length),
         LISTS.map((method) => ((methods as readonly string[]).includes(method) ? 2 : 1)),
       );
       const left = { tools: ["t"], prompts: ["p"], resources: ["a://r"], templates: ["a://{x}"] };
@@ -229,10 +232,10 @@ describe("what a server offers", () => {
 
   it("is asked for again where a change is announced while it is listed", async () => {
     const script = makeServer();
-    script.on = {
+    script.handlers = {
       "prompts/list": () => {
-        script.on = {};
-        script.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+        script.handlers = {};
+        script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
         return FAILURE;
       },
     };

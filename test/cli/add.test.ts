@@ -8,8 +8,8 @@ import { parseCommandLine } from "../../src/cli/args.ts";
 import { addOptionSettings, readServerArguments, tryServer } from "../../src/cli/commands/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
-import { plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
-import { specOf } from "../fixtures/memory-hub.ts";
+import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { stdioSpecOf } from "../fixtures/memory-hub.ts";
 
 function parse(...argv: readonly string[]): Invocation {
   const request = parseCommandLine(["add", ...argv], COMMANDS);
@@ -37,7 +37,7 @@ describe("what the command line says of a server", () => {
     it(`is understood: ${argv.join(" ")}`, () => {
       const said = readServerArguments(parse(...argv));
       assert.ok(said.kind === "entry");
-      assert.deepEqual(plain(said.entry), entry);
+      assert.deepEqual(plainCopy(said.entry), entry);
     });
   }
 
@@ -50,12 +50,14 @@ describe("what the command line says of a server", () => {
   it("wins over what a directory says", () => {
     const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
     const said = addOptionSettings(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
-    assert.deepEqual(plain(said), {
+    assert.deepEqual(plainCopy(said), {
       package: "npm:n",
       env: { A: "mine", B: "theirs" },
       prefix: "p",
     });
-    assert.deepEqual(plain(addOptionSettings({ url: "u", headers: {} }, parse("x"))), { url: "u" });
+    assert.deepEqual(plainCopy(addOptionSettings({ url: "u", headers: {} }, parse("x"))), {
+      url: "u",
+    });
   });
 
   for (const argv of [
@@ -67,7 +69,7 @@ describe("what the command line says of a server", () => {
       const said = readServerArguments(given);
       assert.ok(said.kind === "entry");
       const entry = { command: "c", args: [""], prefix: "" };
-      assert.deepEqual(plain(addOptionSettings(said.entry, given)), entry);
+      assert.deepEqual(plainCopy(addOptionSettings(said.entry, given)), entry);
     });
   }
 
@@ -113,7 +115,7 @@ describe("what the command line says of a server", () => {
 describe("a server that is tried", () => {
   const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
   const trial = (options: readonly string[], startLimit: number) =>
-    withSandbox(async ({ root, home }) => {
+    withManifestFolder(async ({ root, home }) => {
       const world: CommandContext = {
         env: { HOME: home, PATH: process.env["PATH"] },
         cwd: root,
@@ -124,7 +126,7 @@ describe("a server that is tried", () => {
       };
       const args = [SCRIPTED, ...options];
       const limits = { connectTimeout: 100, startLimit };
-      const spec = specOf("slow", { command: "node", args, baseDir: root, ...limits });
+      const spec = stdioSpecOf("slow", { command: "node", args, baseDir: root, ...limits });
       return tryServer(spec, world, () => {});
     });
 

@@ -396,7 +396,7 @@ describe("the programs", () => {
   const noCompiler = skipWithout({
     isMet: missingPrograms(["cc"]).length === 0,
     tests: "the echo server of the benchmark in C",
-    cure: "there is no cc (apt-get install gcc libc6-dev)",
+    remedy: "there is no cc (apt-get install gcc libc6-dev)",
   });
   /** @returns undefined if there is no compiler */
   const compileEcho = (folder: string): string | undefined => {

@@ -12,7 +12,7 @@ import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, describeFailure, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
-import { Script, setUp } from "../fixtures/memory-hub.ts";
+import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 
 function invoke(...argv: string[]): Invocation {
   const request = parseCommandLine(argv, COMMANDS);
@@ -253,7 +253,7 @@ describe("what is printed", () => {
 
 describe("a client in the same process", () => {
   it("sees what every client sees", async () => {
-    const { hub } = setUp({ a: new Script("x", "y"), b: new Script("x") });
+    const { hub } = setUpHub({ a: new ScriptedServer("x", "y"), b: new ScriptedServer("x") });
     const client = await InProcessClient.connect(hub, new AbortController().signal);
     const items = await client.listTools();
     assert.deepEqual(
@@ -264,32 +264,32 @@ describe("a client in the same process", () => {
   });
 
   it("sends arguments as they are written, in one line, and gives the answer as it comes", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     a.onCall = () => '"result":{"content":[],"n":1.0}';
-    const { hub } = setUp({ a });
+    const { hub } = setUpHub({ a });
     const client = await InProcessClient.connect(hub, new AbortController().signal);
     await client.listTools();
     const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
     assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
-    const sent = a.peer?.received.find((text) => text.includes("tools/call")) ?? "";
+    const sent = a.newestPeer?.received.find((text) => text.includes("tools/call")) ?? "";
     assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
     assert.ok(!/[\r\n]/.test(sent));
     await hub.close();
   });
 
   it("asks for progress if somebody wants to know of it, and gets what the server says", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     const tokens: unknown[] = [];
     a.onCall = ({ params }) => {
       const { progressToken } = (params?.["_meta"] ?? {}) as { progressToken?: unknown };
       tokens.push(progressToken);
       for (const progress of progressToken === undefined ? [] : [1, 2]) {
         const told = { progressToken, progress, total: 2, message: `step ${progress}` };
-        a.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: told });
+        a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: told });
       }
       return '"result":{"content":[]}';
     };
-    const { hub } = setUp({ a });
+    const { hub } = setUpHub({ a });
     const client = await InProcessClient.connect(hub, new AbortController().signal);
     await client.listTools();
     const told: CallProgress[] = [];
@@ -310,17 +310,17 @@ describe("a client in the same process", () => {
   });
 
   it("that is interrupted tells the server", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     a.onCall = () => undefined;
-    const { hub } = setUp({ a });
+    const { hub } = setUpHub({ a });
     const stop = new AbortController();
     const client = await InProcessClient.connect(hub, stop.signal);
     await client.listTools();
     const call = client.callTool("a__x", "{}");
-    await a.peer?.find(({ method }) => method === "tools/call");
+    await a.newestPeer?.find(({ method }) => method === "tools/call");
     stop.abort(new HubError("cancelled", "Interrupted."));
     await assert.rejects(call, fails("cancelled", /Interrupted/));
-    await a.peer?.find(({ method }) => method === "notifications/cancelled");
+    await a.newestPeer?.find(({ method }) => method === "notifications/cancelled");
     await hub.close();
   });
 });

@@ -4,13 +4,13 @@ import { assert as check, constantFrom, nat, property } from "fast-check";
 import picocolors from "picocolors";
 import { formatCodeFrame } from "../../src/cli/code-frame.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
-import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const PLAIN = { width: Infinity, colors: picocolors.createColors(false) };
 
 /** The pictures of all problems of a file. */
 function draw(source: string, name = "t.toml", paper = PLAIN): Promise<string[]> {
-  return withSandbox(async (box) => {
+  return withManifestFolder(async (box) => {
     const file = await box.write(name, source);
     const { cwd, home: HOME } = box;
     const loaded = await loadManifest({ files: [file], env: { HOME }, cwd, platform: "linux" });

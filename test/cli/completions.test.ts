@@ -161,7 +161,7 @@ describe("the completions", () => {
     const skip = skipWithout({
       isMet: missingPrograms([shell]).length === 0,
       tests: `the completions of ${shell}`,
-      cure: `there is no ${shell} (apt-get install ${shell})`,
+      remedy: `there is no ${shell} (apt-get install ${shell})`,
     });
     const expected = [
       ...OFFERED,

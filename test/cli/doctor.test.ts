@@ -32,7 +32,7 @@ import { openSecrets } from "../../src/secrets/secrets.ts";
 import { readHmac } from "../../src/snapshot/hmac.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { processTable } from "../../src/process/process-table.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { skipWithoutLinux } from "../harness/requirements.ts";
 
 const CANARY = "canary-0123456789abcdef";
@@ -42,11 +42,11 @@ const OF_OTHERS: readonly string[] = ["TM601"];
 
 /** A home in which nothing is wrong, and what can be done to it. */
 class Patient {
-  readonly box: Sandbox;
+  readonly box: ManifestFolder;
   readonly world: CommandContext & { readonly env: Record<string, string> };
   readonly manifest: string;
 
-  constructor(box: Sandbox) {
+  constructor(box: ManifestFolder) {
     this.box = box;
     this.manifest = join(box.home, ".config/toolmux/toolmux.toml");
     const PATH = `${join(box.home, "bin")}:${process.env["PATH"] ?? ""}`;
@@ -107,7 +107,7 @@ class Patient {
 }
 
 function withPatient<T>(use: (patient: Patient) => Promise<T>): Promise<T> {
-  return withSandbox((box) => use(new Patient(box)));
+  return withManifestFolder((box) => use(new Patient(box)));
 }
 
 const TOOL = { name: "t", description: "d", inputSchema: { type: "object", properties: {} } };

@@ -10,9 +10,9 @@ import { stateFolder } from "../../src/base/paths.ts";
 import type { LoadedManifest } from "../../src/manifest/load.ts";
 import { watchManifest } from "../../src/manifest/watch.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
-import { listeningClock } from "../fixtures/manifest/watched-clock.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
-import { deadline } from "../harness/wait.ts";
+import { notifyingClock } from "../fixtures/manifest/watched-clock.ts";
+import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { withDeadline } from "../harness/wait.ts";
 import { skipWithout } from "../harness/requirements.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
@@ -29,7 +29,7 @@ class Watched {
   #isOpen = true;
   readonly #handle: { close(): void };
 
-  constructor(box: Sandbox, files: readonly string[], edition: string) {
+  constructor(box: ManifestFolder, files: readonly string[], edition: string) {
     this.#handle = watchManifest(
       { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
       {
@@ -39,7 +39,7 @@ class Watched {
           this.#check();
         },
         onWarning: (text) => void this.#troubles.push(text),
-        clock: listeningClock((ms) => {
+        clock: notifyingClock((ms) => {
           if (ms !== ROUND) return;
           this.#looks++;
           this.#check();
@@ -70,7 +70,7 @@ class Watched {
   }
 
   #until<T>(what: string, find: () => T | undefined): Promise<T> {
-    return deadline(
+    return withDeadline(
       10_000,
       () => what,
       (resolve) => {
@@ -93,7 +93,7 @@ class Watched {
 
 /** Runs `use` with a watch that has looked once, on `files` below the root of the sandbox. */
 async function watching(
-  box: Sandbox,
+  box: ManifestFolder,
   files: readonly string[],
   use: (watched: Watched) => Promise<void>,
 ): Promise<void> {
@@ -122,7 +122,7 @@ async function point(path: string, target: string): Promise<void> {
 
 describe("a named manifest", () => {
   it("is read again after it was written to, replaced, taken away, and put back", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/a.toml", server("a"));
       await watching(box, ["conf/a.toml"], async (watched) => {
         await writeFile(file, server("b"));
@@ -141,7 +141,7 @@ describe("a named manifest", () => {
     }));
 
   it("is one of several that are all watched", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const one = await box.write("one/a.toml", server("a"));
       const two = await box.write("two/b.toml", server("b"));
       await watching(box, ["one/a.toml", "two/b.toml"], async (watched) => {
@@ -153,7 +153,7 @@ describe("a named manifest", () => {
     }));
 
   it("is found once it is there, in a folder in a folder that was not", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await watching(box, ["x/y/a.toml"], async (watched) => {
         await watched.settle(mkdir(join(box.root, "x")));
         await watched.settle(mkdir(join(box.root, "x/y")));
@@ -165,7 +165,7 @@ describe("a named manifest", () => {
     }));
 
   it("is found where the folders on its way appear all at once", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await watching(box, ["x/y/z/a.toml"], async (watched) => {
         const file = await box.write("x/y/z/a.toml", server("a"));
         assert.equal(await watched.next(), "a");
@@ -175,7 +175,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was moved away, and another one took its place", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/a.toml", server("a"));
       await box.write("other/a.toml", server("b"));
       await watching(box, ["conf/a.toml"], async (watched) => {
@@ -189,7 +189,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was exchanged for another in one go", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/a.toml", server("a"));
       await box.write("other/a.toml", server("b"));
       await watching(box, ["conf/a.toml"], async (watched) => {
@@ -203,7 +203,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was deleted and made anew", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/a.toml", server("a"));
       await watching(box, ["conf/a.toml"], async (watched) => {
         await rm(dirname(file), { recursive: true });
@@ -216,7 +216,7 @@ describe("a named manifest", () => {
     }));
 
   it("that is a link is read again when its target changes, and when it gets another", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const one = await box.write("dotfiles/one.toml", server("a"));
       const two = await box.write("elsewhere/two.toml", server("two"));
       const link = join(box.root, "conf/a.toml");
@@ -235,7 +235,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again when a link to its folder's whole content is exchanged, as Kubernetes does", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("volume/..1/a.toml", server("a"));
       const data = join(box.root, "volume/..data");
       await symlink("..1", data);
@@ -251,7 +251,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again when the file of a plugin is written to, replaced, taken away, and put back", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const code = await box.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
       await box.write("conf/a.toml", text);
@@ -269,7 +269,7 @@ describe("a named manifest", () => {
     }));
 
   it("is read again when it names the file of a plugin that then changes, in a folder that was not", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("a.toml", server("a"));
       await watching(box, ["a.toml"], async (watched) => {
         await appendFile(file, '[[plugins]]\nuse = "./x/y.ts"\n');
@@ -282,7 +282,7 @@ describe("a named manifest", () => {
     }));
 
   it("that changed before the watch began is told", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("a.toml", server("a"));
       const { fingerprint: edition } = await box.load({ files: [file] });
       await writeFile(file, server("b"));
@@ -296,7 +296,7 @@ describe("without a named file", () => {
   const user = "home/.config/toolmux/toolmux.toml";
 
   it("the user's manifest is found when it comes to be, and read again when it changes", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await watching(box, [], async (watched) => {
         const file = await box.write(user, server("a"));
         assert.equal(await watched.next(), "a");
@@ -306,7 +306,7 @@ describe("without a named file", () => {
     }));
 
   it("the user's folder may be a link", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("dotfiles/toolmux/toolmux.toml", server("a"));
       await mkdir(join(box.home, ".config"), { recursive: true });
       const link = join(box.home, ".config/toolmux");
@@ -321,7 +321,7 @@ describe("without a named file", () => {
     }));
 
   it("trust that is given takes effect, and a change that takes it away is told as such", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write(user, server("user"));
       const state = stateFolder({ HOME: box.home }, "linux");
       await watching(box, [], async (watched) => {
@@ -341,7 +341,7 @@ describe("without a named file", () => {
     }));
 
   it("a file that is not trusted may change as it likes: nothing is told of it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write(user, server("user"));
       const file = await box.write("work/toolmux.toml", server("local"));
       await watching(box, [], async (watched) => {
@@ -356,7 +356,7 @@ async function run(command: string, args: readonly string[]): Promise<[number | 
   const child = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"] });
   let output = "";
   child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
-  const code = await deadline<number | null>(
+  const code = await withDeadline<number | null>(
     20_000,
     () => `${command} to end, which has said ${JSON.stringify(output)}`,
     (resolve) => {
@@ -376,13 +376,13 @@ function watcher(file: string): readonly [command: string, ...args: string[]] {
 
 describe("a process that watches a manifest", () => {
   it("is told of changes, and ends when it has nothing else to do", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const [command, ...args] = watcher(await box.write("a.toml", server("a")));
       assert.deepEqual(await run(command, args), [0, "a more\n"]);
     }));
 
   it("ends though nothing has changed", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const [command, ...args] = watcher(await box.write("a.toml", server("a")));
       assert.deepEqual(await run(command, [...args, "idle"]), [0, ""]);
     }));
@@ -394,10 +394,11 @@ describe("a process that watches a manifest", () => {
     const skip = skipWithout({
       isMet: isPossible,
       tests: `exhausted ${limit}`,
-      cure: "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
+      remedy:
+        "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
     });
     it(`is told of changes, and of the trouble, where ${limit} is exhausted`, { skip }, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const file = await box.write("a.toml", server("a"));
         const [code, output] = await run("unshare", [...limited, ...watcher(file)]);
         const [trouble = "", ...others] = output.split("\n");

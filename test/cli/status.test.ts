@@ -34,7 +34,7 @@ import {
 } from "../../src/manifest/schema.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
 
-import { remoteOf } from "../fixtures/streamed-transport.ts";
+import { remoteSpecOf } from "../fixtures/streamed-transport.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 
@@ -673,7 +673,7 @@ describe("the progress of a start", () => {
 });
 
 describe("what can be done about a server over HTTP", () => {
-  const remote = remoteOf("web", { url: "https://web.example/mcp?token=hunter2" });
+  const remote = remoteSpecOf("web", { url: "https://web.example/mcp?token=hunter2" });
   const about = (code: ErrorCode, more: Partial<RemoteServer> = {}): string =>
     hintsFor(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
 

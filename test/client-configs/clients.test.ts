@@ -41,9 +41,9 @@ import { resolveServer } from "../../src/manifest/resolve.ts";
 import { isPlaintextSecret } from "../../src/manifest/plaintext-secrets.ts";
 import {
   getServer,
-  plain,
-  type Sandbox,
-  withSandbox,
+  plainCopy,
+  type ManifestFolder,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const FIXTURES = fileURLToPath(new URL("../fixtures/clients/", import.meta.url));
@@ -184,10 +184,11 @@ const WANTED: Readonly<Record<string, { taken: object; left?: readonly string[] 
   amp: { taken: { ampere: { command: "ampere" } } },
 };
 
-const homeOf = (box: Sandbox, platform = "linux") => clientFoldersOf({ HOME: box.home }, platform);
+const homeOf = (box: ManifestFolder, platform = "linux") =>
+  clientFoldersOf({ HOME: box.home }, platform);
 
 /** Puts a client's fixture where its file lies. @returns its path, and what it holds */
-async function place(box: Sandbox, client: ClientApp) {
+async function place(box: ManifestFolder, client: ClientApp) {
   const spot = listServerTables(client, homeOf(box), undefined)[0];
   assert.ok(spot);
   const bytes = await readFile(join(FIXTURES, `${client.name}.${client.format}`));
@@ -196,7 +197,7 @@ async function place(box: Sandbox, client: ClientApp) {
   return { spot, bytes };
 }
 
-const planOf = async (box: Sandbox, client: ClientApp, taken = NOTHING) =>
+const planOf = async (box: ManifestFolder, client: ClientApp, taken = NOTHING) =>
   planImport(await readClientFiles(client, homeOf(box), undefined), taken, homeOf(box));
 
 describe("the table of clients", () => {
@@ -229,22 +230,22 @@ describe("the table of clients", () => {
 for (const client of CLIENTS) {
   describe(`the file of ${client.title}`, () => {
     it("is taken over as the same servers in our own schema", () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         await place(box, client);
         const { planned: additions, skipped: omissions } = await planOf(box, client);
         const taken = Object.fromEntries(additions.map(({ name, entry }) => [name, entry]));
         const { taken: wanted, left = [] } = WANTED[client.name] ?? { taken: {} };
-        assert.deepEqual(plain(taken), wanted);
+        assert.deepEqual(plainCopy(taken), wanted);
         assert.deepEqual(
           omissions.map(({ source: origin }) => origin.name),
           left,
         );
-        assert.deepEqual(readServers(plain(taken), []).problems, []);
+        assert.deepEqual(readServers(plainCopy(taken), []).problems, []);
       }));
 
     for (const remote of [false, true]) {
       it(`is as it was, byte for byte, after toolmux went in and out${remote ? ", over HTTP" : ""}`, () =>
-        withSandbox(async (box) => {
+        withManifestFolder(async (box) => {
           const { spot, bytes } = await place(box, client);
           await chmod(spot.file, 0o640);
           const entry = remote
@@ -274,7 +275,7 @@ for (const client of CLIENTS) {
     }
 
     it("comes to be, and goes again, where there was none", () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const spot = listServerTables(client, homeOf(box), undefined)[0];
         assert.ok(spot);
         const prepared = await prepareInstall(client, spot, client.command("/opt/toolmux", []));
@@ -288,7 +289,7 @@ for (const client of CLIENTS) {
       }));
 
     it("keeps what somebody has changed since, and loses our entry alone", () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const { spot } = await place(box, client);
         const before = await readFile(spot.file, "utf8");
         const prepared = await prepareInstall(client, spot, client.command("/opt/toolmux", []));
@@ -315,7 +316,7 @@ for (const client of CLIENTS) {
       }));
 
     it("is as it was after all its servers were replaced, too", () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const { spot, bytes } = await place(box, client);
         const { planned: additions } = await planOf(box, client);
         const names = additions
@@ -354,7 +355,7 @@ assert.ok(cursor && codex);
 
 describe("writing into a client's file", () => {
   it("follows a link and keeps it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const real = await box.write("dotfiles/mcp.json", '{"mcpServers":{}}');
       const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
@@ -368,7 +369,7 @@ describe("writing into a client's file", () => {
     }));
 
   it("is given up if the client has written its file meanwhile, and leaves no copy", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { spot } = await place(box, cursor);
       const prepared = await prepareInstall(cursor, spot, { command: "x" });
       assert.ok(prepared.kind === "ready");
@@ -379,7 +380,7 @@ describe("writing into a client's file", () => {
     }));
 
   it("is given up where a link leads nowhere, and leaves the link", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
       await mkdir(dirname(spot.file), { recursive: true });
@@ -394,7 +395,7 @@ describe("writing into a client's file", () => {
     }));
 
   it("is refused, with the place, where the file cannot be parsed", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const [spot] = listServerTables(cursor, homeOf(box), undefined);
       assert.ok(spot);
       await box.write("home/.cursor/mcp.json", '{\n  "mcpServers": { "a": }\n}');
@@ -406,7 +407,7 @@ describe("writing into a client's file", () => {
 
   for (const text of ['mcp_servers = { a = { command = "x" } }', 'mcp_servers = "nonsense"']) {
     it(`is refused where the servers are written so that nothing can be put beside them: ${text}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const [spot] = listServerTables(codex, homeOf(box), undefined);
         assert.ok(spot);
         await box.write("home/.codex/config.toml", text);
@@ -417,7 +418,7 @@ describe("writing into a client's file", () => {
   }
 
   it("goes back to what was before the first time, however often it was done", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { spot, bytes } = await place(box, codex);
       for (const command of ["/one", "/two", "/three"]) {
         const prepared = await prepareInstall(codex, spot, codex.command(command, []));
@@ -432,7 +433,7 @@ describe("writing into a client's file", () => {
     }));
 
   it("keeps three copies at most, the newest", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("home/x.json", "1");
       for (let i = 0; i < 12; i++)
         await writeBackup(await openOriginal(file), 1000 * Math.floor(i / 2));
@@ -480,8 +481,8 @@ describe("a change of a client's file", () => {
           const wanted = Object.entries(servers).filter(([key]) => !remove.includes(key));
           const parsed = await parseText(edited.text, format);
           assert.ok(parsed.ok);
-          const { servers: found, before } = plain(parsed.root) as Record<string, object>;
-          assert.deepEqual(found, plain({ ...Object.fromEntries(wanted), ...put }));
+          const { servers: found, before } = plainCopy(parsed.root) as Record<string, object>;
+          assert.deepEqual(found, plainCopy({ ...Object.fromEntries(wanted), ...put }));
           assert.equal(before, 1);
         },
       ),
@@ -505,13 +506,13 @@ describe("an entry of ours", () => {
 });
 
 describe("taking over servers", () => {
-  const read = async (box: Sandbox, servers: object, taken = NOTHING) => {
+  const read = async (box: ManifestFolder, servers: object, taken = NOTHING) => {
     await box.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers: servers }));
     return planOf(box, cursor, taken);
   };
 
   it("leaves out what the manifest has, whatever it is called there", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(
         "m.toml",
         '[servers.mine]\ncommand = "x"\nargs = ["${env:A}"]\n',
@@ -534,7 +535,7 @@ describe("taking over servers", () => {
     }));
 
   it("knows a server again whose secrets were moved when it was taken over, and takes another account for another", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const entry = (key: string) => ({ command: "x", args: ["--api-key", key] });
       const first = await read(box, { "a b": entry("canary-0123456789") });
       const [addition] = first.planned;
@@ -562,7 +563,7 @@ describe("taking over servers", () => {
     }));
 
   it("never takes toolmux itself, however it is started", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const own = [
         { command: "toolmux" },
         { command: "/opt/bin/toolmux-linux-x64", args: ["serve"] },
@@ -581,7 +582,7 @@ describe("taking over servers", () => {
     }));
 
   it("says what is wrong with an entry, and takes the others", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const plan = await read(box, {
         a: 7,
         b: {},
@@ -603,7 +604,7 @@ describe("taking over servers", () => {
     }));
 
   it("finds what looks like a secret, and can put forms in its place", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const plan = await read(box, {
         s: {
           command: "x",
@@ -632,7 +633,7 @@ describe("taking over servers", () => {
         replacePlaintextSecrets(entry, clear),
       );
       assert.doesNotMatch(JSON.stringify(hidden), /canary/);
-      assert.deepEqual(plain(hidden), [
+      assert.deepEqual(plainCopy(hidden), [
         {
           command: "x",
           args: [
@@ -659,7 +660,7 @@ describe("taking over servers", () => {
     }));
 
   it("has the workspace of a client where the hub runs, not where the manifest is", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const entry = {
         command: "${workspaceFolder}/bin/x",
         args: ["--root", "${workspaceFolder}", "${workspaceFolder}/a"],
@@ -683,8 +684,8 @@ describe("taking over servers", () => {
         env: { PLACE: "/project/b" },
         secrets: [],
       };
-      assert.deepEqual(plain(await resolve("sub")), { ...wanted, cwd: "/project/sub" });
-      assert.deepEqual(plain(await resolve("same")), { ...wanted, args: ["/project"] });
+      assert.deepEqual(plainCopy(await resolve("sub")), { ...wanted, cwd: "/project/sub" });
+      assert.deepEqual(plainCopy(await resolve("same")), { ...wanted, args: ["/project"] });
 
       // It is known again, also as it was written before there was such a form.
       const taken = { servers: manifest.servers, separator: "__" };
@@ -706,7 +707,7 @@ describe("taking over servers", () => {
     }));
 
   it("takes over the variables of a file that an entry names", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const envFile = await box.write(
         "home/.env",
         "# c\nexport A=1\nB='two words'\nC=\"${X}\" \nbad line\n",
@@ -715,7 +716,7 @@ describe("taking over servers", () => {
         a: { command: "a", envFile, env: { A: "own" } },
         b: { command: "b", envFile: "${workspaceFolder}/.env" },
       });
-      assert.deepEqual(plain(plan.planned[0]?.entry), {
+      assert.deepEqual(plainCopy(plan.planned[0]?.entry), {
         command: "a",
         env: { A: "own", B: "two words", C: "$${X}" },
       });
@@ -726,7 +727,7 @@ describe("taking over servers", () => {
       );
       const files = await readClientFiles(cursor, homeOf(box), box.cwd);
       const strange = await planImport(files, NOTHING, homeOf(box));
-      assert.deepEqual(plain(strange.planned[0]?.entry), { command: "c" });
+      assert.deepEqual(plainCopy(strange.planned[0]?.entry), { command: "c" });
     }));
 });
 

@@ -1,13 +1,13 @@
 import type { McpServer, ServerNotifier } from "@modelcontextprotocol/server";
-import { say } from "./tools.ts";
+import { textResult } from "./tools.ts";
 
 /**
  * Tools that change the server's listings. A long-lived instance sends the notifications itself; where each request has
  * an instance of its own, `notify` sends them to subscribers.
  */
-export function registerChanges(server: McpServer, notify: ServerNotifier | undefined): void {
+export function registerChangeTools(server: McpServer, notify: ServerNotifier | undefined): void {
   const tool = server.registerTool("test_now_and_then", { description: "Comes and goes." }, () =>
-    say("It is there."),
+    textResult("It is there."),
   );
   const prompt = server.registerPrompt(
     "test_now_and_then",
@@ -17,12 +17,12 @@ export function registerChanges(server: McpServer, notify: ServerNotifier | unde
   server.registerTool("test_trigger_tool_change", { description: "Changes the tools." }, () => {
     if (notify === undefined) tool.update({ enabled: !tool.enabled });
     else notify.toolsChanged();
-    return say("The tools have changed.");
+    return textResult("The tools have changed.");
   });
   server.registerTool("test_trigger_prompt_change", { description: "Changes the prompts." }, () => {
     if (notify === undefined) prompt.update({ enabled: !prompt.enabled });
     else notify.promptsChanged();
-    return say("The prompts have changed.");
+    return textResult("The prompts have changed.");
   });
   server.registerTool(
     "test_trigger_resource_update",
@@ -31,7 +31,7 @@ export function registerChanges(server: McpServer, notify: ServerNotifier | unde
       const uri = "test://watched-resource";
       if (notify === undefined) await server.server.sendResourceUpdated({ uri });
       else notify.resourceUpdated(uri);
-      return say("The resource has changed.");
+      return textResult("The resource has changed.");
     },
   );
 }

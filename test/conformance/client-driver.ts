@@ -6,16 +6,16 @@ import process from "node:process";
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { sleep } from "../../src/base/clock.ts";
-import { executable, withStage } from "../harness/hub.ts";
+import { executable, withTestFolder } from "../harness/hub.ts";
 import { type Context, settingsFor } from "./scenario-settings.ts";
 
-const { MCP_CONFORMANCE_SCENARIO: scenario = "", MCP_CONFORMANCE_CONTEXT: said = "{}" } =
+const { MCP_CONFORMANCE_SCENARIO: scenario = "", MCP_CONFORMANCE_CONTEXT: contextJson = "{}" } =
   process.env;
 const revision = process.env["MCP_CONFORMANCE_PROTOCOL_VERSION"];
 const url = process.argv.at(-1);
-const context = JSON.parse(said) as Context;
+const context = JSON.parse(contextJson) as Context;
 
-type Play = (client: Client) => Promise<void>;
+type ClientAction = (client: Client) => Promise<void>;
 type Arguments = Readonly<Record<string, unknown>>;
 
 async function call(client: Client, name: string, args: Arguments = {}): Promise<void> {
@@ -29,27 +29,28 @@ async function call(client: Client, name: string, args: Arguments = {}): Promise
 }
 
 /** Calls every listed tool. */
-const callAll: Play = async (client) => {
+const callAll: ClientAction = async (client) => {
   for (const { name } of (await client.listTools()).tools) await call(client, name);
 };
 
 /** Time limits of an authorization that must succeed and of one that must fail, in ms. */
 const LOGIN_LIMIT = { right: 8000, wrong: 2500 };
-const WRONG = /iss-(?:supported-missing|wrong|unexpected|normalized)|mismatch|retry-limit/;
+const FAILING_SCENARIOS =
+  /iss-(?:supported-missing|wrong|unexpected|normalized)|mismatch|retry-limit/;
 
 /** Waits for the hub's authorization and calls every tool; where authorization must fail, there are none. */
-const callWhenAuthorized: Play = async (client) => {
-  const end = performance.now() + LOGIN_LIMIT[WRONG.test(scenario) ? "wrong" : "right"];
+const callWhenAuthorized: ClientAction = async (client) => {
+  const end = performance.now() + LOGIN_LIMIT[FAILING_SCENARIOS.test(scenario) ? "wrong" : "right"];
   while ((await client.listTools()).tools.length === 0 && performance.now() < end) await sleep(50);
   await callAll(client);
 };
 
-function playOf(name: string): Play {
-  return PLAYS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
+function clientActionOf(name: string): ClientAction {
+  return CLIENT_ACTIONS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
 }
 
 /** What the client does after connecting, by scenario. */
-const PLAYS: Readonly<Record<string, Play>> = {
+const CLIENT_ACTIONS: Readonly<Record<string, ClientAction>> = {
   initialize: async (client) => void (await client.listTools()),
   tools_call: async (client) => {
     await client.listTools();
@@ -65,8 +66,8 @@ const PLAYS: Readonly<Record<string, Play>> = {
   },
   "json-schema-2020-12-preservation": async (client) => {
     const { tools } = await client.listTools();
-    const focal = tools.find(({ name }) => name === "json_schema_2020_12_tool");
-    await call(client, "json_schema_echo", { schema: focal?.inputSchema });
+    const schemaTool = tools.find(({ name }) => name === "json_schema_2020_12_tool");
+    await call(client, "json_schema_echo", { schema: schemaTool?.inputSchema });
   },
   "json-schema-ref-no-deref": async (client) => void (await client.listTools()),
   "request-metadata": async (client) => {
@@ -98,9 +99,9 @@ function readCalls({ toolCalls }: Context): readonly { name: string; arguments: 
 if (url === undefined) throw new Error("The URL of a server is missing.");
 const { server, env } = settingsFor(scenario, context);
 const manifest = { servers: { referee: { url, prefix: "", ...server } } };
-await withStage(
+await withTestFolder(
   JSON.stringify(manifest),
-  async (stage) => {
+  async (testFolder) => {
     const client = new Client(
       { name: "conformance", version: "1.0.0" },
       {
@@ -112,14 +113,14 @@ await withStage(
     client.setRequestHandler("roots/list", () => ({ roots: [] }));
     const transport = new StdioClientTransport({
       command: executable(),
-      args: ["--config", stage.config],
-      cwd: stage.dir,
-      env: { ...stage.env, ...env },
+      args: ["--config", testFolder.config],
+      cwd: testFolder.dir,
+      env: { ...testFolder.env, ...env },
       stderr: "inherit",
     });
     await client.connect(transport);
     try {
-      await playOf(scenario)(client);
+      await clientActionOf(scenario)(client);
     } finally {
       await client.close();
     }

@@ -13,10 +13,10 @@ import {
 import { createServer } from "./everything.ts";
 
 /** The `retry` field of event streams, in ms. */
-export const RETRY = 50;
+export const RETRY_DELAY = 50;
 
 /** The everything server over the SDK's HTTP, one instance for each session or modern request, without a hub. */
-export class Everything {
+export class EverythingHttpServer {
   readonly #sessions = new Map<string, HttpLink>();
   readonly #modern = createMcpHandler(
     ({ era }) => createServer({ era, notify: this.#modern.notify }),
@@ -32,25 +32,25 @@ export class Everything {
   async #dispatch(request: Request): Promise<Response> {
     if (!(await isLegacyRequest(request))) return this.#modern.fetch(request);
     const id = request.headers.get("Mcp-Session-Id");
-    const session = id === null ? await this.#begin() : this.#sessions.get(id);
+    const session = id === null ? await this.#beginSession() : this.#sessions.get(id);
     return session?.handleRequest(request) ?? new Response(null, { status: 404 });
   }
 
-  async #begin(): Promise<HttpLink> {
-    const link = new HttpLink({
+  async #beginSession(): Promise<HttpLink> {
+    const transport = new HttpLink({
       sessionIdGenerator: randomUUID,
-      onsessioninitialized: (id) => void this.#sessions.set(id, link),
+      onsessioninitialized: (id) => void this.#sessions.set(id, transport),
       onsessionclosed: (id) => void this.#sessions.delete(id),
-      eventStore: new Events(),
-      retryInterval: RETRY,
+      eventStore: new SessionEventStore(),
+      retryInterval: RETRY_DELAY,
     });
-    await createServer({ era: "legacy" }).connect(link);
-    return link;
+    await createServer({ era: "legacy" }).connect(transport);
+    return transport;
   }
 }
 
 /** The event store of one session, for resumed streams. An event's id is its index. */
-export class Events implements EventStore {
+export class SessionEventStore implements EventStore {
   readonly #events: { readonly stream: string; readonly message: JSONRPCMessage }[] = [];
 
   async storeEvent(stream: string, message: JSONRPCMessage): Promise<string> {

@@ -4,12 +4,12 @@ import {
   type McpRequestContext,
   type ServerNotifier,
 } from "@modelcontextprotocol/server";
-import { registerChanges } from "./change-tools.ts";
-import { registerLogging } from "./logging-tools.ts";
+import { registerChangeTools } from "./change-tools.ts";
+import { registerLoggingTools } from "./logging-tools.ts";
 import { registerPrompts } from "./prompts.ts";
-import { registerQuestions } from "./input-tools.ts";
+import { registerInputTools } from "./input-tools.ts";
 import { registerResources } from "./resources.ts";
-import { registerRounds, type Step } from "./multi-round-tools.ts";
+import { registerMultiRoundTools, type Step } from "./multi-round-tools.ts";
 import { registerTools } from "./tools.ts";
 
 /*
@@ -23,13 +23,13 @@ const KEY = "everything is known to everybody here";
 const codec = createRequestStateCodec<Step>({ key: KEY });
 
 /** Options of one instance of the server. */
-export interface Making extends Pick<McpRequestContext, "era"> {
+export interface ServerOptions extends Pick<McpRequestContext, "era"> {
   /** Notifies subscribers where an instance lives for one request only. */
   readonly notify?: ServerNotifier;
 }
 
 /** The tools, prompts and resources that the scenarios of the official suites expect, by their names, in either era. */
-export function createServer({ era, notify }: Making): McpServer {
+export function createServer({ era, notify }: ServerOptions): McpServer {
   const server = new McpServer(
     { name: "everything", version: "1.0.0" },
     {
@@ -39,11 +39,11 @@ export function createServer({ era, notify }: Making): McpServer {
     },
   );
   registerTools(server);
-  registerLogging(server);
-  registerQuestions(server, era);
-  registerRounds(server, codec);
+  registerLoggingTools(server);
+  registerInputTools(server, era);
+  registerMultiRoundTools(server, codec);
   registerResources(server);
   registerPrompts(server);
-  registerChanges(server, notify);
+  registerChangeTools(server, notify);
   return server;
 }

@@ -6,12 +6,12 @@ import {
   type McpServer,
   type ServerContext,
 } from "@modelcontextprotocol/server";
-import type { Making } from "./everything.ts";
-import { say } from "./tools.ts";
+import type { ServerOptions } from "./everything.ts";
+import { textResult } from "./tools.ts";
 
 export type Form = ElicitRequestFormParams["requestedSchema"];
 
-const PERSON: Form = {
+const USER_FORM: Form = {
   type: "object",
   properties: {
     username: { type: "string", description: "User's response" },
@@ -20,7 +20,7 @@ const PERSON: Form = {
   required: ["username", "email"],
 };
 
-const DEFAULTS: Form = {
+const DEFAULTS_FORM: Form = {
   type: "object",
   properties: {
     name: { type: "string", default: "John Doe" },
@@ -33,7 +33,7 @@ const DEFAULTS: Form = {
 };
 
 /** All forms of enum properties. */
-const CHOICES: Form = {
+const ENUM_FORM: Form = {
   type: "object",
   properties: {
     untitledSingle: { type: "string", enum: ["option1", "option2", "option3"] },
@@ -69,70 +69,78 @@ const CHOICES: Form = {
 };
 
 /** The key of a single input request. */
-const ANSWER = "answer";
+const ANSWER_KEY = "answer";
 
 /** Tools with one input request: `input_required` in the modern era, a server request in the legacy era. */
-export function registerQuestions(server: McpServer, era: Making["era"]): void {
+export function registerInputTools(server: McpServer, era: ServerOptions["era"]): void {
   server.registerTool(
     "test_sampling",
-    { description: "Asks the client's model.", inputSchema: textual<"prompt">("prompt") },
+    { description: "Asks the client's model.", inputSchema: stringSchema<"prompt">("prompt") },
     ({ prompt }, { mcpReq: { inputResponses } }) => {
-      const answer = inputResponse(inputResponses, ANSWER);
+      const answer = inputResponse(inputResponses, ANSWER_KEY);
       if (answer.kind !== "sampling") {
-        return inputRequired({ inputRequests: { [ANSWER]: sample(prompt) } });
+        return inputRequired({ inputRequests: { [ANSWER_KEY]: samplingRequest(prompt) } });
       }
       const { content } = answer.result;
       const blocks = Array.isArray(content) ? content : [content];
       const texts = blocks.map((block) => (block.type === "text" ? block.text : block.type));
-      return say(`LLM response: ${texts.join("\n")}`);
+      return textResult(`LLM response: ${texts.join("\n")}`);
     },
   );
   server.registerTool(
     "test_elicitation",
-    { description: "Asks the user who he is.", inputSchema: textual<"message">("message") },
-    ({ message }, context) => fillIn(context, message, PERSON, "User response"),
+    { description: "Asks the user who he is.", inputSchema: stringSchema<"message">("message") },
+    ({ message }, context) => elicitForm(context, message, USER_FORM, "User response"),
   );
-  const offer = (name: string, description: string, form: Form): void =>
+  const registerForm = (name: string, description: string, form: Form): void =>
     void server.registerTool(name, { description }, (context) =>
-      fillIn(context, "Please fill this in", form, "Elicitation completed"),
+      elicitForm(context, "Please fill this in", form, "Elicitation completed"),
     );
-  offer("test_elicitation_sep1034_defaults", "Asks with an answer to everything.", DEFAULTS);
-  offer("test_elicitation_sep1330_enums", "Asks to choose, in all ways.", CHOICES);
-  offer("test_streaming_elicitation", "Asks for a form on the way of the call.", PERSON);
+  registerForm(
+    "test_elicitation_sep1034_defaults",
+    "Asks with an answer to everything.",
+    DEFAULTS_FORM,
+  );
+  registerForm("test_elicitation_sep1330_enums", "Asks to choose, in all ways.", ENUM_FORM);
+  registerForm("test_streaming_elicitation", "Asks for a form on the way of the call.", USER_FORM);
   server.registerTool(
     "test_missing_capability",
     { description: "Asks the client's model, whether or not it has said that it has one." },
     async ({ mcpReq: { inputResponses, send } }) => {
       if (era === "legacy") {
-        const { model } = await send({ method: "sampling/createMessage", params: question("Hi") });
-        return say(`Sampled with ${model}.`);
+        const { model } = await send({
+          method: "sampling/createMessage",
+          params: samplingParams("Hi"),
+        });
+        return textResult(`Sampled with ${model}.`);
       }
-      if (inputResponse(inputResponses, ANSWER).kind === "sampling") return say("Sampled.");
-      return inputRequired({ inputRequests: { [ANSWER]: sample("Hi") } });
+      if (inputResponse(inputResponses, ANSWER_KEY).kind === "sampling")
+        return textResult("Sampled.");
+      return inputRequired({ inputRequests: { [ANSWER_KEY]: samplingRequest("Hi") } });
     },
   );
 }
 
-function fillIn({ mcpReq }: ServerContext, message: string, form: Form, outcome: string) {
-  const answer = inputResponse(mcpReq.inputResponses, ANSWER);
+function elicitForm({ mcpReq }: ServerContext, message: string, form: Form, outcome: string) {
+  const answer = inputResponse(mcpReq.inputResponses, ANSWER_KEY);
   if (answer.kind !== "elicit") {
-    return inputRequired({ inputRequests: { [ANSWER]: elicit(message, form) } });
+    return inputRequired({ inputRequests: { [ANSWER_KEY]: formElicitation(message, form) } });
   }
   const { action, content } = answer;
-  return say(`${outcome}: action=${action}, content=${JSON.stringify(content)}`);
+  return textResult(`${outcome}: action=${action}, content=${JSON.stringify(content)}`);
 }
 
 /** A form elicitation. */
-export function elicit(message: string, requestedSchema: Form) {
+export function formElicitation(message: string, requestedSchema: Form) {
   return inputRequired.elicit({ message, requestedSchema });
 }
 
 /** A sampling request. */
-export function sample(prompt: string) {
-  return inputRequired.createMessage(question(prompt));
+export function samplingRequest(prompt: string) {
+  return inputRequired.createMessage(samplingParams(prompt));
 }
 
-function question(text: string) {
+function samplingParams(text: string) {
   return {
     messages: [{ role: "user" as const, content: { type: "text" as const, text } }],
     maxTokens: 100,
@@ -140,7 +148,7 @@ function question(text: string) {
 }
 
 /** A schema of one required string argument. */
-function textual<Name extends string>(name: Name) {
+function stringSchema<Name extends string>(name: Name) {
   return fromJsonSchema<Record<Name, string>>({
     type: "object",
     properties: { [name]: { type: "string" } },

@@ -5,7 +5,7 @@ import type { McpServer } from "@modelcontextprotocol/server";
 const PAUSE = 50;
 
 /** Tools that send log messages. */
-export function registerLogging(server: McpServer): void {
+export function registerLoggingTools(server: McpServer): void {
   const description = "Logs three messages.";
   for (const name of ["test_tool_with_logging", "test_logging_tool"]) {
     server.registerTool(name, { description }, async ({ mcpReq }) => {

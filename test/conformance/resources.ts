@@ -14,7 +14,7 @@ const TEMPLATE = "test://template/{id}/data";
 export function registerResources(server: McpServer): void {
   const plain = { description: "A text.", mimeType: "text/plain" };
   server.registerResource("static-text", TEXT, plain, () =>
-    read(TEXT, "text/plain", "This is the content of the static text resource."),
+    resourceOf(TEXT, "text/plain", "This is the content of the static text resource."),
   );
   const image = { description: "An image.", mimeType: "image/png" };
   server.registerResource("static-binary", BINARY, image, () => ({
@@ -22,13 +22,13 @@ export function registerResources(server: McpServer): void {
   }));
   const watched = { description: "A text to subscribe to.", mimeType: "text/plain" };
   server.registerResource("watched-resource", WATCHED, watched, () =>
-    read(WATCHED, "text/plain", "Nothing has changed."),
+    resourceOf(WATCHED, "text/plain", "Nothing has changed."),
   );
   const json = { description: "Data of whatever has an id.", mimeType: "application/json" };
   const template = new ResourceTemplate(TEMPLATE, { list: undefined });
   server.registerResource("template", template, json, ({ href }, { id }) => {
     const data = { id, templateTest: true, data: `Data for ID: ${String(id)}` };
-    return read(href, "application/json", JSON.stringify(data));
+    return resourceOf(href, "application/json", JSON.stringify(data));
   });
   const watchers = new Set<string>();
   server.server.setRequestHandler("resources/subscribe", ({ params }) => {
@@ -41,6 +41,6 @@ export function registerResources(server: McpServer): void {
   });
 }
 
-function read(uri: string, mimeType: string, text: string): ReadResourceResult {
+function resourceOf(uri: string, mimeType: string, text: string): ReadResourceResult {
   return { contents: [{ uri, mimeType, text }] };
 }

@@ -13,7 +13,7 @@ export interface Check {
 /** Check statuses; others than the first three do not count. */
 type Status = "SUCCESS" | "FAILURE" | "WARNING" | "INFO" | "SKIPPED";
 
-export interface Verdict {
+export interface SuiteResult {
   readonly passed: number;
   readonly failed: number;
   /** Why the suite has failed; empty if it has passed. */
@@ -21,33 +21,33 @@ export interface Verdict {
 }
 
 /** Compares the checks of a suite with their known number and the expected failures. */
-export function judge(
+export function evaluateChecks(
   checks: readonly Check[],
   known: number,
   expected: readonly ExpectedFailure[],
-): Verdict {
+): SuiteResult {
   const passed = checks.filter(({ status }) => status === "SUCCESS").length;
-  const bad = checks.filter(({ status }) => status === "FAILURE" || status === "WARNING");
+  const failures = checks.filter(({ status }) => status === "FAILURE" || status === "WARNING");
   const isOf =
     (one: Check) =>
     ({ scenario, check }: ExpectedFailure): boolean =>
       one.scenario === scenario && one.id === check;
   const problems = [
-    ...bad
+    ...failures
       .filter((check) => !expected.some(isOf(check)))
       .map(({ scenario, id, message }) => `${scenario}: ${id}: ${message}`),
     ...expected
-      .filter((one) => !bad.some((check) => isOf(check)(one)))
+      .filter((failure) => !failures.some((check) => isOf(check)(failure)))
       .map(({ scenario, check }) => `${scenario}: ${check} did not fail as expected`),
   ];
   // A scenario that is missing or stops early has no failing checks.
-  const count = passed + bad.length;
+  const count = passed + failures.length;
   if (count < known) problems.push(`only ${count} checks were made, not ${known}`);
-  return { passed, failed: bad.length, problems };
+  return { passed, failed: failures.length, problems };
 }
 
 /** Counts equal passed checks once, because how often a client repeats a request varies from run to run. */
-export function distinct(checks: readonly Check[]): Check[] {
+export function withoutRepeatedPasses(checks: readonly Check[]): Check[] {
   const seen = new Set<string>();
   return checks.filter(({ scenario, id, status }) => {
     const key = `${scenario} ${id}`;
@@ -66,14 +66,14 @@ export function readChecks(folder: string): Check[] {
     if (!existsSync(file)) {
       return [{ scenario, id: scenario, status: "FAILURE", message: "it was broken off" }];
     }
-    const found = JSON.parse(readFileSync(file, "utf8")) as readonly Found[];
+    const found = JSON.parse(readFileSync(file, "utf8")) as readonly CheckRecord[];
     return found.map(({ id, status, errorMessage, description = "" }) => {
       return { scenario, id, status, message: errorMessage ?? description };
     });
   });
 }
 
-interface Found {
+interface CheckRecord {
   readonly id: string;
   readonly status: Status;
   readonly description?: string;

@@ -22,7 +22,7 @@ import {
   WebStandardStreamableHTTPServerTransport as HttpTransport,
 } from "@modelcontextprotocol/server";
 import { MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import { Events, RETRY } from "./everything-http.ts";
+import { SessionEventStore, RETRY_DELAY } from "./everything-http.ts";
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -37,7 +37,7 @@ export class StdioAdapter {
   readonly #processes: StdioClientTransport[] = [];
   #modern: Promise<ModernConnection> | undefined;
   /** A process started ahead for the next legacy session, so that it does not wait for the start. */
-  #spare: Promise<StdioClientTransport> | undefined;
+  #nextProcess: Promise<StdioClientTransport> | undefined;
 
   constructor(command: StdioServerParameters) {
     this.#command = command;
@@ -57,31 +57,31 @@ export class StdioAdapter {
   async #dispatch(request: Request): Promise<Response> {
     if (await isLegacyRequest(request)) {
       const id = request.headers.get("Mcp-Session-Id");
-      const session = id === null ? await this.#begin() : this.#sessions.get(id);
+      const session = id === null ? await this.#beginSession() : this.#sessions.get(id);
       return session?.http.handleRequest(request) ?? new Response(null, { status: 404 });
     }
     const message: unknown = await request.json();
     this.#modern ??= this.#connect();
-    return (await this.#modern).take(request, message as JSONRPCMessage);
+    return (await this.#modern).handle(request, message as JSONRPCMessage);
   }
 
   async #connect(): Promise<ModernConnection> {
     return new ModernConnection(await this.#start());
   }
 
-  async #begin(): Promise<LegacySession> {
+  async #beginSession(): Promise<LegacySession> {
     const http = new HttpTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void this.#sessions.set(id, session),
       onsessionclosed: (id) => {
         this.#sessions.delete(id);
-        session.stdio.close().catch(report);
+        session.stdio.close().catch(reportError);
       },
-      eventStore: new Events(),
-      retryInterval: RETRY,
+      eventStore: new SessionEventStore(),
+      retryInterval: RETRY_DELAY,
     });
-    const starting = this.#spare ?? this.#start();
-    this.#spare = this.#start();
+    const starting = this.#nextProcess ?? this.#start();
+    this.#nextProcess = this.#start();
     const session = new LegacySession(http, await starting);
     await http.start();
     return session;
@@ -102,17 +102,17 @@ class LegacySession {
   /** Open client requests: id → progress token. */
   readonly #open = new Map<RequestId, unknown>();
   /** Streams of server requests: id → client request; undefined: the session's GET stream. */
-  readonly #asked = new Map<unknown, RequestId | undefined>();
+  readonly #serverRequestStreams = new Map<unknown, RequestId | undefined>();
 
   constructor(http: HttpTransport, stdio: StdioClientTransport) {
     this.http = http;
     this.stdio = stdio;
     http.onmessage = (message) => {
       if (isJSONRPCRequest(message)) this.#open.set(message.id, tokenOf(message));
-      stdio.send(message).catch(report);
+      stdio.send(message).catch(reportError);
     };
-    stdio.onmessage = (message) => void this.#send(message).catch(report);
-    stdio.onclose = () => void http.close().catch(report);
+    stdio.onmessage = (message) => void this.#send(message).catch(reportError);
+    stdio.onclose = () => void http.close().catch(reportError);
   }
 
   async #send(message: JSONRPCMessage): Promise<void> {
@@ -127,13 +127,14 @@ class LegacySession {
     const params: Members = message.params ?? {};
     const { method } = message;
     if (isJSONRPCRequest(message)) {
-      this.#asked.set(message.id, this.#onlyOpen);
+      this.#serverRequestStreams.set(message.id, this.#onlyOpen);
       return this.#onlyOpen;
     }
     if (method === "notifications/progress") {
       return [...this.#open].find(([, token]) => token === params["progressToken"])?.[0];
     }
-    if (method === "notifications/cancelled") return this.#asked.get(params["requestId"]);
+    if (method === "notifications/cancelled")
+      return this.#serverRequestStreams.get(params["requestId"]);
     // Notifications of changes belong to no request.
     return /\/(?:list_changed|updated)$/.test(method) ? undefined : this.#onlyOpen;
   }
@@ -146,7 +147,7 @@ class LegacySession {
 }
 
 /** A modern request in flight. */
-interface Exchange {
+interface PendingHttpRequest {
   readonly request: JSONRPCRequest;
   /** Sends the client a message that has the client's ids; the last one ends the response. */
   deliver(message: JSONRPCMessage, isLast: boolean): void;
@@ -158,7 +159,7 @@ interface Exchange {
 class ModernConnection {
   readonly #stdio: StdioClientTransport;
   /** By id on the pipe, which is also the progress token there. */
-  readonly #exchanges = new Map<unknown, Exchange>();
+  readonly #pending = new Map<unknown, PendingHttpRequest>();
   #count = 0;
 
   constructor(stdio: StdioClientTransport) {
@@ -167,31 +168,35 @@ class ModernConnection {
   }
 
   /** Answers one HTTP request. */
-  async take(http: Request, message: JSONRPCMessage): Promise<Response> {
+  async handle(http: Request, message: JSONRPCMessage): Promise<Response> {
     if (isJSONRPCNotification(message)) {
       await this.#stdio.send(message);
       return new Response(null, { status: 202 });
     }
-    if (!isJSONRPCRequest(message)) return refuse(-32600, "This is no request.");
-    const wrong = findMismatch(message, http.headers);
-    if (wrong !== undefined) {
-      return refuse(-32020, `The header ${wrong} does not say what the body says.`, message.id);
+    if (!isJSONRPCRequest(message)) return errorResponse(-32600, "This is no request.");
+    const mismatch = findMismatch(message, http.headers);
+    if (mismatch !== undefined) {
+      return errorResponse(
+        -32020,
+        `The header ${mismatch} does not say what the body says.`,
+        message.id,
+      );
     }
     const id = ++this.#count;
     return new Promise((resolve) => {
       let stream: ReadableStreamDefaultController<string> | undefined;
-      const leave = (): void => {
-        if (!this.#exchanges.delete(id)) return;
+      const onDisconnect = (): void => {
+        if (!this.#pending.delete(id)) return;
         // The client closes the response; over stdio that is a notification.
         const params = { requestId: id };
         const cancelled = { jsonrpc: "2.0", method: "notifications/cancelled", params } as const;
-        this.#stdio.send(cancelled).catch(report);
+        this.#stdio.send(cancelled).catch(reportError);
       };
-      http.signal.addEventListener("abort", leave, { once: true });
+      http.signal.addEventListener("abort", onDisconnect, { once: true });
       const open = (): void => {
         const body = new ReadableStream<string>({
           start: (controller) => void (stream = controller),
-          cancel: leave,
+          cancel: onDisconnect,
         });
         const headers = { "Content-Type": "text/event-stream", "X-Accel-Buffering": "no" };
         resolve(new Response(body.pipeThrough(new TextEncoderStream()), { headers }));
@@ -205,31 +210,31 @@ class ModernConnection {
         stream?.enqueue(`data: ${JSON.stringify(answer)}\n\n`);
         if (isLast) stream?.close();
       };
-      this.#exchanges.set(id, { request: message, deliver });
-      this.#stdio.send({ ...replaceToken(message, id), id }).catch(report);
+      this.#pending.set(id, { request: message, deliver });
+      this.#stdio.send({ ...replaceToken(message, id), id }).catch(reportError);
     });
   }
 
   #receive(message: JSONRPCMessage): void {
     if (isAnswer(message)) {
-      const exchange = this.#exchanges.get(message.id);
-      this.#exchanges.delete(message.id);
-      exchange?.deliver(restore(message, exchange.request), true);
+      const exchange = this.#pending.get(message.id);
+      this.#pending.delete(message.id);
+      exchange?.deliver(withClientIds(message, exchange.request), true);
     } else if (isJSONRPCNotification(message)) {
-      const exchange = this.#exchangeOf(message);
-      exchange?.deliver(restore(message, exchange.request), false);
+      const exchange = this.#requestOf(message);
+      exchange?.deliver(withClientIds(message, exchange.request), false);
     }
   }
 
   /** The request that a notification belongs to: by progress token or subscription; or it is a log message. */
-  #exchangeOf({ method, params = {} }: JSONRPCNotification): Exchange | undefined {
+  #requestOf({ method, params = {} }: JSONRPCNotification): PendingHttpRequest | undefined {
     const meta: Members = params._meta ?? {};
     if (method === "notifications/progress") {
-      return this.#exchanges.get((params as Members)["progressToken"]);
+      return this.#pending.get((params as Members)["progressToken"]);
     }
     const subscription = meta[MetaKey.subscription];
-    if (subscription !== undefined) return this.#exchanges.get(subscription);
-    const open = [...this.#exchanges.values()].filter(
+    if (subscription !== undefined) return this.#pending.get(subscription);
+    const open = [...this.#pending.values()].filter(
       ({ request }) => metaOf(request)[MetaKey.level] !== undefined,
     );
     // With several requests that have a log level the owner is unknown.
@@ -238,7 +243,7 @@ class ModernConnection {
 }
 
 /** Reports a message that could not be passed on because a peer has disconnected. */
-function report(error: unknown): void {
+function reportError(error: unknown): void {
   process.stderr.write(`adapter: ${String(error)}\n`);
 }
 
@@ -262,27 +267,27 @@ function replaceToken(request: JSONRPCRequest, progressToken: number): JSONRPCRe
 }
 
 /** A message from the pipe with the ids of the client's request. */
-function restore(message: JSONRPCMessage, request: JSONRPCRequest): JSONRPCMessage {
+function withClientIds(message: JSONRPCMessage, request: JSONRPCRequest): JSONRPCMessage {
   if (isJSONRPCErrorResponse(message)) return { ...message, id: request.id };
   if (isJSONRPCResultResponse(message)) {
-    return { ...message, id: request.id, result: restoreMeta(message.result, request) };
+    return { ...message, id: request.id, result: withClientMeta(message.result, request) };
   }
-  const params = restoreMeta(message.params ?? {}, request);
+  const params = withClientMeta(message.params ?? {}, request);
   const isProgress = message.method === "notifications/progress";
   const token = isProgress && { progressToken: tokenOf(request) };
   return { ...message, params: { ...params, ...token } };
 }
 
-function restoreMeta<Holder extends object>(holder: Holder, request: JSONRPCRequest): Holder {
-  const meta = (holder as { readonly _meta?: Members })._meta;
+function withClientMeta<T extends object>(container: T, request: JSONRPCRequest): T {
+  const meta = (container as { readonly _meta?: Members })._meta;
   if (request.method !== ModernMethod.listen || meta?.[MetaKey.subscription] === undefined) {
-    return holder;
+    return container;
   }
-  return { ...holder, _meta: { ...meta, [MetaKey.subscription]: request.id } };
+  return { ...container, _meta: { ...meta, [MetaKey.subscription]: request.id } };
 }
 
 /** The param that the header `Mcp-Name` repeats, by method. */
-const NAMED: Readonly<Record<string, string>> = {
+const NAME_PARAMS: Readonly<Record<string, string>> = {
   "tools/call": "name",
   "prompts/get": "name",
   "resources/read": "uri",
@@ -291,7 +296,7 @@ const NAMED: Readonly<Record<string, string>> = {
 /** The name of a standard header that contradicts the body (Streamable HTTP, 2026-07-28). */
 function findMismatch(request: JSONRPCRequest, headers: Headers): string | undefined {
   const { method, params = {} } = request;
-  const key = NAMED[method];
+  const key = NAME_PARAMS[method];
   const name = key === undefined ? undefined : (params as Members)[key];
   const version = metaOf(request)[MetaKey.version];
   const expected = { "Mcp-Method": method, "Mcp-Name": name, "MCP-Protocol-Version": version };
@@ -306,7 +311,7 @@ function decode(value: string | null): string | null {
   return text === undefined ? value : Buffer.from(text, "base64").toString();
 }
 
-function refuse(code: number, message: string, id?: RequestId): Response {
+function errorResponse(code: number, message: string, id?: RequestId): Response {
   const error = { jsonrpc: "2.0", id: id ?? null, error: { code, message } };
   return Response.json(error, { status: 400 });
 }

@@ -85,7 +85,7 @@ export function registerTools(server: McpServer): void {
         const params = { progressToken, progress, total: 100 };
         await notify({ method: "notifications/progress", params });
       }
-      return say("There were three steps.");
+      return textResult("There were three steps.");
     },
   );
   server.registerTool(
@@ -95,7 +95,7 @@ export function registerTools(server: McpServer): void {
       await setTimeout(LONG);
       http?.closeSSE?.();
       await setTimeout(PAUSE);
-      return say("This came after the stream had ended.");
+      return textResult("This came after the stream had ended.");
     },
   );
   server.registerTool(
@@ -104,7 +104,7 @@ export function registerTools(server: McpServer): void {
       description: "Tool with JSON Schema 2020-12 features",
       inputSchema: fromJsonSchema<Record<string, unknown>>(SCHEMA),
     },
-    (args) => say(JSON.stringify(args)),
+    (args) => textResult(JSON.stringify(args)),
   );
   server.registerTool(
     "test_headers",
@@ -112,12 +112,12 @@ export function registerTools(server: McpServer): void {
       description: "Has arguments that are also said in headers of HTTP.",
       inputSchema: fromJsonSchema<Record<string, unknown>>(ROUTED),
     },
-    (args) => say(JSON.stringify(args)),
+    (args) => textResult(JSON.stringify(args)),
   );
 }
 
 /** A tool result with one text block. */
-export function say(text: string): CallToolResult {
+export function textResult(text: string): CallToolResult {
   return { content: [{ type: "text", text }] };
 }
 

@@ -1,9 +1,9 @@
 import { renameSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { listNames } from "../fixtures/memory-hub.ts";
-import type { Report } from "./plugin-process.ts";
-import { ask, send, type Subject, withRig } from "./plugin-setup.ts";
+import { listToolNames } from "../fixtures/memory-hub.ts";
+import type { ProcessReport } from "./plugin-process.ts";
+import { ask, send, type PluginUnderTest, withPluginHub } from "./plugin-setup.ts";
 
 /* Uses every function of a plugin in this process, disposes of it, and writes a report of what it left behind to a file. */
 
@@ -12,39 +12,42 @@ const uncaught: string[] = [];
 process.on("uncaughtException", (error) => uncaught.push(String(error)));
 process.on("unhandledRejection", (error) => uncaught.push(String(error)));
 
-const before = look();
-await withRig(JSON.parse(subject) as Subject, async ({ client, script, tools, hub, instance }) => {
-  const { onCall } = script;
-  await listNames(client);
-  for (const tool of tools) {
-    for (const n of [1, 1, 2]) await ask(client, tool, `{"n":${n}}`);
-    script.onCall = () => '"error":{"code":-32000,"message":"no"}';
-    await ask(client, tool, '{"n":3}');
+const before = processState();
+await withPluginHub(
+  JSON.parse(subject) as PluginUnderTest,
+  async ({ client, script, tools, hub, instance }) => {
+    const { onCall } = script;
+    await listToolNames(client);
+    for (const tool of tools) {
+      for (const n of [1, 1, 2]) await ask(client, tool, `{"n":${n}}`);
+      script.onCall = () => '"error":{"code":-32000,"message":"no"}';
+      await ask(client, tool, '{"n":3}');
+      script.onCall = () => undefined;
+      const requestId = send(client, `{"name":"${tool}","arguments":{"n":4}}`);
+      await turn();
+      client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
+      script.onCall = onCall;
+    }
+    await hub.settled();
     script.onCall = () => undefined;
-    const requestId = send(client, `{"name":"${tool}","arguments":{"n":4}}`);
+    for (const startServer of Object.values(instance.hooks.servers ?? {})) await startServer();
+    // These calls are in flight when the hub ends.
+    for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
     await turn();
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
-    script.onCall = onCall;
-  }
-  await hub.settled();
-  script.onCall = () => undefined;
-  for (const make of Object.values(instance.parts.servers ?? {})) await make();
-  // These calls are in flight when the hub ends.
-  for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
-  await turn();
-}).catch((error: unknown) => void uncaught.push(String(error)));
+  },
+).catch((error: unknown) => void uncaught.push(String(error)));
 await turn();
 
-const after = look();
-const report: Report = {
-  altered: Object.keys(after).filter((key) => after[key] !== before[key]),
+const after = processState();
+const processReport: ProcessReport = {
+  changedState: Object.keys(after).filter((key) => after[key] !== before[key]),
   uncaught,
 };
-writeFileSync(`${file}.new`, JSON.stringify(report));
+writeFileSync(`${file}.new`, JSON.stringify(processReport));
 renameSync(`${file}.new`, file);
 
 /** The global state of the process. */
-function look(): Record<string, string | number> {
+function processState(): Record<string, string | number> {
   const { polluted } = {} as { polluted?: unknown };
   return {
     "the working directory": process.cwd(),

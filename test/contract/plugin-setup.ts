@@ -10,24 +10,24 @@ import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, setUpPlugins } from "../../src/plugin/setup.ts";
 import {
-  introduce,
-  listen,
-  listNames,
+  initialize,
+  recordEvents,
+  listToolNames,
   manifestFor,
   type Peer,
-  Script,
-  type Settings,
-  setUp,
+  ScriptedServer,
+  type HubSetupOptions,
+  setUpHub,
 } from "../fixtures/memory-hub.ts";
 import { poll } from "../harness/wait.ts";
 
 export type Options = Readonly<Record<string, unknown>>;
 
 /** What a plugin may change in calls. */
-export type Change = "arguments" | "results";
+export type PluginChange = "arguments" | "results";
 
 /** The plugin under test, as data: it is also loaded in another process. */
-export interface Subject {
+export interface PluginUnderTest {
   /** As in a manifest: a built-in plugin, a package, or a path. */
   readonly use: string;
   /** Absolute path of that manifest's folder. */
@@ -36,26 +36,26 @@ export interface Subject {
   /** Options that must be rejected, each on its own; by default an unknown one. */
   readonly wrong?: readonly Options[];
   /** What it may change, even in small and correct calls and answers; by default nothing. */
-  readonly changes?: readonly Change[];
+  readonly changes?: readonly PluginChange[];
   /** The values it resolves for `${scheme:path}`, by scheme and path. */
   readonly secrets?: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
 /** A plugin that is set up, with counters of its calls. */
-export interface Instance {
-  readonly parts: Parts;
+export interface TestedPlugin {
+  readonly hooks: Parts;
   readonly host: Host;
   /** Number of calls that it has not settled. */
-  readonly holding: number;
+  readonly openCallCount: number;
   /** Number of times that it called `next` after the call was over. */
-  readonly late: number;
+  readonly callsAfterEnd: number;
 }
 
 /** A hub over one scripted server `s` with the plugin under test outermost. */
-export interface Rig extends ReturnType<typeof setUp> {
-  readonly instance: Instance;
+export interface PluginTestHub extends ReturnType<typeof setUpHub> {
+  readonly instance: TestedPlugin;
   readonly plugins: PluginSet;
-  readonly script: Script;
+  readonly script: ScriptedServer;
   readonly bus: EventBus;
   /** The exposed names of the tools of `s`. */
   readonly tools: readonly string[];
@@ -71,7 +71,11 @@ export const TOOLS = [
   '{"name":"odd","description":null,"inputSchema":[],"annotations":"none","_meta":1,"n":1234567890123456789}',
 ];
 
-export function specOf(subject: Subject, options = subject.options, at = 0): PluginSpec {
+export function testedPluginSpec(
+  subject: PluginUnderTest,
+  options = subject.options,
+  at = 0,
+): PluginSpec {
   const { use, folder } = subject;
   const path = /^(?:\.{0,2}|~)\//.test(use) ? resolve(folder, use) : undefined;
   const origin = { file: join(folder, "toolmux.toml"), path: ["plugins", at] };
@@ -79,15 +83,15 @@ export function specOf(subject: Subject, options = subject.options, at = 0): Plu
 }
 
 /** Loads the plugin under test; throws if it is not found or rejects its options. */
-export async function load(subject: Subject): Promise<LoadedPlugin> {
-  const result = await loadPlugin(specOf(subject));
+export async function loadTestedPlugin(subject: PluginUnderTest): Promise<LoadedPlugin> {
+  const result = await loadPlugin(testedPluginSpec(subject));
   if (result.ok) return result.loaded;
   return assert.fail(
     result.problems.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
   );
 }
 
-export function explain(equipped: PreparedManifest): string {
+export function formatProblems(equipped: PreparedManifest): string {
   return equipped.ok ? "" : equipped.problems.map(formatProblem).join("; ");
 }
 
@@ -101,7 +105,7 @@ export async function withFolder<T>(run: (folder: string) => Promise<T>): Promis
   }
 }
 
-export interface RigSettings extends Settings {
+export interface PluginTestHubOptions extends HubSetupOptions {
   /** A plugin between the plugin under test and the server. */
   readonly inner?: Plugin<undefined>;
 }
@@ -110,34 +114,34 @@ export interface RigSettings extends Settings {
  * Runs `run` with a hub that has the plugin, and closes the hub afterwards. The plugin must not have failed, its
  * `dispose` must end in time, and no call may stay unsettled.
  */
-export async function withRig<T>(
-  subject: Subject,
-  run: (rig: Rig) => Promise<T>,
-  settings: RigSettings = {},
+export async function withPluginHub<T>(
+  subject: PluginUnderTest,
+  run: (testHub: PluginTestHub) => Promise<T>,
+  settings: PluginTestHubOptions = {},
 ): Promise<T> {
-  return withPlugin(subject, await load(subject), run, settings);
+  return withPlugin(subject, await loadTestedPlugin(subject), run, settings);
 }
 
 /** The same with a loaded plugin: one that is set up several times is loaded once. */
 export function withPlugin<T>(
-  subject: Subject,
+  subject: PluginUnderTest,
   loaded: LoadedPlugin,
-  run: (rig: Rig) => Promise<T>,
-  settings: RigSettings = {},
+  run: (testHub: PluginTestHub) => Promise<T>,
+  settings: PluginTestHubOptions = {},
 ): Promise<T> {
   return withFolder(async (stateFolder) => {
-    const rig = await assemble(subject, loaded, stateFolder, settings);
-    const { hub, plugins, events } = rig;
+    const testHub = await makePluginHub(subject, loaded, stateFolder, settings);
+    const { hub, plugins, events } = testHub;
     let value: T;
     try {
-      value = await run(rig);
+      value = await run(testHub);
     } finally {
       await hub.close();
       await plugins.dispose();
     }
     const [status] = plugins.status;
     assert.equal(status?.lastError?.message, undefined);
-    await settled(rig);
+    await waitForOpenCalls(testHub);
     const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
     assert.deepEqual(
       lines.filter((line) => line.includes("its dispose did not end")),
@@ -148,21 +152,22 @@ export function withPlugin<T>(
 }
 
 /** Waits until the plugin has settled all calls. */
-export async function settled({ instance }: Rig): Promise<void> {
-  const what = (): string => `the plugin, which holds ${instance.holding} calls that are over`;
-  await poll(2000, what, () => (instance.holding === 0 ? true : undefined));
+export async function waitForOpenCalls({ instance }: PluginTestHub): Promise<void> {
+  const what = (): string =>
+    `the plugin, which holds ${instance.openCallCount} calls that are over`;
+  await poll(2000, what, () => (instance.openCallCount === 0 ? true : undefined));
 }
 
-async function assemble(
-  subject: Subject,
+async function makePluginHub(
+  subject: PluginUnderTest,
   loaded: LoadedPlugin,
   stateFolder: string,
-  settings: RigSettings,
-): Promise<Rig> {
-  const { bus, events } = listen();
-  const script = new Script();
+  settings: PluginTestHubOptions,
+): Promise<PluginTestHub> {
+  const { bus, events } = recordEvents();
+  const script = new ScriptedServer();
   script.tools = TOOLS;
-  const { plugin, find } = watch(loaded);
+  const { plugin, find } = countCalls(loaded);
   const { inner } = settings;
   const loaders: Record<string, PluginLoaders[string]> = {
     [plugin.name]: () => Promise.resolve({ default: plugin }),
@@ -172,49 +177,54 @@ async function assemble(
     loaders["inner"] = () => Promise.resolve({ default: inner });
     uses.push("inner");
   }
-  const entries = uses.map((use, at) => specOf({ use, folder: subject.folder }, undefined, at));
+  const entries = uses.map((use, at) =>
+    testedPluginSpec({ use, folder: subject.folder }, undefined, at),
+  );
   const manifest = { ...manifestFor({ s: script }, settings), plugins: entries };
   const env = { HOME: stateFolder };
   const equipped = await setUpPlugins(manifest, { bus, env, stateFolder, loaders });
-  assert.ok(equipped.ok, explain(equipped));
+  assert.ok(equipped.ok, formatProblems(equipped));
   const { plugins } = equipped;
-  const realm = setUp({ s: script }, { ...settings, equipped: { ...equipped, bus, events } });
-  await introduce(realm.client);
-  const names = await listNames(realm.client);
+  const setup = setUpHub({ s: script }, { ...settings, prepared: { ...equipped, bus, events } });
+  await initialize(setup.client);
+  const names = await listToolNames(setup.client);
   const own = TOOLS.map((tool) => `s__${(JSON.parse(tool) as { name: string }).name}`);
   const tools = names.filter((name) => own.includes(name));
-  return { ...realm, instance: find(), plugins, script, bus, tools, stateFolder };
+  return { ...setup, instance: find(), plugins, script, bus, tools, stateFolder };
 }
 
 /** The plugin wrapped, so that its calls are counted. */
-function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; find(): Instance } {
-  let instance: Instance | undefined;
-  const watched: Plugin<undefined> = {
+function countCalls({ plugin, options }: LoadedPlugin): {
+  plugin: Plugin<undefined>;
+  find(): TestedPlugin;
+} {
+  let instance: TestedPlugin | undefined;
+  const wrapped: Plugin<undefined> = {
     name: plugin.name,
     ...(plugin.whenBroken !== undefined && { whenBroken: plugin.whenBroken }),
     async setup(_, host) {
       const parts = await plugin.setup(options, host);
-      const seen = { parts, host, holding: 0, late: 0 };
+      const seen = { hooks: parts, host, openCallCount: 0, callsAfterEnd: 0 };
       instance = seen;
       if (typeof parts?.call !== "function") return parts;
       const call: Parts["call"] = (next, tool) => {
         const counted: Next = (inner) => {
-          if (inner.signal.aborted) seen.late++;
+          if (inner.signal.aborted) seen.callsAfterEnd++;
           return next(inner);
         };
         const own = parts.call?.(counted, tool) ?? counted;
         if (own === counted) return next;
         return (outer) => {
-          seen.holding++;
-          const leave = (): void => void seen.holding--;
+          seen.openCallCount++;
+          const callEnded = (): void => void seen.openCallCount--;
           let answer: ReturnType<Next>;
           try {
             answer = own(outer);
           } catch (error) {
-            leave();
+            callEnded();
             throw error;
           }
-          Promise.resolve(answer).then(leave, leave);
+          Promise.resolve(answer).then(callEnded, callEnded);
           return answer;
         };
       };
@@ -222,7 +232,7 @@ function watch({ plugin, options }: LoadedPlugin): { plugin: Plugin<undefined>; 
     },
   };
   return {
-    plugin: watched,
+    plugin: wrapped,
     find: () => instance ?? assert.fail("the plugin was not set up"),
   };
 }

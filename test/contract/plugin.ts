@@ -13,56 +13,56 @@ import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask as request,
+  sendRequest as request,
   callTool,
-  introduce,
+  initialize,
   type Json,
-  listNames,
+  listToolNames,
   manifestOf,
   Peer,
-  serverOf,
+  serverStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { deadline, poll } from "../harness/wait.ts";
-import { runAlone } from "./plugin-process.ts";
+import { withDeadline, poll } from "../harness/wait.ts";
+import { runInOwnProcess } from "./plugin-process.ts";
 import {
   answerTo,
   ask,
-  explain,
-  load,
+  formatProblems,
+  loadTestedPlugin,
   type Options,
-  type Rig,
+  type PluginTestHub,
   send,
-  settled,
-  specOf,
-  type Subject,
+  waitForOpenCalls,
+  testedPluginSpec,
+  type PluginUnderTest,
   withFolder,
   withPlugin,
-  withRig,
+  withPluginHub,
 } from "./plugin-setup.ts";
 
-export type { Change, Options, Subject } from "./plugin-setup.ts";
+export type { PluginChange, Options, PluginUnderTest } from "./plugin-setup.ts";
 
 /** One requirement of every plugin; `says` continues a sentence that begins with the plugin's name. */
-export interface Demand {
-  readonly says: string;
+export interface PluginRequirement {
+  readonly sentence: string;
   /**
    * @returns why it does not apply to this plugin, if so
    * @throws if the plugin does not meet it
    */
-  check(subject: Subject): Promise<string | void>;
+  check(subject: PluginUnderTest): Promise<string | void>;
 }
 
 const NO_TOOL = "with these options clients see none of the suite's tools";
-const FAILED = -31006;
+const PLUGIN_FAILED = -31006;
 
 /** The requirements of all plugins. */
-export const DEMANDS: readonly Demand[] = [
+export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
   {
-    says: "can be loaded, and is set up with its options",
+    sentence: "can be loaded, and is set up with its options",
     async check(subject) {
       await withFolder(async (folder) => {
         const equipped = await setUpAsNamed(subject, folder, subject.options);
-        if (!equipped.ok) assert.fail(explain(equipped));
+        if (!equipped.ok) assert.fail(formatProblems(equipped));
         assert.deepEqual(
           equipped.plugins.plugins.map(({ name }) => name).filter(isName),
           equipped.plugins.plugins.map(({ name }) => name),
@@ -72,12 +72,12 @@ export const DEMANDS: readonly Demand[] = [
     },
   },
   {
-    says: "refuses wrong options before it is set up, and says which",
+    sentence: "refuses wrong options before it is set up, and says which",
     async check(subject) {
       const { wrong = [{ "no-such-option": true }] } = subject;
       for (const options of wrong) {
         const told = JSON.stringify(options);
-        const checked = await loadPlugin(specOf(subject, options));
+        const checked = await loadPlugin(testedPluginSpec(subject, options));
         if (checked.ok) assert.fail(`it took ${told}`);
         for (const { path, message } of checked.problems) {
           assert.equal(path[2], "options", `${told}: ${message}`);
@@ -87,21 +87,24 @@ export const DEMANDS: readonly Demand[] = [
     },
   },
   {
-    says: "can be set up and ended without ever being used",
-    check: (subject) => withRig(subject, () => Promise.resolve()),
+    sentence: "can be set up and ended without ever being used",
+    check: (subject) => withPluginHub(subject, () => Promise.resolve()),
   },
   {
-    says: "makes the same of the same list, and changes nothing that it is given",
+    sentence: "makes the same of the same list, and changes nothing that it is given",
     check: (subject) =>
-      withRig(subject, async (rig) => {
-        const { list, servers } = rig.instance.parts;
+      withPluginHub(subject, async (testHub) => {
+        const { list, servers } = testHub.instance.hooks;
         if (list === undefined) return "it has no list";
         const own = Object.keys(servers ?? {});
         for (const [what, tools] of Object.entries(listings())) {
           for (const server of ["s", ...own]) {
             const before = JSON.stringify(tools);
             const [first, second] = [0, 1].map(() => {
-              const made: unknown = rig.instance.parts.list?.(Object.freeze([...tools]), server);
+              const made: unknown = testHub.instance.hooks.list?.(
+                Object.freeze([...tools]),
+                server,
+              );
               assert.ok(Array.isArray(made), `${what}: list() returned no array`);
               return made.map((tool: unknown) => readTool(tool, what));
             });
@@ -115,16 +118,16 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
-    says: "answers the calls of tools that it adds to a list",
+    sentence: "answers the calls of tools that it adds to a list",
     check: (subject) =>
-      withRig(subject, async ({ instance, client, script, tools }) => {
-        if (instance.parts.list === undefined) return "it has no list";
-        const listed = (await listNames(client)).filter((name) => name.startsWith("s__"));
+      withPluginHub(subject, async ({ instance, client, script, tools }) => {
+        if (instance.hooks.list === undefined) return "it has no list";
+        const listed = (await listToolNames(client)).filter((name) => name.startsWith("s__"));
         const added = listed.filter((name) => !tools.includes(name));
         if (added.length === 0) return "it adds no tools";
-        for (const name of added) refuseFailure(await ask(client, name));
+        for (const name of added) assertNotFailed(await ask(client, name));
         const names = script
-          .asked("tools/call")
+          .messagesOf("tools/call")
           .map(({ params }) => `s__${String(params?.["name"])}`);
         assert.deepEqual(
           names.filter((name) => added.includes(name)),
@@ -135,14 +138,14 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
-    says: "looks at any tool, and leaves it alone or wraps it",
+    sentence: "looks at any tool, and leaves it alone or wraps it",
     check: (subject) =>
-      withRig(subject, async ({ instance }) => {
-        const { call } = instance.parts;
+      withPluginHub(subject, async ({ instance }) => {
+        const { call } = instance.hooks;
         if (call === undefined) return "it has no call";
-        for (const tool of strangeTools()) {
+        for (const tool of unusualTools()) {
           const next = (): Promise<never> => Promise.reject(new Error("nothing is called here"));
-          const own: unknown = instance.parts.call?.(next, tool);
+          const own: unknown = instance.hooks.call?.(next, tool);
           assert.equal(typeof own, "function", JSON.stringify(tool.name));
         }
         await turn();
@@ -150,9 +153,10 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
-    says: "passes arguments and results on as they are spelled, unless it says that it changes them",
+    sentence:
+      "passes arguments and results on as they are spelled, unless it says that it changes them",
     check: (subject) =>
-      onTools(subject, async ({ client, script }, tool) => {
+      withEachTool(subject, async ({ client, script }, tool) => {
         const { changes = [] } = subject;
         const result = `{"content":[{"type":"text","text":"${tool}"}],"structuredContent":{"n":1234567890123456789},"f":1.0,"e":1e400, "u":"\\u00fc"}`;
         const args = `{"n":1234567890123456789,"f":1.0,"e":1e400, "u":"\\u00fc","of":"${tool}"}`;
@@ -162,7 +166,7 @@ export const DEMANDS: readonly Demand[] = [
           return `"result":${result}`;
         };
         const answer = await ask(client, tool, args);
-        refuseFailure(answer);
+        assertNotFailed(answer);
         const isSame = came.includes(`"arguments":${args}`) || changes.includes("arguments");
         // A plugin that changes results may have answered without the server.
         assert.ok(isSame || (came === "" && changes.includes("results")), `the server got ${came}`);
@@ -171,9 +175,9 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
-    says: "leaves errors what they are: those of a tool and those of the protocol",
+    sentence: "leaves errors what they are: those of a tool and those of the protocol",
     check: (subject) =>
-      onTools(subject, async ({ client, script }, tool) => {
+      withEachTool(subject, async ({ client, script }, tool) => {
         const { changes = [] } = subject;
         const errors = [
           '"result":{"content":[{"type":"text","text":"no"}],"isError":true}',
@@ -182,34 +186,34 @@ export const DEMANDS: readonly Demand[] = [
         for (const [i, error] of errors.entries()) {
           script.onCall = () => error;
           const answer = await ask(client, tool, `{"error":${i}}`);
-          refuseFailure(answer);
+          assertNotFailed(answer);
           if (!changes.includes("results")) assert.ok(answer.includes(error), answer);
         }
       }),
   },
   {
-    says: "copes with any result, however odd or large",
+    sentence: "copes with any result, however odd or large",
     check: (subject) =>
-      onTools(subject, async ({ client, script }, tool) => {
-        for (const [i, result] of oddResults().entries()) {
+      withEachTool(subject, async ({ client, script }, tool) => {
+        for (const [i, result] of unusualResults().entries()) {
           script.onCall = () => `"result":${result}`;
-          refuseFailure(await ask(client, tool, `{"odd":${i}}`), `the result ${shorten(result)}`);
+          assertNotFailed(await ask(client, tool, `{"odd":${i}}`), `the result ${shorten(result)}`);
         }
       }),
   },
   {
-    says: "copes with any arguments, however odd or large, and with none",
+    sentence: "copes with any arguments, however odd or large, and with none",
     check: (subject) =>
-      onTools(subject, async ({ client }, tool) => {
-        for (const args of oddArguments()) {
+      withEachTool(subject, async ({ client }, tool) => {
+        for (const args of unusualArguments()) {
           const given = args === undefined ? "" : `,"arguments":${args}`;
           const answer = await answerTo(client, send(client, `{"name":"${tool}"${given}}`));
-          refuseFailure(answer, `the arguments ${shorten(args ?? "that are not there")}`);
+          assertNotFailed(answer, `the arguments ${shorten(args ?? "that are not there")}`);
         }
       }),
   },
   {
-    says: "passes on why there is no answer, or finds one",
+    sentence: "passes on why there is no answer, or finds one",
     async check(subject) {
       let code: ErrorCode = "cancelled";
       const inner: Plugin<undefined> = {
@@ -224,40 +228,41 @@ export const DEMANDS: readonly Demand[] = [
         "messageTooLarge",
         "cancelled",
       ] as const;
-      const check = async ({ client }: Rig, tool: string): Promise<void> => {
+      const check = async ({ client }: PluginTestHub, tool: string): Promise<void> => {
         for (code of codes) {
           const answer = await ask(client, tool, `{"code":"${code}"}`);
           const { error } = JSON.parse(answer) as Json;
-          if (error === undefined || subject.changes?.includes("results")) refuseFailure(answer);
+          if (error === undefined || subject.changes?.includes("results")) assertNotFailed(answer);
           else assert.equal(error.code, new HubError(code, "").toRpc().code, `${code}: ${answer}`);
         }
       };
-      return onTools(subject, check, { inner });
+      return withEachTool(subject, check, { inner });
     },
   },
   {
-    says: "bears that the server dies during a call, and goes on with the next one",
+    sentence: "bears that the server dies during a call, and goes on with the next one",
     check: (subject) =>
-      onTools(
+      withEachTool(
         subject,
         async ({ client, script }, tool) => {
           const { onCall } = script;
           script.onCall = () => {
-            script.die();
+            script.disconnect();
             return undefined;
           };
-          refuseFailure(await ask(client, tool, '{"dies":1}'));
+          assertNotFailed(await ask(client, tool, '{"dies":1}'));
           script.onCall = onCall;
-          refuseError(subject, await ask(client, tool, '{"dies":0}'), "the call after that");
+          assertNotError(subject, await ask(client, tool, '{"dies":0}'), "the call after that");
         },
-        { servers: { s: { callTimeout: 5000, reconnect: AT_ONCE } } },
+        { servers: { s: { callTimeout: 5000, reconnect: IMMEDIATE_RECONNECT } } },
       ),
   },
   {
-    says: "lets go of calls that are cancelled, asks for nothing more, and goes on with the next one",
+    sentence:
+      "lets go of calls that are cancelled, asks for nothing more, and goes on with the next one",
     check: (subject) =>
-      onTools(subject, async (rig, tool) => {
-        const { client, script, hub, instance } = rig;
+      withEachTool(subject, async (testHub, tool) => {
+        const { client, script, hub, instance } = testHub;
         const { onCall } = script;
         script.onCall = () => undefined;
         const ids = numbers(20).map((n) =>
@@ -271,37 +276,37 @@ export const DEMANDS: readonly Demand[] = [
           () => `the calls ${JSON.stringify(hub.snapshot().calls)}`,
           () => (hub.snapshot().calls.length === 0 ? true : undefined),
         );
-        await settled(rig);
+        await waitForOpenCalls(testHub);
         await turn();
         assert.equal(
-          instance.late,
+          instance.callsAfterEnd,
           0,
-          `next() was called ${instance.late} times for what was cancelled`,
+          `next() was called ${instance.callsAfterEnd} times for what was cancelled`,
         );
         script.onCall = onCall;
-        refuseError(subject, await ask(client, tool, '{"n":-1}'), "the call after that");
+        assertNotError(subject, await ask(client, tool, '{"n":-1}'), "the call after that");
       }),
   },
   {
-    says: "answers each of 100 calls at a time with its own answer",
+    sentence: "answers each of 100 calls at a time with its own answer",
     check: (subject) =>
-      onTools(subject, async ({ client, script }, tool) => {
+      withEachTool(subject, async ({ client, script }, tool) => {
         answerInReverse(script);
         const ids = numbers(100).map((n) =>
           send(client, `{"name":"${tool}","arguments":{"n":${n}}}`),
         );
         const answers = await Promise.all(ids.map((id) => answerTo(client, id)));
         for (const [n, answer] of answers.entries()) {
-          refuseFailure(answer);
+          assertNotFailed(answer);
           if (subject.changes?.includes("results")) continue;
           assert.ok(answer.includes(`<${n}>`), `call ${n} got ${answer}`);
         }
       }),
   },
   {
-    says: "does not let the end of one call be the end of another that is like it",
+    sentence: "does not let the end of one call be the end of another that is like it",
     check: (subject) =>
-      onTools(subject, async ({ client, script }, tool) => {
+      withEachTool(subject, async ({ client, script }, tool) => {
         const { onCall } = script;
         script.onCall = () => undefined;
         const params = `{"name":"${tool}","arguments":{"n":1}}`;
@@ -311,44 +316,46 @@ export const DEMANDS: readonly Demand[] = [
         cancel(client, first);
         await turn();
         script.onCall = onCall;
-        for (const { id } of script.asked("tools/call")) {
-          script.peer?.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`);
+        for (const { id } of script.messagesOf("tools/call")) {
+          script.newestPeer?.send(
+            `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`,
+          );
         }
-        refuseError(subject, await answerTo(client, second), "the second call");
+        assertNotError(subject, await answerTo(client, second), "the second call");
       }),
   },
   {
-    says: "shares nothing with another of its kind",
+    sentence: "shares nothing with another of its kind",
     check: async (subject) => {
-      const loaded = await load(subject);
+      const loaded = await loadTestedPlugin(subject);
       return withPlugin(subject, loaded, async (one) => {
         const [tool] = one.tools;
         if (tool === undefined) return NO_TOOL;
-        const mine = await useThrice(one, tool);
+        const mine = await callThreeTimes(one, tool);
         await withPlugin(subject, loaded, async (other) => {
           assert.deepEqual(other.tools, one.tools, "the second one shows other tools");
-          const theirs = await useThrice(other, tool);
+          const theirs = await callThreeTimes(other, tool);
           assert.deepEqual(theirs, mine, "the second one asked its server for something else");
         });
         const answer = await ask(one.client, tool, '{"after":true}');
-        refuseError(subject, answer, "a call of the first one since the second has ended");
+        assertNotError(subject, answer, "a call of the first one since the second has ended");
         return undefined;
       });
     },
   },
   {
-    says: "bears events of every kind",
+    sentence: "bears events of every kind",
     check: (subject) =>
-      withRig(subject, async ({ bus }) => {
+      withPluginHub(subject, async ({ bus }) => {
         for (const event of Object.values(EVENTS).flat()) bus.emit(event);
         await turn();
       }),
   },
   {
-    says: "gives the secrets that it has, and refuses others without a word of those",
+    sentence: "gives the secrets that it has, and refuses others without a word of those",
     check: (subject) =>
-      withRig(subject, async ({ instance, plugins }) => {
-        const { secrets = {} } = instance.parts;
+      withPluginHub(subject, async ({ instance, plugins }) => {
+        const { secrets = {} } = instance.hooks;
         if (Object.keys(secrets).length === 0) return "it has no secrets";
         const values = Object.values(subject.secrets ?? {}).flatMap((known) =>
           Object.values(known),
@@ -382,52 +389,53 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
-    says: "has servers that shake hands, list, answer all that they are asked, and end",
+    sentence: "has servers that shake hands, list, answer all that they are asked, and end",
     check: (subject) =>
-      withRig(subject, async ({ instance, hub }) => {
-        const servers = Object.entries(instance.parts.servers ?? {});
+      withPluginHub(subject, async ({ instance, hub }) => {
+        const servers = Object.entries(instance.hooks.servers ?? {});
         if (servers.length === 0) return "it has no servers";
         await hub.settled();
         for (const [name, make] of servers) {
-          const [status] = serverOf(hub, name).connections;
+          const [status] = serverStatusOf(hub, name).connections;
           assert.equal(status?.state, "connected", `${name} in the hub`);
-          await visit(name, [await make(), await make()]);
+          await checkServerWithTwoClients(name, [await make(), await make()]);
         }
         return undefined;
       }),
   },
   {
-    says: "keeps what it writes into its folder for the user alone",
+    sentence: "keeps what it writes into its folder for the user alone",
     check: (subject) =>
-      withRig(subject, async ({ hub, client, tools, stateFolder }) => {
-        for (const tool of tools) refuseFailure(await ask(client, tool));
+      withPluginHub(subject, async ({ hub, client, tools, stateFolder }) => {
+        for (const tool of tools) assertNotFailed(await ask(client, tool));
         await hub.close();
-        const open = await findOpen(stateFolder);
+        const open = await findAccessible(stateFolder);
         assert.deepEqual(open, [], "others may read or change it (mode 0600, folders 0700)");
       }),
   },
   {
-    says: "lets go of calls that run when the hub ends",
+    sentence: "lets go of calls that run when the hub ends",
     check: (subject) =>
-      onTools(subject, async (rig, tool) => {
-        const { client, script, hub } = rig;
+      withEachTool(subject, async (testHub, tool) => {
+        const { client, script, hub } = testHub;
         script.onCall = () => undefined;
         for (const n of numbers(20)) send(client, `{"name":"${tool}","arguments":{"n":${n}}}`);
         await turn();
         await hub.close();
-        await settled(rig);
+        await waitForOpenCalls(testHub);
       }),
   },
   {
-    says: "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running",
-    check: runAlone,
+    sentence:
+      "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running",
+    check: runInOwnProcess,
   },
 ];
 
 /** The contract of every plugin. A file or package is named as in a manifest in `subject.folder`. */
-export function pluginContract(name: string, subject: Subject): void {
+export function pluginContract(name: string, subject: PluginUnderTest): void {
   describe(`the plugin ${name}`, () => {
-    for (const { says, check } of DEMANDS) {
+    for (const { sentence: says, check } of PLUGIN_REQUIREMENTS) {
       it(says, async () => {
         await check(subject);
       });
@@ -436,36 +444,42 @@ export function pluginContract(name: string, subject: Subject): void {
 }
 
 /** Reconnect settings without delay. */
-const AT_ONCE = { policy: "immediate", base: 1, max: 1, jitter: 0, maxAttempts: 0 } as const;
+const IMMEDIATE_RECONNECT = {
+  policy: "immediate",
+  base: 1,
+  max: 1,
+  jitter: 0,
+  maxAttempts: 0,
+} as const;
 
 const isName = (name: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(name);
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
 function setUpAsNamed(
-  subject: Subject,
+  subject: PluginUnderTest,
   stateFolder: string,
   options: Options | undefined,
 ): ReturnType<typeof setUpPlugins> {
-  const manifest = { ...manifestOf({}), plugins: [specOf(subject, options)] };
+  const manifest = { ...manifestOf({}), plugins: [testedPluginSpec(subject, options)] };
   return setUpPlugins(manifest, { bus: new EventBus(), env: { HOME: stateFolder }, stateFolder });
 }
 
 /** Runs `check` with each tool that clients see, each time on a new hub. */
-function onTools(
-  subject: Subject,
-  check: (rig: Rig, tool: string) => Promise<void>,
-  settings: Parameters<typeof withRig>[2] = {},
+function withEachTool(
+  subject: PluginUnderTest,
+  check: (testHub: PluginTestHub, tool: string) => Promise<void>,
+  settings: Parameters<typeof withPluginHub>[2] = {},
 ): Promise<string | void> {
-  return load(subject).then(async (loaded): Promise<string | void> => {
+  return loadTestedPlugin(subject).then(async (loaded): Promise<string | void> => {
     let seen: readonly string[] | undefined;
     for (let i = 0; seen === undefined || i < seen.length; i++) {
       const shown = await withPlugin(
         subject,
         loaded,
-        async (rig) => {
-          const tool = rig.tools[i];
-          if (tool !== undefined) await check(rig, tool);
-          return rig.tools;
+        async (testHub) => {
+          const tool = testHub.tools[i];
+          if (tool !== undefined) await check(testHub, tool);
+          return testHub.tools;
         },
         settings,
       );
@@ -476,18 +490,18 @@ function onTools(
 }
 
 /** Throws if the answer is a plugin failure; an answer of the server or of the plugin is allowed. */
-function refuseFailure(answer: string, what?: string): void {
+function assertNotFailed(answer: string, what?: string): void {
   const { result, error } = JSON.parse(answer) as Json;
   assert.ok(result !== undefined || error !== undefined, answer);
-  if (error?.code !== FAILED) return;
+  if (error?.code !== PLUGIN_FAILED) return;
   assert.fail(what === undefined ? error.message : `${what}: ${error.message}`);
 }
 
 const shorten = (text: string): string => (text.length > 100 ? `${text.slice(0, 100)}…` : text);
 
 /** Throws if an answer is an error although the server's is not, unless the plugin declares that it changes results. */
-function refuseError({ changes }: Subject, answer: string, what: string): void {
-  refuseFailure(answer);
+function assertNotError({ changes }: PluginUnderTest, answer: string, what: string): void {
+  assertNotFailed(answer);
   if (changes?.includes("results")) return;
   const { result } = JSON.parse(answer) as Json;
   assert.ok(result !== undefined && result["isError"] !== true, `${what} got ${answer}`);
@@ -498,17 +512,17 @@ function cancel(client: Peer, requestId: string): void {
 }
 
 /** At the end of each turn the server answers the calls received so far, the last one first. */
-function answerInReverse(script: Rig["script"]): void {
+function answerInReverse(script: PluginTestHub["script"]): void {
   const waiting: (() => void)[] = [];
   script.onCall = ({ id, params }) => {
     const n = String((params?.["arguments"] as { n?: unknown } | undefined)?.n);
     const answer = `{"content":[{"type":"text","text":"<${n}>"}]}`;
     if (waiting.length === 0) {
       setTimeout(() => {
-        for (const give of waiting.splice(0).toReversed()) give();
+        for (const answerCall of waiting.splice(0).toReversed()) answerCall();
       }, 0);
     }
-    const { peer } = script;
+    const { newestPeer: peer } = script;
     waiting.push(() =>
       peer?.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${answer}}`),
     );
@@ -517,9 +531,12 @@ function answerInReverse(script: Rig["script"]): void {
 }
 
 /** Makes the same call three times. @returns the params that the server received */
-async function useThrice({ client, script }: Rig, tool: string): Promise<readonly unknown[]> {
-  for (let i = 0; i < 3; i++) refuseFailure(await ask(client, tool, '{"n":1}'));
-  return script.asked("tools/call").map(({ params }) => params);
+async function callThreeTimes(
+  { client, script }: PluginTestHub,
+  tool: string,
+): Promise<readonly unknown[]> {
+  for (let i = 0; i < 3; i++) assertNotFailed(await ask(client, tool, '{"n":1}'));
+  return script.messagesOf("tools/call").map(({ params }) => params);
 }
 
 /** Checks that a listed tool is one that a client can read. @returns its JSON text */
@@ -569,7 +586,7 @@ function listings(): Readonly<Record<string, readonly Tool[]>> {
   };
 }
 
-function strangeTools(): readonly ToolInfo[] {
+function unusualTools(): readonly ToolInfo[] {
   const { "2,000 tools": _, ...others } = listings();
   const definitions = Object.values(others).flat();
   const isolations = ["shared", "perClient"] as const;
@@ -581,7 +598,7 @@ function strangeTools(): readonly ToolInfo[] {
   );
 }
 
-function oddResults(): readonly string[] {
+function unusualResults(): readonly string[] {
   const text = (size: number): string =>
     `{"type":"text","text":"${"0123456789".repeat(size / 10)}"}`;
   return [
@@ -608,7 +625,7 @@ function oddResults(): readonly string[] {
   ];
 }
 
-function oddArguments(): readonly (string | undefined)[] {
+function unusualArguments(): readonly (string | undefined)[] {
   return [
     undefined,
     "null",
@@ -625,7 +642,7 @@ function oddArguments(): readonly (string | undefined)[] {
   ];
 }
 
-const LOST = new HubError("connectionLost", "It has ended.");
+const CONNECTION_LOST = new HubError("connectionLost", "It has ended.");
 const CALL = { call: 1, server: "s", tool: "plain" };
 
 /** Every kind of event, in all of its forms. */
@@ -643,10 +660,10 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
       client: "c9",
       from: "connected",
       to: "reconnecting",
-      cause: LOST,
+      cause: CONNECTION_LOST,
       retryAt: 1,
     },
-    { kind: "state", server: "t", from: "connecting", to: "failed", cause: LOST },
+    { kind: "state", server: "t", from: "connecting", to: "failed", cause: CONNECTION_LOST },
     { kind: "state", server: "s", from: "connecting", to: "connected" },
   ],
   log: [
@@ -656,7 +673,7 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   callStarted: [{ kind: "callStarted", ...CALL, name: "s__plain" }],
   callFinished: [
     { kind: "callFinished", ...CALL, duration: 1, outcome: "answered" },
-    { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", cause: LOST },
+    { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", cause: CONNECTION_LOST },
   ],
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
@@ -676,44 +693,50 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
 };
 
 /** Paths below a folder that others than the owner can access. */
-async function findOpen(folder: string): Promise<readonly string[]> {
+async function findAccessible(folder: string): Promise<readonly string[]> {
   const paths = await readdir(folder, { recursive: true });
   const modes = await Promise.all(paths.map(async (path) => (await stat(join(folder, path))).mode));
   return paths.filter((_, i) => ((modes[i] ?? 0) & 0o077) !== 0);
 }
 
 /** Two clients of a plugin's server: each gets its own answers, and closing one leaves the other open. */
-async function visit(name: string, links: readonly [Transport, Transport]): Promise<void> {
-  const [one, other] = links.map((link) => new Peer(link));
-  assert.ok(one && other);
-  for (const peer of [one, other]) {
-    await soon(`${name} to shake hands`, introduce(peer));
+async function checkServerWithTwoClients(
+  name: string,
+  links: readonly [Transport, Transport],
+): Promise<void> {
+  const [first, second] = links.map((link) => new Peer(link));
+  assert.ok(first && second);
+  for (const peer of [first, second]) {
+    await withinLimit(`${name} to shake hands`, initialize(peer));
     const { result } = await peer.find(({ id, method }) => id === "init" && method === undefined);
     assert.equal(typeof result?.["protocolVersion"], "string", `${name}: initialize`);
     peer.send({ jsonrpc: "2.0", method: "notifications/initialized" });
     await ping(name, peer);
-    const { result: listed } = await soon(`${name} to list`, request(peer, "tools/list"));
+    const { result: listed } = await withinLimit(`${name} to list`, request(peer, "tools/list"));
     for (const tool of (listed?.["tools"] as Tool[] | undefined) ?? []) {
       readTool(tool, name);
       assert.equal(typeof tool.inputSchema, "object", `${name}: ${tool.name} has no inputSchema`);
     }
-    const unknown = await soon(`${name} to refuse a tool`, callTool(peer, "no-such-tool"));
+    const unknown = await withinLimit(`${name} to refuse a tool`, callTool(peer, "no-such-tool"));
     assert.ok(unknown.error ?? unknown.result?.["isError"], `${name} has a tool that it has not`);
-    const refused = await soon(`${name} to refuse a method`, request(peer, "no/such/method"));
+    const refused = await withinLimit(
+      `${name} to refuse a method`,
+      request(peer, "no/such/method"),
+    );
     assert.ok(refused.error, `${name} has a method that there is not`);
   }
-  await soon(`the end of ${name}`, one.link.close());
-  await ping(name, other);
-  await soon(`the end of ${name}`, other.link.close());
+  await withinLimit(`the end of ${name}`, first.transport.close());
+  await ping(name, second);
+  await withinLimit(`the end of ${name}`, second.transport.close());
 }
 
 async function ping(name: string, peer: Peer): Promise<void> {
-  const { result } = await soon(`${name} to answer a ping`, request(peer, "ping"));
+  const { result } = await withinLimit(`${name} to answer a ping`, request(peer, "ping"));
   assert.deepEqual(result, {});
 }
 
-function soon<T>(what: string, promise: Promise<T>): Promise<T> {
-  return deadline(
+function withinLimit<T>(what: string, promise: Promise<T>): Promise<T> {
+  return withDeadline(
     2000,
     () => what,
     (resolve, reject) => void promise.then(resolve, reject),

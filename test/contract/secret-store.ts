@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import type { SecretStore } from "../../src/secrets/secrets.ts";
 
 /** Names and values that a store could change, truncate or confuse. */
-const ODD: readonly (readonly [name: string, value: string])[] = [
+const UNUSUAL_SECRETS: readonly (readonly [name: string, value: string])[] = [
   ["linear/token", "plain"],
   ["linear.token", "another"],
   ["linear_token", "yet another"],
@@ -16,43 +16,44 @@ const ODD: readonly (readonly [name: string, value: string])[] = [
   ["x".repeat(200), "y".repeat(60_000)],
 ];
 
-export interface StoreBench {
+export interface StoreSetup {
   readonly store: SecretStore;
   /** A second store over the same data, as in another process; absent if there can be none. */
-  again?(): SecretStore;
+  reopen?(): SecretStore;
 }
 
 /** The contract of every writable `SecretStore`. */
 export function storeContract(
   name: string,
-  withBench: (run: (bench: StoreBench) => Promise<void>) => Promise<void>,
+  withStore: (run: (bench: StoreSetup) => Promise<void>) => Promise<void>,
 ): void {
   describe(`a store of secrets: ${name}`, () => {
     it("says what it is, as people call it", () =>
-      withBench(async ({ store }) => {
+      withStore(async ({ store }) => {
         assert.match(store.place, /^[a-z]/);
         await Promise.resolve();
       }));
 
     it("is empty at first, and has nothing to remove", () =>
-      withBench(async ({ store }) => {
+      withStore(async ({ store }) => {
         assert.deepEqual(await store.list(), []);
         assert.equal(await store.get("a"), undefined);
         assert.equal(await store.remove("a"), false);
       }));
 
     it("gives back what was kept, by its very name, character for character", () =>
-      withBench(async ({ store, again }) => {
-        for (const [key, value] of ODD) await store.set(key, value);
+      withStore(async ({ store, reopen: again }) => {
+        for (const [key, value] of UNUSUAL_SECRETS) await store.set(key, value);
         for (const reader of [store, again?.() ?? store]) {
-          for (const [key, value] of ODD) assert.equal(await reader.get(key), value, key);
-          assert.deepEqual(await reader.list(), ODD.map(([key]) => key).toSorted());
+          for (const [key, value] of UNUSUAL_SECRETS)
+            assert.equal(await reader.get(key), value, key);
+          assert.deepEqual(await reader.list(), UNUSUAL_SECRETS.map(([key]) => key).toSorted());
           assert.equal(await reader.get("toString"), undefined);
         }
       }));
 
     it("keeps the last value of a name", () =>
-      withBench(async ({ store, again }) => {
+      withStore(async ({ store, reopen: again }) => {
         await store.set("a", "1");
         await store.set("a", "2");
         await store.set("a", "2");
@@ -62,7 +63,7 @@ export function storeContract(
       }));
 
     it("forgets what is removed, and nothing else", () =>
-      withBench(async ({ store, again }) => {
+      withStore(async ({ store, reopen: again }) => {
         await store.set("a", "1");
         await store.set("b", "2");
         assert.equal(await store.remove("a"), true);
@@ -75,7 +76,7 @@ export function storeContract(
       }));
 
     it("loses nothing of what is done at the same time", () =>
-      withBench(async ({ store, again }) => {
+      withStore(async ({ store, reopen: again }) => {
         const other = again?.() ?? store;
         const names = Array.from({ length: 12 }, (_, i) => `n${i}`);
         await store.set("gone", "x");

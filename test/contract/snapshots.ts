@@ -16,13 +16,13 @@ export const DAY = 24 * 60 * 60 * 1000;
 export const START = Date.UTC(2026, 0, 1);
 
 /** Snapshots with a settable clock. */
-export interface Bench {
+export interface SnapshotSetup {
   readonly snapshots: Snapshots;
   /** ms since the epoch; START at first. */
   time: number;
 }
 
-export const SUBJECT: SnapshotKey = {
+export const SNAPSHOT_KEY: SnapshotKey = {
   command: "server",
   args: ["--token", "in-an-argument"],
   cwd: "/work",
@@ -34,7 +34,7 @@ export const SUBJECT: SnapshotKey = {
 };
 
 /** Other values of each member, chosen so that an ambiguous encoding would confuse them. */
-const OTHERS: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][] } = {
+const OTHER_VALUES: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][] } = {
   command: ["server2", "/work"],
   args: [
     [],
@@ -58,12 +58,12 @@ const OTHERS: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[Key][]
 };
 
 /** A server listing of these tools, as JSON text. */
-export function listing(...tools: readonly string[]): ServerListing {
-  return offerOf({ tools });
+export function toolListingOf(...tools: readonly string[]): ServerListing {
+  return listingOf({ tools });
 }
 
 /** A server listing of these entries, as JSON text. */
-export function offerOf(
+export function listingOf(
   lists: Partial<Record<Kind, readonly string[]>>,
   instructions?: string,
 ): ServerListing {
@@ -82,7 +82,7 @@ export function tool(name: string, description: string): string {
 }
 
 /** Tools that parsing and printing would change. */
-export const ODD: readonly string[] = [
+export const UNUSUAL_TOOLS: readonly string[] = [
   '{ "z":1.0 ,"name" : "n", "inputSchema":{"b":1234567890123456789,"a":"\\u00e9"}, "x":[ ] }',
   '{"name":"first","n\\u0061me":"last","_meta":{"k":1e400}}',
   '{"name":"line\\nbreak \\"\\ud800 é 😀",\n "description":\r\n"\\r\\n"}',
@@ -91,7 +91,7 @@ export const ODD: readonly string[] = [
 ];
 
 /** A server listing as plain values, for comparison. */
-export function look(offer: ServerListing | undefined): unknown {
+export function plainListing(offer: ServerListing | undefined): unknown {
   if (offer === undefined) return undefined;
   const lists = KINDS.map((kind) =>
     offer[kind].map(({ key, bytes, keys, meta }) => ({
@@ -107,37 +107,37 @@ export function look(offer: ServerListing | undefined): unknown {
 /** The contract of every `Snapshots`. `open` runs a test on a new, empty one. */
 export function snapshotsContract(
   name: string,
-  open: (test: (bench: Bench) => Promise<void>) => Promise<void>,
+  open: (test: (bench: SnapshotSetup) => Promise<void>) => Promise<void>,
 ): void {
-  const test = (sentence: string, run: (bench: Bench) => Promise<void>): void =>
+  const test = (sentence: string, run: (bench: SnapshotSetup) => Promise<void>): void =>
     void it(sentence, () => open(run));
-  const tell = (differences: readonly ToolDiff[]): string[] =>
+  const formatDiffs = (differences: readonly ToolDiff[]): string[] =>
     differences.map((found) => `${found.name} ${found.parts.join()}`);
 
   describe(`${name} are snapshots`, () => {
     test("there is nothing before something was saved", async ({ snapshots }) => {
-      assert.equal(await snapshots.load(SUBJECT), undefined);
+      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
     });
 
     test("a listing comes back byte for byte, in its order, with the time at which it was saved", async (bench) => {
       const { snapshots } = bench;
       const lists = {
-        tools: [...ODD, tool("last", "x".repeat(100_000))],
-        prompts: ODD,
+        tools: [...UNUSUAL_TOOLS, tool("last", "x".repeat(100_000))],
+        prompts: UNUSUAL_TOOLS,
         resources: ['{"uri":"a:\\u002f","name":"n"}', '{ "uri":"","size":1.0 }'],
         resourceTemplates: ['{"uriTemplate":"a://{b}","_meta":{"c":1}}'],
       };
-      const offer = offerOf(lists, "Say é\nand \ud83d\ude00.");
-      assert.deepEqual(await snapshots.save(SUBJECT, offer), []);
+      const offer = listingOf(lists, "Say é\nand \ud83d\ude00.");
+      assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, offer), []);
       bench.time += 1000;
-      const snapshot = await snapshots.load(SUBJECT);
-      assert.deepEqual(look(snapshot?.offer), look(offer));
+      const snapshot = await snapshots.load(SNAPSHOT_KEY);
+      assert.deepEqual(plainListing(snapshot?.offer), plainListing(offer));
       assert.equal(snapshot?.savedAt, START);
     });
 
     test("a listing without tools is a listing", async ({ snapshots }) => {
-      await snapshots.save(SUBJECT, EMPTY_LISTING);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, EMPTY_LISTING);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.offer, EMPTY_LISTING);
     });
 
     test("what a server declares, and the _meta of its lists, is kept with them", async ({
@@ -146,20 +146,20 @@ export function snapshotsContract(
       const settings = { extensions: { "x.test/a": { b: [1.5] } }, experimental: {} };
       const declared = { canSubscribe: true, tasks: "modern", ...settings } as const;
       const offer = { ...EMPTY_LISTING, declared, metas: { tools: '{"a":1.0}' } };
-      await snapshots.save(SUBJECT, EMPTY_LISTING);
-      await snapshots.save(SUBJECT, offer);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, offer);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
+      await snapshots.save(SNAPSHOT_KEY, offer);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.offer, offer);
     });
 
     test("what a server was found to speak is kept with it, for a week", async (bench) => {
       const { snapshots } = bench;
       const verdict = { era: "modern", askedAt: START } as const;
-      await snapshots.save(SUBJECT, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
       bench.time += 7 * DAY;
-      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
       bench.time += 1;
-      const late = await snapshots.load(SUBJECT);
+      const late = await snapshots.load(SNAPSHOT_KEY);
       assert.equal(late?.verdict, undefined);
       assert.deepEqual(late?.offer, EMPTY_LISTING);
     });
@@ -167,38 +167,41 @@ export function snapshotsContract(
     test("what is only guessed of a server is kept for a day, and anew once it is known", async (bench) => {
       const { snapshots } = bench;
       const guess = { era: "legacy", askedAt: START, isGuess: true } as const;
-      await snapshots.save(SUBJECT, EMPTY_LISTING, guess);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, guess);
       bench.time += DAY;
-      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, guess);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, guess);
       bench.time += 1;
-      assert.equal((await snapshots.load(SUBJECT))?.verdict, undefined);
+      assert.equal((await snapshots.load(SNAPSHOT_KEY))?.verdict, undefined);
       bench.time = START;
       const { isGuess: _, ...verdict } = guess;
-      await snapshots.save(SUBJECT, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
     });
 
     test("what a server was found to speak is kept anew if it is another, or not known any more", async ({
       snapshots,
     }) => {
       const speaks = async (): Promise<string | undefined> =>
-        (await snapshots.load(SUBJECT))?.verdict?.era;
-      await snapshots.save(SUBJECT, EMPTY_LISTING);
+        (await snapshots.load(SNAPSHOT_KEY))?.verdict?.era;
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
       assert.equal(await speaks(), undefined);
-      await snapshots.save(SUBJECT, EMPTY_LISTING, { era: "legacy", askedAt: START });
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, { era: "legacy", askedAt: START });
       assert.equal(await speaks(), "legacy");
-      await snapshots.save(SUBJECT, EMPTY_LISTING, { era: "modern", askedAt: START });
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, { era: "modern", askedAt: START });
       assert.equal(await speaks(), "modern");
-      await snapshots.save(SUBJECT, EMPTY_LISTING);
+      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
       assert.equal(await speaks(), undefined);
     });
 
-    for (const [member, values] of Object.entries(OTHERS)) {
+    for (const [member, values] of Object.entries(OTHER_VALUES)) {
       test(`another ${member} is another snapshot`, async ({ snapshots }) => {
-        const subjects = [SUBJECT, ...values.map((value) => ({ ...SUBJECT, [member]: value }))];
+        const subjects = [
+          SNAPSHOT_KEY,
+          ...values.map((value) => ({ ...SNAPSHOT_KEY, [member]: value })),
+        ];
         for (const [i, subject] of subjects.entries()) {
           assert.equal(await snapshots.load(subject), undefined, `${i} is not known before`);
-          await snapshots.save(subject, listing(tool(`t${i}`, "")));
+          await snapshots.save(subject, toolListingOf(tool(`t${i}`, "")));
         }
         const loads = subjects.map((subject) => snapshots.load(subject));
         const names = (await Promise.all(loads)).map((found) => found?.offer.tools[0]?.key);
@@ -210,19 +213,25 @@ export function snapshotsContract(
     }
 
     test("the order of the variables makes no other snapshot", async ({ snapshots }) => {
-      await snapshots.save({ ...SUBJECT, env: { A: "1", B: "2" } }, listing(tool("a", "")));
-      assert.ok(await snapshots.load({ ...SUBJECT, env: { B: "2", A: "1" } }));
+      await snapshots.save(
+        { ...SNAPSHOT_KEY, env: { A: "1", B: "2" } },
+        toolListingOf(tool("a", "")),
+      );
+      assert.ok(await snapshots.load({ ...SNAPSHOT_KEY, env: { B: "2", A: "1" } }));
     });
 
     test("the last of several saves wins, and each is compared with the one before it", async ({
       snapshots,
     }) => {
       const saves = ["one", "two", "two", "three"].map((text) =>
-        snapshots.save(SUBJECT, listing(tool("a", text))),
+        snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", text))),
       );
       await snapshots.flush();
-      const last = listing(tool("a", "three"));
-      assert.deepEqual(look((await snapshots.load(SUBJECT))?.offer), look(last));
+      const last = toolListingOf(tool("a", "three"));
+      assert.deepEqual(
+        plainListing((await snapshots.load(SNAPSHOT_KEY))?.offer),
+        plainListing(last),
+      );
       const texts = (await Promise.all(saves)).map((found) => found.map(({ text }) => text).join());
       assert.deepEqual(texts, ["", "- one\n+ two", "", "- two\n+ three"]);
     });
@@ -230,8 +239,8 @@ export function snapshotsContract(
     test("all saves have ended when flush settles", async ({ snapshots }) => {
       let ended = 0;
       for (let i = 0; i < 10; i++) {
-        const subject = { ...SUBJECT, command: `c${i}` };
-        void snapshots.save(subject, listing(tool("a", ""))).then(() => ended++);
+        const subject = { ...SNAPSHOT_KEY, command: `c${i}` };
+        void snapshots.save(subject, toolListingOf(tool("a", ""))).then(() => ended++);
       }
       await snapshots.flush();
       assert.equal(ended, 10);
@@ -249,14 +258,14 @@ export function snapshotsContract(
       ];
       const told: string[][] = [];
       for (const tools of saves) {
-        told.push(tell(await snapshots.save(SUBJECT, listing(...tools))));
+        told.push(formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools))));
       }
       assert.deepEqual(told, [[], ["a description"], [], [], ["b description"]]);
     });
 
     test("a tool that goes and comes back is compared with what it was", async (bench) => {
       const { snapshots } = bench;
-      const save = (...tools: string[]) => snapshots.save(SUBJECT, listing(...tools));
+      const save = (...tools: string[]) => snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools));
       await save(tool("a", "one"), tool("b", "one"));
       await save();
       bench.time += 2 * DAY;
@@ -268,26 +277,29 @@ export function snapshotsContract(
       assert.deepEqual(difference.parts, ["description"]);
       assert.match(difference.text, /^Removed and added again .* description\.\n\+ two$/);
       assert.deepEqual(await save(tool("a", "two"), tool("b", "one")), []);
-      assert.deepEqual(tell(await save(tool("a", "one"))), ["a description"]);
+      assert.deepEqual(formatDiffs(await save(tool("a", "one"))), ["a description"]);
       await save();
       assert.deepEqual(await save(tool("a", "one")), []);
     });
 
     test("of tools of one name the first is compared", async ({ snapshots }) => {
-      await snapshots.save(SUBJECT, listing(tool("a", "one"), tool("a", "two")));
+      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one"), tool("a", "two")));
       assert.deepEqual(
-        await snapshots.save(SUBJECT, listing(tool("a", "one"), tool("a", "x"))),
+        await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one"), tool("a", "x"))),
         [],
       );
-      const told = await snapshots.save(SUBJECT, listing(tool("a", "x"), tool("a", "one")));
-      assert.deepEqual(tell(told), ["a description"]);
+      const told = await snapshots.save(
+        SNAPSHOT_KEY,
+        toolListingOf(tool("a", "x"), tool("a", "one")),
+      );
+      assert.deepEqual(formatDiffs(told), ["a description"]);
     });
 
     test("5,000 names are remembered, those of the last listing first", async ({ snapshots }) => {
       const many = (count: number): string[] =>
         Array.from({ length: count }, (_, i) => tool(`t${i}`, "one"));
       const save = async (...tools: string[]): Promise<string[]> =>
-        tell(await snapshots.save(SUBJECT, listing(...tools)));
+        formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools)));
       await save(tool("old", "one"));
       await save(...many(4999), tool("5,000th", "one"), tool("one more", "one"));
       await save(tool("new", "one"));
@@ -302,8 +314,8 @@ export function snapshotsContract(
     test("an unchanged listing is saved again only after a day", async (bench) => {
       const { snapshots } = bench;
       const savedAt = async (): Promise<number | undefined> => {
-        await snapshots.save(SUBJECT, listing(tool("a", "")));
-        return (await snapshots.load(SUBJECT))?.savedAt;
+        await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "")));
+        return (await snapshots.load(SNAPSHOT_KEY))?.savedAt;
       };
       assert.equal(await savedAt(), START);
       bench.time = START + DAY;
@@ -314,32 +326,35 @@ export function snapshotsContract(
 
     test("a snapshot is good for 30 days", async (bench) => {
       const { snapshots } = bench;
-      await snapshots.save(SUBJECT, listing(tool("a", "one")));
+      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one")));
       bench.time = START + 30 * DAY;
-      assert.ok(await snapshots.load(SUBJECT));
+      assert.ok(await snapshots.load(SNAPSHOT_KEY));
       bench.time = START + 30 * DAY + 1;
-      assert.equal(await snapshots.load(SUBJECT), undefined);
+      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
       bench.time = START;
-      assert.equal(await snapshots.load(SUBJECT), undefined, "it is gone");
-      assert.deepEqual(await snapshots.save(SUBJECT, listing(tool("a", "two"))), []);
+      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined, "it is gone");
+      assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "two"))), []);
     });
 
     test("a snapshot of the far future is not used", async (bench) => {
       const { snapshots } = bench;
       bench.time = START + 31 * DAY;
-      await snapshots.save(SUBJECT, listing(tool("a", "one")));
+      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one")));
       bench.time = START;
-      assert.equal(await snapshots.load(SUBJECT), undefined);
+      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
     });
 
     test("a listing of more than 8 MiB is not kept, and the one before it stays", async ({
       snapshots,
     }) => {
-      const items = listing(tool("a", "one"));
-      await snapshots.save(SUBJECT, items);
-      const long = listing(tool("a", "x".repeat(8 * 1024 * 1024)));
-      assert.deepEqual(await snapshots.save(SUBJECT, long), []);
-      assert.deepEqual(look((await snapshots.load(SUBJECT))?.offer), look(items));
+      const items = toolListingOf(tool("a", "one"));
+      await snapshots.save(SNAPSHOT_KEY, items);
+      const long = toolListingOf(tool("a", "x".repeat(8 * 1024 * 1024)));
+      assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, long), []);
+      assert.deepEqual(
+        plainListing((await snapshots.load(SNAPSHOT_KEY))?.offer),
+        plainListing(items),
+      );
     });
   });
 }

@@ -4,7 +4,7 @@ import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { bytesOf, type EncodedMessage, type Message } from "../../src/jsonrpc/message.ts";
 import type { TransportEvents, Transport } from "../../src/transport/transport.ts";
-import { deadline } from "../harness/wait.ts";
+import { withDeadline } from "../harness/wait.ts";
 
 /*
  * test/contract: one suite per interface, which every implementation must pass: `Transport` (here), `SecretStore`,
@@ -14,45 +14,45 @@ import { deadline } from "../harness/wait.ts";
 /** The other end of a transport, controlled by a test. Texts are whole messages without a line end. */
 export interface Peer {
   /** Sends messages; `cut`: in writes of so many bytes, if the transport carries bytes. */
-  send(texts: readonly string[], cut?: number): void;
+  send(texts: readonly string[], writeSize?: number): void;
   /** The next `count` messages from the transport. */
   receive(count: number): Promise<readonly string[]>;
   /** Number of messages that have arrived and are not taken. */
-  readonly waiting: number;
+  readonly queuedCount: number;
   /** Bytes that were sent and that the transport has not read. */
-  unsent(): Promise<number>;
+  unreadBytes(): Promise<number>;
   stopReading(): void;
   startReading(): void;
   /** Closes its side after everything is sent. */
   end(): void;
   /** Resolves when nothing of the peer is left; rejects after some seconds. */
-  gone(): Promise<void>;
+  allClosed(): Promise<void>;
 }
 
-export interface Pair {
-  readonly link: Transport;
+export interface TransportPair {
+  readonly transport: Transport;
   readonly peer: Peer;
   /** The maximum size of a message that the transport reads, in bytes; undefined: unlimited. */
-  readonly limit: number | undefined;
+  readonly maxMessage: number | undefined;
   /** It never reports backpressure, because the transport itself bounds what the peer has not read. */
-  readonly isCalm?: true;
+  readonly hasNoBackpressure?: true;
 }
 
 /** Records the events of a transport. */
-export class Recorder implements TransportEvents {
+export class TransportRecorder implements TransportEvents {
   readonly events: string[] = [];
-  readonly frames: string[] = [];
+  readonly messages: string[] = [];
   readonly logs: string[] = [];
   readonly causes: HubError[] = [];
-  readonly drops: { head: string; tail: string; size: number }[] = [];
-  onFrame: (frame: Message) => void = () => {};
-  readonly #waiting = new Set<() => void>();
+  readonly oversizedMessages: { head: string; tail: string; size: number }[] = [];
+  onMessage: (frame: Message) => void = () => {};
+  readonly #waiters = new Set<() => void>();
 
   frame(frame: Message): void {
     if (frame.kind === "batch") throw new Error("no batch was sent");
-    this.frames.push(bytesOf(frame).toString());
+    this.messages.push(bytesOf(frame).toString());
     this.#record("frame");
-    this.onFrame(frame);
+    this.onMessage(frame);
   }
 
   log(level: string, source: string, text: string): void {
@@ -61,7 +61,7 @@ export class Recorder implements TransportEvents {
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    this.drops.push({ head: head.toString(), tail: tail.toString(), size });
+    this.oversizedMessages.push({ head: head.toString(), tail: tail.toString(), size });
     this.#record("oversized");
   }
 
@@ -80,24 +80,24 @@ export class Recorder implements TransportEvents {
 
   /** Waits until `test` is true; checked after every event. */
   until(what: string, test: () => boolean): Promise<void> {
-    return deadline(
+    return withDeadline(
       20_000,
       () => `${what}; so far: ${this.events.slice(-5).join()}`,
       (resolve) => {
-        const look = (): void => {
+        const check = (): void => {
           if (!test()) return;
-          this.#waiting.delete(look);
+          this.#waiters.delete(check);
           resolve();
         };
-        this.#waiting.add(look);
-        look();
+        this.#waiters.add(check);
+        check();
       },
     );
   }
 
   #record(event: string): void {
     this.events.push(event);
-    for (const look of this.#waiting) look();
+    for (const look of this.#waiters) look();
   }
 }
 
@@ -110,23 +110,25 @@ function notifications(count: number, size = 0): string[] {
   return Array.from({ length: count }, (_, n) => notification(n, size));
 }
 
-const NEVER = new AbortController().signal;
+const NEVER_ABORTED = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
-const STRANGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
+const UNUSUAL_MESSAGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
 
 /** The contract of every `Transport`. `makePair` makes a transport that is not open yet, and its peer. */
-export function transportContract(name: string, makePair: () => Promise<Pair>): void {
+export function transportContract(name: string, makePair: () => Promise<TransportPair>): void {
   /** Runs a test on an open pair, and checks afterwards that the transport closes once and leaves nothing behind. */
-  function opened(run: (pair: Pair & { events: Recorder }) => Promise<void>): () => Promise<void> {
+  function opened(
+    run: (pair: TransportPair & { events: TransportRecorder }) => Promise<void>,
+  ): () => Promise<void> {
     return async () => {
       const pair = await makePair();
-      const events = new Recorder();
+      const events = new TransportRecorder();
       try {
-        await pair.link.open(events, NEVER);
+        await pair.transport.open(events, NEVER_ABORTED);
         await run({ ...pair, events });
       } finally {
-        await pair.link.close();
-        await pair.peer.gone();
+        await pair.transport.close();
+        await pair.peer.allClosed();
       }
       assert.equal(events.causes.length, 1, "closed was told once");
       assert.equal(events.events.at(-1), "closed", "nothing came after closed");
@@ -136,7 +138,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
   describe(`${name} is a link`, () => {
     it(
       "brings messages to the peer in the order in which they were sent",
-      opened(async ({ link, peer }) => {
+      opened(async ({ transport: link, peer }) => {
         const texts = notifications(500);
         for (const text of texts) link.send(utf8(text));
         assert.deepEqual(await peer.receive(500), texts);
@@ -145,7 +147,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "joins the pieces of a message and keeps messages apart",
-      opened(async ({ link, peer }) => {
+      opened(async ({ transport: link, peer }) => {
         const big = notification(1, 40_000);
         const messages: EncodedMessage[] = [
           ['{"jsonrpc":"2.0"', ',"method":', '"a"', "}"].map(utf8),
@@ -168,48 +170,48 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
       opened(async ({ peer, events }) => {
         const texts = notifications(500);
         peer.send(texts);
-        await events.until("500 frames", () => events.frames.length === 500);
-        assert.deepEqual(events.frames, texts);
+        await events.until("500 frames", () => events.messages.length === 500);
+        assert.deepEqual(events.messages, texts);
       }),
     );
 
     it(
       "puts messages together wherever they were cut",
       opened(async ({ peer, events }) => {
-        const texts = [STRANGE, notification(1), STRANGE, notification(2)];
+        const texts = [UNUSUAL_MESSAGE, notification(1), UNUSUAL_MESSAGE, notification(2)];
         for (const cut of [1, 2, 7, 50]) peer.send(texts, cut);
-        await events.until("16 frames", () => events.frames.length === 16);
-        assert.deepEqual(events.frames, [...texts, ...texts, ...texts, ...texts]);
+        await events.until("16 frames", () => events.messages.length === 16);
+        assert.deepEqual(events.messages, [...texts, ...texts, ...texts, ...texts]);
       }),
     );
 
     it(
       "passes messages of 5 MB in both directions whole",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         const big = notification(1, 5 * MEGABYTE);
         link.send(utf8(big));
         peer.send([big]);
         assert.ok((await peer.receive(1))[0] === big, "to the peer");
-        await events.until("a frame", () => events.frames.length === 1);
-        assert.ok(events.frames[0] === big, "from the peer");
+        await events.until("a frame", () => events.messages.length === 1);
+        assert.ok(events.messages[0] === big, "from the peer");
       }),
     );
 
     it(
       "passes unicode, escapes and strange numbers byte for byte in both directions",
-      opened(async ({ link, peer, events }) => {
-        link.send(utf8(STRANGE));
-        peer.send([STRANGE]);
-        assert.deepEqual(await peer.receive(1), [STRANGE]);
-        await events.until("a frame", () => events.frames.length === 1);
-        assert.deepEqual(events.frames, [STRANGE]);
+      opened(async ({ transport: link, peer, events }) => {
+        link.send(utf8(UNUSUAL_MESSAGE));
+        peer.send([UNUSUAL_MESSAGE]);
+        assert.deepEqual(await peer.receive(1), [UNUSUAL_MESSAGE]);
+        await events.until("a frame", () => events.messages.length === 1);
+        assert.deepEqual(events.messages, [UNUSUAL_MESSAGE]);
       }),
     );
 
     it(
       "answers from inside a frame without losing or mixing anything",
-      opened(async ({ link, peer, events }) => {
-        events.onFrame = (frame) => {
+      opened(async ({ transport: link, peer, events }) => {
+        events.onMessage = (frame) => {
           if (frame.kind === "notification") link.send(bytesOf(frame));
         };
         const texts = notifications(200);
@@ -220,17 +222,17 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "stops reading when paused, with the rest left to the peer, and loses nothing",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         const texts = notifications(48, MEGABYTE);
         link.pause();
         peer.send(texts);
-        for (let n = 0; n < 20; n++) await peer.unsent();
-        assert.ok((await peer.unsent()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        for (let n = 0; n < 20; n++) await peer.unreadBytes();
+        assert.ok((await peer.unreadBytes()) > 40 * MEGABYTE, "the peer keeps what is not read");
         assert.deepEqual(events.events, []);
         link.resume();
-        await events.until("48 frames", () => events.frames.length === 48);
+        await events.until("48 frames", () => events.messages.length === 48);
         assert.ok(
-          events.frames.every((frame, n) => frame === texts[n]),
+          events.messages.every((frame, n) => frame === texts[n]),
           "all, in order",
         );
       }),
@@ -238,19 +240,19 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "stops reading when paused from inside a frame",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         const texts = notifications(48, MEGABYTE);
-        events.onFrame = () => {
-          if (events.frames.length === 1) link.pause();
+        events.onMessage = () => {
+          if (events.messages.length === 1) link.pause();
         };
         peer.send(texts);
-        await events.until("a frame", () => events.frames.length > 0);
-        for (let n = 0; n < 20; n++) await peer.unsent();
-        assert.ok((await peer.unsent()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        await events.until("a frame", () => events.messages.length > 0);
+        for (let n = 0; n < 20; n++) await peer.unreadBytes();
+        assert.ok((await peer.unreadBytes()) > 40 * MEGABYTE, "the peer keeps what is not read");
         link.resume();
-        await events.until("48 frames", () => events.frames.length === 48);
+        await events.until("48 frames", () => events.messages.length === 48);
         assert.ok(
-          events.frames.every((frame, n) => frame === texts[n]),
+          events.messages.every((frame, n) => frame === texts[n]),
           "all, in order",
         );
       }),
@@ -258,7 +260,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "says when the peer does not read and when it does again, and loses nothing",
-      opened(async ({ link, peer, events, isCalm }) => {
+      opened(async ({ transport: link, peer, events, hasNoBackpressure: isCalm }) => {
         if (isCalm === true) return;
         peer.stopReading();
         const texts: string[] = [];
@@ -267,7 +269,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
           const text = notification(texts.length, MEGABYTE);
           texts.push(text);
           link.send(utf8(text));
-          await peer.unsent();
+          await peer.unreadBytes();
         }
         assert.ok(link.queued > MEGABYTE, `${link.queued} bytes are queued`);
         peer.startReading();
@@ -283,17 +285,17 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "reports a message over the limit, with its edges, and lives on",
-      opened(async ({ peer, events, limit }) => {
+      opened(async ({ peer, events, maxMessage: limit }) => {
         if (limit === undefined) return;
         const big = notification(1, 3 * limit);
         peer.send([notification(0), big, notification(2)]);
         await events.until("three events", () => events.events.length === 3);
         assert.deepEqual(events.events, ["frame", "oversized", "frame"]);
-        const [drop] = events.drops;
+        const [drop] = events.oversizedMessages;
         assert.equal(drop?.size, big.length);
         assert.equal(drop?.head, big.slice(0, drop?.head.length));
         assert.equal(drop?.tail, big.slice(-(drop?.tail.length ?? 0)));
-        assert.deepEqual(events.frames, [notification(0), notification(2)]);
+        assert.deepEqual(events.messages, [notification(0), notification(2)]);
       }),
     );
 
@@ -304,28 +306,28 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
         peer.send(texts);
         peer.end();
         await events.until("the end", () => events.has("closed"));
-        assert.deepEqual(events.frames, texts);
+        assert.deepEqual(events.messages, texts);
         assert.equal(events.causes[0]?.code, "connectionLost");
       }),
     );
 
     it(
       "delivers what came before the peer's end also after a pause",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         const texts = notifications(300, 100);
         link.pause();
         peer.send(texts);
-        await peer.unsent();
+        await peer.unreadBytes();
         peer.end();
         link.resume();
         await events.until("the end", () => events.has("closed"));
-        assert.deepEqual(events.frames, texts);
+        assert.deepEqual(events.messages, texts);
       }),
     );
 
     it(
       "drops what is sent after the end without throwing",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         peer.end();
         await events.until("the end", () => events.has("closed"));
         link.send(utf8(notification(1, MEGABYTE)));
@@ -338,7 +340,7 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "brings all that was sent before it is closed to the peer, and nothing that is sent later",
-      opened(async ({ link, peer }) => {
+      opened(async ({ transport: link, peer }) => {
         const texts = notifications(50, 100);
         for (const text of texts) link.send(utf8(text));
         const closed = link.close();
@@ -346,13 +348,13 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
         const received = await peer.receive(50);
         await closed;
         assert.deepEqual(received, texts);
-        assert.equal(peer.waiting, 0);
+        assert.equal(peer.queuedCount, 0);
       }),
     );
 
     it(
       "is closed once however often close is called, and every call waits for the end",
-      opened(async ({ link, events }) => {
+      opened(async ({ transport: link, events }) => {
         const ends: string[] = [];
         const first = link.close().then(() => ends.push(events.events.join()));
         const second = link.close().then(() => ends.push(events.events.join()));
@@ -365,65 +367,68 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it(
       "brings no frame after close was called, also from inside a frame",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         let closed: Promise<void> | undefined;
-        events.onFrame = () => {
+        events.onMessage = () => {
           closed = link.close();
         };
         peer.send(notifications(100));
         await events.until("the end", () => events.has("closed"));
         await closed;
-        assert.equal(events.frames.length, 1);
+        assert.equal(events.messages.length, 1);
       }),
     );
 
     it(
       "can be closed while paused",
-      opened(async ({ link, peer, events }) => {
+      opened(async ({ transport: link, peer, events }) => {
         link.pause();
         peer.send(notifications(20, MEGABYTE));
-        await peer.unsent();
+        await peer.unreadBytes();
         await link.close();
-        assert.deepEqual(events.frames, []);
+        assert.deepEqual(events.messages, []);
       }),
     );
 
     it(
       "is opened only once",
-      opened(async ({ link, events }) => {
-        await assert.rejects(link.open(new Recorder(), NEVER), HubError);
+      opened(async ({ transport: link, events }) => {
+        await assert.rejects(link.open(new TransportRecorder(), NEVER_ABORTED), HubError);
         assert.deepEqual(events.events, []);
       }),
     );
 
     /** Checks that a failed open has emitted no event and left nothing behind. */
-    async function assertNothing({ link, peer }: Pair, events: Recorder): Promise<void> {
+    async function assertNothing(
+      { transport: link, peer }: TransportPair,
+      events: TransportRecorder,
+    ): Promise<void> {
       link.send(utf8(notification(1)));
       await link.close();
-      await peer.gone();
+      await peer.allClosed();
       assert.deepEqual(events.events, []);
     }
 
     it("opens nothing if the signal is aborted before", async () => {
       const pair = await makePair();
-      const events = new Recorder();
-      const opening = pair.link.open(events, AbortSignal.abort());
+      const events = new TransportRecorder();
+      const opening = pair.transport.open(events, AbortSignal.abort());
       await assert.rejects(opening, { name: "HubError", code: "cancelled" });
       await assertNothing(pair, events);
     });
 
     it("leaves nothing behind if the signal is aborted while it opens", async () => {
       const pair = await makePair();
-      const events = new Recorder();
+      const events = new TransportRecorder();
       const abort = new AbortController();
-      const opening = pair.link.open(events, abort.signal);
+      const opening = pair.transport.open(events, abort.signal);
       abort.abort();
       const failed = await opening.then(
         () => undefined,
         (error: unknown) => error,
       );
-      await pair.link.close();
-      await pair.peer.gone();
+      await pair.transport.close();
+      await pair.peer.allClosed();
       if (failed === undefined) assert.deepEqual(events.events, ["closed"]);
       else {
         assert.ok(failed instanceof HubError && failed.code === "cancelled");
@@ -433,20 +438,23 @@ export function transportContract(name: string, makePair: () => Promise<Pair>): 
 
     it("does not open after it was closed", async () => {
       const pair = await makePair();
-      const events = new Recorder();
-      await pair.link.close();
-      await assert.rejects(pair.link.open(events, NEVER), { name: "HubError", code: "cancelled" });
+      const events = new TransportRecorder();
+      await pair.transport.close();
+      await assert.rejects(pair.transport.open(events, NEVER_ABORTED), {
+        name: "HubError",
+        code: "cancelled",
+      });
       await assertNothing(pair, events);
     });
 
     it("leaves nothing behind if it is closed while it opens", async () => {
       const pair = await makePair();
-      const events = new Recorder();
-      const opening = pair.link.open(events, NEVER).catch(() => "failed");
-      const closing = pair.link.close();
+      const events = new TransportRecorder();
+      const opening = pair.transport.open(events, NEVER_ABORTED).catch(() => "failed");
+      const closing = pair.transport.close();
       const outcome = await opening;
       await closing;
-      await pair.peer.gone();
+      await pair.peer.allClosed();
       assert.deepEqual(events.events, outcome === "failed" ? [] : ["closed"]);
     });
   });

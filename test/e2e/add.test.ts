@@ -6,11 +6,27 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
-import { official, sendJson, smithery, withDirectory } from "../fixtures/registry-server.ts";
+import {
+  officialApi,
+  sendJson,
+  smitheryApi,
+  withRegistryServer,
+} from "../fixtures/registry-server.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { changed, governed, listNames, withRealm } from "../harness/controlled-servers.ts";
+import {
+  waitForListChanged,
+  controlled,
+  listToolNames,
+  withControlledServers,
+} from "../harness/controlled-servers.ts";
 
 interface Output {
   readonly code: number | null;
@@ -20,14 +36,14 @@ interface Output {
 
 /** Runs a command in the stage's folder, on the manifest of its user. */
 async function run(
-  stage: Stage,
+  stage: TestFolder,
   args: readonly string[],
   env: Record<string, string> = {},
 ): Promise<Output> {
   const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
@@ -44,41 +60,44 @@ command = "x"
 `;
 
 describe("toolmux add", () => {
-  it("tries a server, says who it is, and puts it into the file and nothing else", LIMIT, () =>
-    withStage(BEFORE, async (stage) => {
-      const { config } = stage;
-      const added = await run(stage, [
-        "add",
-        "new",
-        "--file",
-        config,
-        "--prefix",
-        "n",
-        "--env",
-        "MODE=fast",
-        ...START,
-      ]);
-      assert.equal(added.code, 0, added.stderr);
-      assert.match(added.stdout, /^it is there: scripted 1\.0\.0, \d+ tools$/m);
-      assert.match(added.stdout, new RegExp(`^added to ${config}$`, "m"));
-      const text = readFileSync(config, "utf8");
-      const entry = `[servers.new]\ncommand = ${JSON.stringify(RUNTIME)}\nargs = [${JSON.stringify(SCRIPTED)}]\nenv = { MODE = "fast" }\nprefix = "n"\n`;
-      assert.equal(text, `# mine\n[servers.a] # first\ncommand = "x"\n\n${entry}\n# the end\n`);
-      const again = await run(stage, ["add", "new", "--file", config, ...START]);
-      assert.deepEqual([again.code, again.stdout], [2, ""]);
-      assert.match(again.stderr, /There is a server new in .* already; .*--replace/);
-      assert.equal(readFileSync(config, "utf8"), text);
-      const replaced = await run(stage, ["add", "new", "--replace", "--file", config, ...START]);
-      assert.equal(replaced.code, 0, replaced.stderr);
-      assert.ok(!readFileSync(config, "utf8").includes("MODE"));
-      const removed = await run(stage, ["remove", "new", "--file", config]);
-      assert.equal(removed.code, 0, removed.stderr);
-      assert.equal(readFileSync(config, "utf8"), BEFORE);
-    }),
+  it(
+    "tries a server, says who it is, and puts it into the file and nothing else",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(BEFORE, async (stage) => {
+        const { config } = stage;
+        const added = await run(stage, [
+          "add",
+          "new",
+          "--file",
+          config,
+          "--prefix",
+          "n",
+          "--env",
+          "MODE=fast",
+          ...START,
+        ]);
+        assert.equal(added.code, 0, added.stderr);
+        assert.match(added.stdout, /^it is there: scripted 1\.0\.0, \d+ tools$/m);
+        assert.match(added.stdout, new RegExp(`^added to ${config}$`, "m"));
+        const text = readFileSync(config, "utf8");
+        const entry = `[servers.new]\ncommand = ${JSON.stringify(RUNTIME)}\nargs = [${JSON.stringify(SCRIPTED)}]\nenv = { MODE = "fast" }\nprefix = "n"\n`;
+        assert.equal(text, `# mine\n[servers.a] # first\ncommand = "x"\n\n${entry}\n# the end\n`);
+        const again = await run(stage, ["add", "new", "--file", config, ...START]);
+        assert.deepEqual([again.code, again.stdout], [2, ""]);
+        assert.match(again.stderr, /There is a server new in .* already; .*--replace/);
+        assert.equal(readFileSync(config, "utf8"), text);
+        const replaced = await run(stage, ["add", "new", "--replace", "--file", config, ...START]);
+        assert.equal(replaced.code, 0, replaced.stderr);
+        assert.ok(!readFileSync(config, "utf8").includes("MODE"));
+        const removed = await run(stage, ["remove", "new", "--file", config]);
+        assert.equal(removed.code, 0, removed.stderr);
+        assert.equal(readFileSync(config, "utf8"), BEFORE);
+      }),
   );
 
-  it("names tools as the separator of the manifest has it", LIMIT, () =>
-    withStage(`[hub]\nseparator = "-"\n`, async (stage) => {
+  it("names tools as the separator of the manifest has it", TEST_OPTIONS, () =>
+    withTestFolder(`[hub]\nseparator = "-"\n`, async (stage) => {
       const added = await run(stage, [
         "add",
         "my-server",
@@ -95,22 +114,33 @@ describe("toolmux add", () => {
     }),
   );
 
-  it("refuses a prefix that a server of another manifest has, before it is written", LIMIT, () =>
-    withStage(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (stage) => {
-      const other = join(stage.dir, "other.toml");
-      writeFileSync(other, "");
-      const both = ["--config", stage.config, "--config", other];
-      const clash = await run(stage, ["add", "n", "--no-try", ...both, ...START]);
-      assert.equal(clash.code, 2, clash.stdout);
-      assert.equal(readFileSync(other, "utf8"), "");
-      const added = await run(stage, ["add", "n", "--prefix", "m", "--no-try", ...both, ...START]);
-      assert.equal(added.code, 0, added.stderr);
-      assert.equal((await run(stage, ["check", ...both])).code, 0);
-    }),
+  it(
+    "refuses a prefix that a server of another manifest has, before it is written",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (stage) => {
+        const other = join(stage.dir, "other.toml");
+        writeFileSync(other, "");
+        const both = ["--config", stage.config, "--config", other];
+        const clash = await run(stage, ["add", "n", "--no-try", ...both, ...START]);
+        assert.equal(clash.code, 2, clash.stdout);
+        assert.equal(readFileSync(other, "utf8"), "");
+        const added = await run(stage, [
+          "add",
+          "n",
+          "--prefix",
+          "m",
+          "--no-try",
+          ...both,
+          ...START,
+        ]);
+        assert.equal(added.code, 0, added.stderr);
+        assert.equal((await run(stage, ["check", ...both])).code, 0);
+      }),
   );
 
-  it("warns of secrets wherever they stand, by the names that the doctor has", LIMIT, () =>
-    withStage(BEFORE, async (stage) => {
+  it("warns of secrets wherever they stand, by the names that the doctor has", TEST_OPTIONS, () =>
+    withTestFolder(BEFORE, async (stage) => {
       const args = ["--api-key", "hunter2-hunter2", "postgres://ada:hunter3-x@db/app"];
       const server = ["--env", "X-COOKIE=session-abcdef", "--", RUNTIME, SCRIPTED, ...args];
       const added = await run(stage, [
@@ -145,24 +175,27 @@ describe("toolmux add", () => {
     }),
   );
 
-  it("takes turns with others who add at the same moment: all of theirs are there", LIMIT, () =>
-    withStage(BEFORE, async (stage) => {
-      const { config } = stage;
-      const names = Array.from({ length: 6 }, (_, i) => `s${i}`);
-      const all = await Promise.all(
-        names.map((name) => run(stage, ["add", name, "--no-try", "--file", config, "--", "x"])),
-      );
-      assert.deepEqual(
-        all.map(({ code, stderr }) => [code, stderr]),
-        names.map(() => [0, ""]),
-      );
-      const there = [...readFileSync(config, "utf8").matchAll(/^\[servers\.(s\d)\]$/gm)];
-      assert.deepEqual(new Set(there.map(([, name]) => name)), new Set(names));
-    }),
+  it(
+    "takes turns with others who add at the same moment: all of theirs are there",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(BEFORE, async (stage) => {
+        const { config } = stage;
+        const names = Array.from({ length: 6 }, (_, i) => `s${i}`);
+        const all = await Promise.all(
+          names.map((name) => run(stage, ["add", name, "--no-try", "--file", config, "--", "x"])),
+        );
+        assert.deepEqual(
+          all.map(({ code, stderr }) => [code, stderr]),
+          names.map(() => [0, ""]),
+        );
+        const there = [...readFileSync(config, "utf8").matchAll(/^\[servers\.(s\d)\]$/gm)];
+        assert.deepEqual(new Set(there.map(([, name]) => name)), new Set(names));
+      }),
   );
 
-  it("makes the user's own manifest if there is none, for its owner alone", LIMIT, () =>
-    withStage("", async (stage) => {
+  it("makes the user's own manifest if there is none, for its owner alone", TEST_OPTIONS, () =>
+    withTestFolder("", async (stage) => {
       const { code, stderr } = await run(stage, ["add", "new", ...START]);
       assert.equal(code, 0, stderr);
       const folder = join(
@@ -179,9 +212,9 @@ describe("toolmux add", () => {
 
   it(
     "writes nothing if the server does not start, but for --force and --no-try, and says why",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(BEFORE, async (stage) => {
+      withTestFolder(BEFORE, async (stage) => {
         const { config } = stage;
         const bad = ["add", "bad", "--file", config, "--env", "API_KEY=sk-very-secret"];
         const failed = await run(stage, [...bad, ...START, "--exit-at-once"]);
@@ -215,8 +248,8 @@ describe("toolmux add", () => {
       }),
   );
 
-  it("leaves a file trusted that was, and none that was not", LIMIT, () =>
-    withStage("", async (stage) => {
+  it("leaves a file trusted that was, and none that was not", TEST_OPTIONS, () =>
+    withTestFolder("", async (stage) => {
       const file = join(stage.dir, "toolmux.toml");
       const [first, second] = [
         ["add", "one"],
@@ -234,8 +267,8 @@ describe("toolmux add", () => {
     }),
   );
 
-  it("adds a server that wants an authorization, and says what to run", LIMIT, () =>
-    withStage(BEFORE, async (stage) => {
+  it("adds a server that wants an authorization, and says what to run", TEST_OPTIONS, () =>
+    withTestFolder(BEFORE, async (stage) => {
       const server = createServer((_request, response) => {
         response.writeHead(401, { "www-authenticate": 'Bearer realm="x"' }).end();
       }).listen(0, "127.0.0.1");
@@ -269,8 +302,8 @@ describe("toolmux add", () => {
     [["x", "--from", "nonsense"], /"nonsense" is no directory of servers/],
     [["x", "--no-try", "--", "${HOME}"], /write \$\{env:HOME\}/],
   ] as const) {
-    it(`refuses what makes no sense: ${args.join(" ")}`, LIMIT, () =>
-      withStage(BEFORE, async (stage) => {
+    it(`refuses what makes no sense: ${args.join(" ")}`, TEST_OPTIONS, () =>
+      withTestFolder(BEFORE, async (stage) => {
         const { code, stdout, stderr } = await run(stage, ["add", "--file", stage.config, ...args]);
         assert.deepEqual([code, stdout], [2, ""], stderr);
         assert.match(stderr, message);
@@ -279,8 +312,8 @@ describe("toolmux add", () => {
     );
   }
 
-  it("leaves a client's file alone", LIMIT, () =>
-    withStage(
+  it("leaves a client's file alone", TEST_OPTIONS, () =>
+    withTestFolder(
       '{"mcpServers": {}}',
       async (stage) => {
         const { code, stderr } = await run(stage, [
@@ -302,9 +335,9 @@ describe("toolmux add", () => {
 
   it(
     "takes a server from a directory by its name, with what it needs, and starts it once that is there",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(BEFORE, async (stage) => {
+      withTestFolder(BEFORE, async (stage) => {
         const { dir, config } = stage;
         const bin = join(dir, "bin");
         mkdirSync(bin);
@@ -330,7 +363,7 @@ describe("toolmux add", () => {
           ],
           remotes: [{ type: "streamable-http", url: "https://thing.example.com/mcp" }],
         };
-        await withDirectory(official([listed]), async ({ base }) => {
+        await withRegistryServer(officialApi([listed]), async ({ baseUrl: base }) => {
           const env = { PATH: `${bin}:${stage.env["PATH"] ?? ""}`, TOOLMUX_DIRECTORIES: base };
           const found = await run(stage, ["search", "thing"], env);
           assert.equal(found.code, 0, found.stderr);
@@ -379,10 +412,10 @@ describe("toolmux search", () => {
 
   it(
     "shows what strangers wrote without what a terminal would obey, and as JSON all of it",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage("", (stage) =>
-        withDirectory(official(servers), async ({ base }) => {
+      withTestFolder("", (stage) =>
+        withRegistryServer(officialApi(servers), async ({ baseUrl: base }) => {
           const { code, stdout } = await run(stage, ["search", "one", "--from", base]);
           assert.equal(code, 0);
           // oxlint-disable-next-line no-control-regex
@@ -408,12 +441,19 @@ describe("toolmux search", () => {
 
   it(
     "says which directory it could not ask, and what may help, and goes on with the others",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage("", (stage) =>
-        withDirectory(official(servers), (one) =>
-          withDirectory(smithery([{ qualifiedName: "@o/one" }], "the-key"), async (two) => {
-            const args = ["search", "one", "--from", one.base, "--from", `smithery=${two.base}`];
+      withTestFolder("", (stage) =>
+        withRegistryServer(officialApi(servers), (one) =>
+          withRegistryServer(smitheryApi([{ qualifiedName: "@o/one" }], "the-key"), async (two) => {
+            const args = [
+              "search",
+              "one",
+              "--from",
+              one.baseUrl,
+              "--from",
+              `smithery=${two.baseUrl}`,
+            ];
             const without = await run(stage, args);
             assert.equal(without.code, 0);
             assert.match(
@@ -430,16 +470,16 @@ describe("toolmux search", () => {
       ),
   );
 
-  it("ends with 1 if nothing was found, and with 3 if nobody could be asked", LIMIT, () =>
-    withStage("", (stage) =>
-      withDirectory(
+  it("ends with 1 if nothing was found, and with 3 if nobody could be asked", TEST_OPTIONS, () =>
+    withTestFolder("", (stage) =>
+      withRegistryServer(
         (url, _request, response) =>
           sendJson(
             response,
             { servers: [] },
             url.searchParams.get("search") === "none" ? 200 : 500,
           ),
-        async ({ base }) => {
+        async ({ baseUrl: base }) => {
           const none = await run(stage, ["search", "none", "--from", base]);
           assert.deepEqual([none.code, none.stdout], [1, ""]);
           const broken = await run(stage, ["search", "x", "--from", base]);
@@ -465,8 +505,8 @@ describe("toolmux search", () => {
 });
 
 describe("toolmux remove", () => {
-  it("says which secrets of the server remain, but for those that others use", LIMIT, () =>
-    withStage(
+  it("says which secrets of the server remain, but for those that others use", TEST_OPTIONS, () =>
+    withTestFolder(
       '[servers.a]\ncommand = "x"\nargs = ["${secret:a/key}", "${secret:shared}", "${secret:gone}"]\n\n[servers.b]\ncommand = "y"\nenv.A = "${secret:shared}"\n',
       async (stage) => {
         const { file } = openSecrets({ env: stage.env, platform: process.platform });
@@ -483,8 +523,8 @@ describe("toolmux remove", () => {
     ),
   );
 
-  it("changes nothing if there is no such server, and says which there are", LIMIT, () =>
-    withStage(BEFORE, async (stage) => {
+  it("changes nothing if there is no such server, and says which there are", TEST_OPTIONS, () =>
+    withTestFolder(BEFORE, async (stage) => {
       const { code, stderr } = await run(stage, ["remove", "b", "--file", stage.config]);
       assert.equal(code, 2);
       assert.match(stderr, /There is no server b in .*; there are a\./);
@@ -494,18 +534,18 @@ describe("toolmux remove", () => {
 });
 
 describe("a running hub", () => {
-  it("has a server as soon as it is added, and loses it when it is removed", LIMIT, () =>
-    withRealm({ servers: { a: governed() } }, async (realm) => {
+  it("has a server as soon as it is added, and loses it when it is removed", TEST_OPTIONS, () =>
+    withControlledServers({ servers: { a: controlled() } }, async (realm) => {
       await realm.serve(async (client) => {
-        await client.open();
+        await client.initializeAndList();
         const added = await run(realm, ["add", "late", "--file", realm.config, ...START]);
         assert.equal(added.code, 0, added.stderr);
-        await changed(client, 1);
-        assert.ok((await listNames(client)).some((name) => name.startsWith("late__")));
+        await waitForListChanged(client, 1);
+        assert.ok((await listToolNames(client)).some((name) => name.startsWith("late__")));
         const removed = await run(realm, ["remove", "late", "--file", realm.config]);
         assert.equal(removed.code, 0, removed.stderr);
-        await changed(client, 2);
-        assert.ok(!(await listNames(client)).some((name) => name.startsWith("late__")));
+        await waitForListChanged(client, 2);
+        assert.ok(!(await listToolNames(client)).some((name) => name.startsWith("late__")));
       });
     }),
   );

@@ -9,16 +9,16 @@ import {
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { App } from "@modelcontextprotocol/ext-apps";
 import { AppBridge, getToolUiResourceUri } from "@modelcontextprotocol/ext-apps/app-bridge";
-import { FACES, withFace } from "../harness/serve.ts";
-import { LIMIT } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { SERVER_TRANSPORTS, withServe } from "../harness/serve.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
 
 const HOST = { name: "host", version: "1" };
 
 /** The examples of MCP Apps: both have a tool get-time, and a user interface of the same URI that calls it. */
 const SERVERS = {
-  one: published("basic-vanillajs", ["--stdio"]),
-  two: published("basic-preact", ["--stdio"]),
+  one: publishedServer("basic-vanillajs", ["--stdio"]),
+  two: publishedServer("basic-preact", ["--stdio"]),
 };
 
 const PAGE = readFileSync(
@@ -39,13 +39,13 @@ async function show(client: Client): Promise<App> {
   return app;
 }
 
-for (const face of FACES) {
+for (const face of SERVER_TRANSPORTS) {
   describe(`the user interfaces of servers behind the hub, for a client over ${face}`, () => {
     it(
       "are found where their tools name them, and call the tools of their own servers by the names that they know",
-      LIMIT,
+      TEST_OPTIONS,
       async () => {
-        await withFace(face, { servers: SERVERS }, async ({ reach }) => {
+        await withServe(face, { servers: SERVERS }, async ({ target: reach }) => {
           const client = new Client(HOST);
           await client.connect(
             typeof reach === "string"

@@ -7,10 +7,17 @@ import { setTimeout as stall } from "node:timers/promises";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import { assertServes, faulty, peakMemory } from "../harness/faulty-server.ts";
-import { END, LIMIT, end, executable, withHub, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  closeClient,
+  executable,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { failure } from "../harness/message.ts";
-import { descendants, isAlive, waitUntilGone } from "../harness/processes.ts";
+import { failureText } from "../harness/message.ts";
+import { descendants, isAlive, waitUntilExited } from "../harness/processes.ts";
 
 const MEGABYTE = 1_000_000;
 /** How long the client does not read, in ms: longer than `callTimeout`. Being slow is the fault itself here, no way to wait. */
@@ -23,29 +30,35 @@ const SERVERS = {
 describe("a client that stops reading", () => {
   it(
     "gets every answer once and whole when it reads again, none of them late, and costs little memory",
-    { timeout: LIMIT.timeout + STALL },
+    { timeout: TEST_OPTIONS.timeout + STALL },
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         client.pause();
         const calls = Array.from({ length: 300 }, (_, at) => {
           const seed = `answer ${at}`;
           const tool = at % 2 === 0 ? "a__big" : "b__big";
-          return { seed, id: client.askCall(tool, { bytes: MEGABYTE, seed }) };
+          return { seed, id: client.sendCall(tool, { bytes: MEGABYTE, seed }) };
         });
-        const sleeping = client.askCall("good__sleep", { ms: 1000 });
-        const hanging = client.askCall("good__hang");
+        const sleeping = client.sendCall("good__sleep", { ms: 1000 });
+        const hanging = client.sendCall("good__hang");
         await stall(STALL);
         const peak = peakMemory(client.pid);
         client.resume();
         for (const { seed, id } of calls) {
-          const { message } = await client.answer(id, 20_000);
+          const { message } = await client.response(id, 20_000);
           const text = `${seed};`.repeat(MEGABYTE / seed.length).slice(0, MEGABYTE);
-          assert.ok(message.result?.content?.[0]?.text === text, `${seed}: ${failure(message)}`);
+          assert.ok(
+            message.result?.content?.[0]?.text === text,
+            `${seed}: ${failureText(message)}`,
+          );
         }
-        const { message } = await client.answer(sleeping);
+        const { message } = await client.response(sleeping);
         assert.deepEqual(message.result?.structuredContent, { ms: 1000 });
-        assert.match(failure((await client.answer(hanging)).message), /did not finish within 4 s/);
+        assert.match(
+          failureText((await client.response(hanging)).message),
+          /did not finish within 4 s/,
+        );
         const ids = client
           .filter(({ method }) => method === undefined)
           .map((line) => line.message.id);
@@ -56,13 +69,13 @@ describe("a client that stops reading", () => {
       }),
   );
 
-  it("and then leaves ends the hub and all servers in time", LIMIT, () =>
-    withStage(SERVERS, async ({ dir, config, env, log }) => {
+  it("and then leaves ends the hub and all servers in time", TEST_OPTIONS, () =>
+    withTestFolder(SERVERS, async ({ dir, config, env, log }) => {
       const client = new RawClient(executable(), ["--config", config], dir, env);
-      await client.open();
+      await client.initializeAndList();
       const started = descendants(client.pid);
       client.pause();
-      for (let at = 0; at < 100; at += 1) client.askCall("a__big", { bytes: MEGABYTE });
+      for (let at = 0; at < 100; at += 1) client.sendCall("a__big", { bytes: MEGABYTE });
       const calls = (): number => log("a").filter(({ event }) => event === "call").length;
       await poll(
         10_000,
@@ -70,33 +83,36 @@ describe("a client that stops reading", () => {
         () => calls() >= 20 || undefined,
       );
       client.end();
-      await waitUntilGone([client.pid, ...started], END);
+      await waitUntilExited([client.pid, ...started], EXIT_LIMIT);
       client.resume();
     }),
   );
 });
 
 describe("a client that never reads the hub's stderr", () => {
-  it("is served all the same, however much a server has to say there", LIMIT, () =>
-    withStage({ servers: { bad: faulty(), good: scripted() } }, async ({ dir, config, env }) => {
-      const stderr = join(dir, "stderr");
-      spawnSync("mkfifo", [stderr]);
-      // Open for both, or opening would wait for the other end.
-      const held = openSync(stderr, constants.O_RDWR);
-      const script = 'exec "$0" --config "$1" 2> "$2"';
-      const client = new RawClient("sh", ["-c", script, executable(), config, stderr], dir, env);
-      await client.open();
-      for (let at = 0; at < 100; at += 1) {
-        const { message } = await client.call("bad__garbage");
-        assert.equal(message.result?.content?.[0]?.text, "fine");
-      }
-      await assertServes(client, "good__echo");
-      assert.ok(
-        isAlive(client.pid) && peakMemory(client.pid) < 150,
-        `${peakMemory(client.pid)} MB`,
-      );
-      await end(client);
-      closeSync(held);
-    }),
+  it("is served all the same, however much a server has to say there", TEST_OPTIONS, () =>
+    withTestFolder(
+      { servers: { bad: faulty(), good: scripted() } },
+      async ({ dir, config, env }) => {
+        const stderr = join(dir, "stderr");
+        spawnSync("mkfifo", [stderr]);
+        // Open for both, or opening would wait for the other end.
+        const held = openSync(stderr, constants.O_RDWR);
+        const script = 'exec "$0" --config "$1" 2> "$2"';
+        const client = new RawClient("sh", ["-c", script, executable(), config, stderr], dir, env);
+        await client.initializeAndList();
+        for (let at = 0; at < 100; at += 1) {
+          const { message } = await client.call("bad__garbage");
+          assert.equal(message.result?.content?.[0]?.text, "fine");
+        }
+        await assertServes(client, "good__echo");
+        assert.ok(
+          isAlive(client.pid) && peakMemory(client.pid) < 150,
+          `${peakMemory(client.pid)} MB`,
+        );
+        await closeClient(client);
+        closeSync(held);
+      },
+    ),
   );
 });

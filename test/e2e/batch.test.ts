@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LIMIT, withHub } from "../harness/hub.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 
@@ -17,10 +17,10 @@ describe("batches", () => {
 
   it(
     "are accepted on 2025-03-26: the answers come as one batch, none for notifications",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open("2025-03-26");
+        await client.initializeAndList("2025-03-26");
         client.send(BATCH);
         const answers = await client.until(10_000, "a batch of answers", () =>
           client.lines.map(({ json }) => json).find((json) => Array.isArray(json)),
@@ -41,25 +41,25 @@ describe("batches", () => {
 
   it(
     "of notifications alone are accepted on 2025-03-26 and get no answer; an empty one is invalid",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open("2025-03-26");
+        await client.initializeAndList("2025-03-26");
         assert.deepEqual(
-          await client.answersTo('[{"jsonrpc":"2.0","method":"notifications/no-such"}]'),
+          await client.sendAndCollect('[{"jsonrpc":"2.0","method":"notifications/no-such"}]'),
           [],
         );
-        const { error, id } = await client.answerTo("[]");
+        const { error, id } = await client.sendAndReceive("[]");
         assert.equal(error?.code, -32600);
         assert.equal(id, null);
       }),
   );
 
   for (const version of ["2025-06-18", "2025-11-25"]) {
-    it(`are refused as a whole on ${version}`, LIMIT, () =>
+    it(`are refused as a whole on ${version}`, TEST_OPTIONS, () =>
       withHub(SERVERS, async ({ client, log }) => {
-        await client.open(version);
-        const { error, id } = await client.answerTo(BATCH);
+        await client.initializeAndList(version);
+        const { error, id } = await client.sendAndReceive(BATCH);
         assert.equal(error?.code, -32600);
         assert.equal(id, null);
         await client.call("a__pid");

@@ -5,25 +5,31 @@ import { describe, it } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { BenchResult } from "../../src/bench/result.ts";
 import { drawCharts } from "../../src/bench/report/charts.ts";
-import { noChromium, withPage } from "../harness/chromium.ts";
+import { skipWithoutChromium, withBrowserPage } from "../harness/chromium.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 
 /** A measurement that is over at once. */
 const QUICK = ["bench", "--calls", "40", "--concurrency", "1,4", "--warm-up", "0"];
 
 /** Runs a command to its end, with an empty stdin. */
-async function run(stage: Stage, args: readonly string[]) {
+async function run(stage: TestFolder, args: readonly string[]) {
   const command = new RawClient(executable(), args, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
 describe("what toolmux bench shows", () => {
-  it("is a table on stdout, and a line for each level on stderr", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is a table on stdout, and a line for each level on stderr", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const { code, stdout, stderr } = await run(stage, QUICK);
       assert.equal(code, 0, stderr);
       assert.match(stdout, /\nIN FLIGHT +RATE +P50 .*\n +1 +.* 40 +0\n +4 +.* 40 +0\n/);
@@ -31,47 +37,56 @@ describe("what toolmux bench shows", () => {
     }),
   );
 
-  it("cannot be written to what is no file, which is said before anything is measured", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
-      const { code, stdout, stderr } = await run(stage, [...QUICK, "--html", stage.dir]);
-      assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
-      assert.match(stderr, /^toolmux: The page cannot be written to .*: it is a folder\.\n/);
-    }),
+  it(
+    "cannot be written to what is no file, which is said before anything is measured",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder({ servers: {} }, async (stage) => {
+        const { code, stdout, stderr } = await run(stage, [...QUICK, "--html", stage.dir]);
+        assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
+        assert.match(stderr, /^toolmux: The page cannot be written to .*: it is a folder\.\n/);
+      }),
   );
 
   it(
     "is a page that draws its charts in a browser, from nothing but itself",
     {
-      ...LIMIT,
-      skip: noChromium,
+      ...TEST_OPTIONS,
+      skip: skipWithoutChromium,
     },
     () =>
-      withStage({ servers: {} }, async (stage) => {
+      withTestFolder({ servers: {} }, async (stage) => {
         const path = join(stage.dir, "page.html");
         const args = [...QUICK, "--compare", "direct", "--json", "--html", path];
         const { code, stdout, stderr } = await run(stage, args);
         assert.equal(code, 0, stderr);
         assert.equal(statSync(path).mode & 0o777, 0o600);
         const result = JSON.parse(stdout) as BenchResult;
-        await withPage(async (page) => {
-          await page.visit(pathToFileURL(path).href);
-          const embedded = await page.look(`document.querySelector("#result").textContent`);
+        await withBrowserPage(async (page) => {
+          await page.navigate(pathToFileURL(path).href);
+          const embedded = await page.evaluate(`document.querySelector("#result").textContent`);
           assert.deepEqual(JSON.parse(String(embedded)), result);
-          const titles = await page.look(
+          const titles = await page.evaluate(
             `[...document.querySelectorAll("figure:has(canvas) h2")].map((it) => it.textContent).join()`,
           );
           const charts = drawCharts(result);
           assert.equal(titles, charts.map(({ title }) => title).join());
-          const curves = await page.look(
+          const curves = await page.evaluate(
             `[...document.querySelectorAll(".u-series:not(:first-child) .u-label")].map((it) => it.textContent).join()`,
           );
           assert.equal(
             curves,
             charts.flatMap((chart) => chart.curves.map(({ name }) => name)).join(),
           );
-          assert.match(String(await page.look(`document.querySelector("#save").href`)), /^blob:/);
-          assert.equal(await page.look(`performance.getEntriesByType("resource").length`), 0);
-          assert.equal(await page.look(`document.documentElement.scrollWidth <= innerWidth`), true);
+          assert.match(
+            String(await page.evaluate(`document.querySelector("#save").href`)),
+            /^blob:/,
+          );
+          assert.equal(await page.evaluate(`performance.getEntriesByType("resource").length`), 0);
+          assert.equal(
+            await page.evaluate(`document.documentElement.scrollWidth <= innerWidth`),
+            true,
+          );
         });
         assert.ok(readFileSync(path).length < 300_000);
       }),

@@ -4,7 +4,13 @@ import { fileURLToPath } from "node:url";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const ECHO = ["--", executable(), "demo", "echo"];
@@ -17,20 +23,20 @@ interface Output {
   readonly stderr: string;
 }
 
-function start(stage: Stage, args: readonly string[]): RawClient {
+function start(stage: TestFolder, args: readonly string[]): RawClient {
   const command = new RawClient(executable(), ["bench", "--json", ...args], stage.dir, stage.env);
   command.end();
   return command;
 }
 
 async function finish(command: RawClient): Promise<Output> {
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
 /** Runs `toolmux bench --json …` to its end. */
-function run(stage: Stage, ...args: string[]): Promise<Output> {
+function run(stage: TestFolder, ...args: string[]): Promise<Output> {
   return finish(start(stage, args));
 }
 
@@ -47,9 +53,9 @@ function only(output: Output): LevelResult {
 describe("bench", () => {
   it(
     "makes as many calls as are wanted, with the hub and without, of a server that it contains",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(NOTHING, async (stage) => {
+      withTestFolder(NOTHING, async (stage) => {
         const levels = ["--concurrency", "1,8", "--calls", "200"];
         const output = await run(stage, ...levels, "--compare", "direct");
         assert.deepEqual([output.code, output.stderr], [0, ""]);
@@ -79,52 +85,58 @@ describe("bench", () => {
       }),
   );
 
-  it("measures a manifest by exposed names, and the same tool of its server alone", LIMIT, () =>
-    withStage(
-      { servers: { e: { command: executable(), args: ["demo", "echo"] } } },
-      async (stage) => {
-        const args = ["--config", stage.config, "--concurrency", "2", "--calls", "40"];
-        const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];
-        const output = await run(stage, ...args, ...tool, "--compare", "direct");
-        assert.deepEqual([output.code, output.stderr], [0, ""]);
-        const { subjects, load } = read(output);
-        assert.equal(load.tool, "e__echo");
-        assert.deepEqual(
-          subjects.map(({ name, levels }) => [name.split(" ")[0], levels[0]?.calls]),
-          [
-            ["toolmux,", 40],
-            [executable(), 40],
-          ],
-        );
-        const wrong = await run(stage, "--config", stage.config, "--tool", "e__ecko");
-        assert.equal(wrong.code, 2);
-        assert.match(wrong.stderr, /no tool "e__ecko"\. Did you mean "e__echo"\?/);
-      },
-    ),
+  it(
+    "measures a manifest by exposed names, and the same tool of its server alone",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        { servers: { e: { command: executable(), args: ["demo", "echo"] } } },
+        async (stage) => {
+          const args = ["--config", stage.config, "--concurrency", "2", "--calls", "40"];
+          const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];
+          const output = await run(stage, ...args, ...tool, "--compare", "direct");
+          assert.deepEqual([output.code, output.stderr], [0, ""]);
+          const { subjects, load } = read(output);
+          assert.equal(load.tool, "e__echo");
+          assert.deepEqual(
+            subjects.map(({ name, levels }) => [name.split(" ")[0], levels[0]?.calls]),
+            [
+              ["toolmux,", 40],
+              [executable(), 40],
+            ],
+          );
+          const wrong = await run(stage, "--config", stage.config, "--tool", "e__ecko");
+          assert.equal(wrong.code, 2);
+          assert.match(wrong.stderr, /no tool "e__ecko"\. Did you mean "e__echo"\?/);
+        },
+      ),
   );
 
-  it("speaks the modern era where that is wanted", LIMIT, () =>
-    withStage(NOTHING, async (stage) => {
+  it("speaks the modern era where that is wanted", TEST_OPTIONS, () =>
+    withTestFolder(NOTHING, async (stage) => {
       const output = await run(stage, "--era", "modern", "--concurrency", "4", "--calls", "50");
       assert.equal(output.code, 0, output.stderr);
       assert.deepEqual([only(output).calls, only(output).errors], [50, {}]);
     }),
   );
 
-  it("charges a stall to all calls that were due meanwhile, if they are due at a rate", LIMIT, () =>
-    withStage(NOTHING, async (stage) => {
-      const server = ["--", process.execPath, STALLING, "--at", "10", "--for", "400"];
-      const load = ["--rate", "200", "--calls", "120", "--concurrency", "4", "--warm-up", "0"];
-      const level = only(await run(stage, ...load, ...server));
-      assert.deepEqual([level.calls, level.errors], [120, {}]);
-      // Eighty calls fell due; four at most were in flight.
-      assert.ok(level.latency.p90 > 200_000, `p90 ${level.latency.p90}`);
-      assert.ok((level.service?.p90 ?? Infinity) < level.latency.p90 / 2);
-    }),
+  it(
+    "charges a stall to all calls that were due meanwhile, if they are due at a rate",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(NOTHING, async (stage) => {
+        const server = ["--", process.execPath, STALLING, "--at", "10", "--for", "400"];
+        const load = ["--rate", "200", "--calls", "120", "--concurrency", "4", "--warm-up", "0"];
+        const level = only(await run(stage, ...load, ...server));
+        assert.deepEqual([level.calls, level.errors], [120, {}]);
+        // Eighty calls fell due; four at most were in flight.
+        assert.ok(level.latency.p90 > 200_000, `p90 ${level.latency.p90}`);
+        assert.ok((level.service?.p90 ?? Infinity) < level.latency.p90 / 2);
+      }),
   );
 
-  it("kills the server, counts what is lost, and goes on with the next", LIMIT, () =>
-    withStage(NOTHING, async (stage) => {
+  it("kills the server, counts what is lost, and goes on with the next", TEST_OPTIONS, () =>
+    withTestFolder(NOTHING, async (stage) => {
       const load = ["--duration", "600ms", "--concurrency", "4", "--warm-up", "0"];
       const output = await run(stage, ...load, "--kill-every", "200ms", ...ECHO);
       assert.equal(output.code, 0, output.stderr);
@@ -137,24 +149,27 @@ describe("bench", () => {
     }),
   );
 
-  it("cancels calls, and sees when the server hears of it, behind a hub as well", LIMIT, () =>
-    withStage(NOTHING, async (stage) => {
-      const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
-      const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
-      const output = await run(stage, ...load, ...chaos, ...ECHO);
-      // No call was answered.
-      assert.equal(output.code, 1, output.stderr);
-      for (const { levels } of read(output).subjects) {
-        const { calls, errors, cancels } = levels[0] ?? only(output);
-        assert.deepEqual([calls, errors], [0, {}]);
-        assert.deepEqual([cancels?.count, cancels?.seen], [20, 20]);
-        assert.equal(cancels?.latency?.count, 20);
-      }
-    }),
+  it(
+    "cancels calls, and sees when the server hears of it, behind a hub as well",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(NOTHING, async (stage) => {
+        const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
+        const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
+        const output = await run(stage, ...load, ...chaos, ...ECHO);
+        // No call was answered.
+        assert.equal(output.code, 1, output.stderr);
+        for (const { levels } of read(output).subjects) {
+          const { calls, errors, cancels } = levels[0] ?? only(output);
+          assert.deepEqual([calls, errors], [0, {}]);
+          assert.deepEqual([cancels?.count, cancels?.seen], [20, 20]);
+          assert.equal(cancels?.latency?.count, 20);
+        }
+      }),
   );
 
-  it("tells what there is when it is interrupted, and leaves nothing behind", LIMIT, () =>
-    withStage({ servers: { s: scripted() } }, async (stage) => {
+  it("tells what there is when it is interrupted, and leaves nothing behind", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { s: scripted() } }, async (stage) => {
       const load = ["--concurrency", "2", "--duration", "60s", "--warm-up", "0"];
       const tool = ["--config", stage.config, "--tool", "s__echo"];
       const command = start(stage, [...tool, ...load]);
@@ -172,21 +187,28 @@ describe("bench", () => {
     }),
   );
 
-  it("ends with what a wrong use, or a server that cannot be started, ends with", LIMIT, () =>
-    withStage(NOTHING, async (stage) => {
-      const cases: [args: string[], code: number, stderr: RegExp][] = [
-        [["--url", "http://127.0.0.1:9/mcp", "--", "x"], 2, /--url and a command say different/],
-        [["--url", "http://127.0.0.1:9/mcp", "--delay", "1s"], 2, /--delay is for what is started/],
-        [["--url", "localhost:9/mcp"], 2, /--url is one that begins with http/],
-        [["--", "/no/such/server"], 3, /does not exist/],
-        [["--compare", "direct", "--", "/no/such/server"], 3, /bench without --compare/],
-        [["--tool", "nope", ...ECHO], 2, /no tool "nope"\. There are: echo\./],
-      ];
-      for (const [args, code, stderr] of cases) {
-        const output = await run(stage, ...args);
-        assert.deepEqual([output.code, output.stdout], [code, ""], args.join(" "));
-        assert.match(output.stderr, stderr);
-      }
-    }),
+  it(
+    "ends with what a wrong use, or a server that cannot be started, ends with",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(NOTHING, async (stage) => {
+        const cases: [args: string[], code: number, stderr: RegExp][] = [
+          [["--url", "http://127.0.0.1:9/mcp", "--", "x"], 2, /--url and a command say different/],
+          [
+            ["--url", "http://127.0.0.1:9/mcp", "--delay", "1s"],
+            2,
+            /--delay is for what is started/,
+          ],
+          [["--url", "localhost:9/mcp"], 2, /--url is one that begins with http/],
+          [["--", "/no/such/server"], 3, /does not exist/],
+          [["--compare", "direct", "--", "/no/such/server"], 3, /bench without --compare/],
+          [["--tool", "nope", ...ECHO], 2, /no tool "nope"\. There are: echo\./],
+        ];
+        for (const [args, code, stderr] of cases) {
+          const output = await run(stage, ...args);
+          assert.deepEqual([output.code, output.stdout], [code, ""], args.join(" "));
+          assert.match(output.stderr, stderr);
+        }
+      }),
   );
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
-import { LIMIT, end, withHub, withStage } from "../harness/hub.ts";
+import { TEST_OPTIONS, closeClient, withHub, withTestFolder } from "../harness/hub.ts";
 import { type ServerEntry, scripted } from "../harness/manifest.ts";
 import { elements, members, slice } from "../fixtures/servers/json-slices.mjs";
 
@@ -11,11 +11,11 @@ const ARGUMENTS =
 
 /** The text of every tool in a server's listing, by name, asked without a hub in between. */
 async function listDirectly(server: ServerEntry): Promise<Map<string, string>> {
-  return withStage({ servers: {} }, async (stage) => {
+  return withTestFolder({ servers: {} }, async (stage) => {
     const client = new RawClient(server.command, server.args ?? [], stage.dir, stage.env);
-    await client.open();
+    await client.initializeAndList();
     const tools = toolTexts(await client.request("tools/list"));
-    await end(client);
+    await closeClient(client);
     return tools;
   });
 }
@@ -30,10 +30,10 @@ describe("what passes through the hub", () => {
   for (const tool of shapes) {
     it(
       `arguments arrive and come back byte for byte from a server that answers as ${tool} does`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
-          await client.open();
+          await client.initializeAndList();
           const variants = tool === "parsed" ? [0, 1, 2, 3, 4, 5] : [0];
           for (const shape of variants) {
             const sent = ARGUMENTS.replace('"z":1', `"z":1,"shape":${shape}`);
@@ -47,12 +47,12 @@ describe("what passes through the hub", () => {
 
   it(
     "members of a call's params that the hub does not know reach the server, byte for byte",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, logged }) => {
-        await client.open();
+      withHub({ servers: { a: scripted() } }, async ({ client, waitForEvent: logged }) => {
+        await client.initializeAndList();
         const meta = '{"vendor/x":1.0,"traceparent":"00-\\u0061","nested":{"z":1,"a":1e-7}}';
-        client.ask(
+        client.sendRequest(
           "tools/call",
           `{"_meta":${meta},"name":"a__echo","x-unknown":1.50,"arguments":{}}`,
         );
@@ -63,10 +63,10 @@ describe("what passes through the hub", () => {
 
   it(
     "a request is understood whatever the order and the spelling of its members, and look-alikes inside it are left alone",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
-        await client.open();
+        await client.initializeAndList();
         const args =
           '{"id":1,"method":"tools/list","jsonrpc":"1.0","name":"a__raw","params":{"name":"b"},"_meta":{"progressToken":1}}';
         const params = `{"id":7,"arguments":${args},"method":"ping","n\\u0061me":"a__echo"}`;
@@ -78,7 +78,10 @@ describe("what passes through the hub", () => {
         ];
         for (const request of requests) client.send(request);
         for (const id of [101, 102, 103, 104]) {
-          assert.equal(slice((await client.answer(id)).text, "result", "structuredContent"), args);
+          assert.equal(
+            slice((await client.response(id)).text, "result", "structuredContent"),
+            args,
+          );
         }
         const calls = log("a").filter(({ event }) => event === "call");
         assert.deepEqual(new Set(calls.map((call) => call.arguments)), new Set([args]));
@@ -89,38 +92,44 @@ describe("what passes through the hub", () => {
     ["plain", "{}"],
     ["escaped", '{"escaped":true}'],
   ] as const) {
-    it(`a result keeps numbers, key order, escapes and unknown members (${kind})`, LIMIT, () =>
-      withHub({ servers: { a: scripted() } }, async ({ client }) => {
-        await client.open();
-        const through = await client.call("a__raw", args);
-        const direct = await withStage({ servers: {} }, async (stage) => {
-          const { command, args: options = [] } = scripted();
-          const server = new RawClient(command, options, stage.dir, stage.env);
-          await server.initialize();
-          const answer = await server.call("raw", args);
-          await end(server);
-          return answer;
-        });
-        assert.equal(slice(through.text, "result"), slice(direct.text, "result"));
-      }),
+    it(
+      `a result keeps numbers, key order, escapes and unknown members (${kind})`,
+      TEST_OPTIONS,
+      () =>
+        withHub({ servers: { a: scripted() } }, async ({ client }) => {
+          await client.initializeAndList();
+          const through = await client.call("a__raw", args);
+          const direct = await withTestFolder({ servers: {} }, async (stage) => {
+            const { command, args: options = [] } = scripted();
+            const server = new RawClient(command, options, stage.dir, stage.env);
+            await server.initialize();
+            const answer = await server.call("raw", args);
+            await closeClient(server);
+            return answer;
+          });
+          assert.equal(slice(through.text, "result"), slice(direct.text, "result"));
+        }),
     );
   }
 
-  it("an error answer of the server keeps its code, message, data and unknown members", LIMIT, () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.open();
-      const { text } = await client.call("a__error");
-      assert.equal(
-        slice(text, "error"),
-        '{"code":-32050,"message":"caf\\u00e9 is closed","data":{"n":1.0,"big":12345678901234567890},"x":1.0}',
-      );
-    }),
+  it(
+    "an error answer of the server keeps its code, message, data and unknown members",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client }) => {
+        await client.initializeAndList();
+        const { text } = await client.call("a__error");
+        assert.equal(
+          slice(text, "error"),
+          '{"code":-32050,"message":"caf\\u00e9 is closed","data":{"n":1.0,"big":12345678901234567890},"x":1.0}',
+        );
+      }),
   );
 
-  it("every listed tool is the server's own text but for its name", LIMIT, async () => {
+  it("every listed tool is the server's own text but for its name", TEST_OPTIONS, async () => {
     const direct = await listDirectly(scripted());
     await withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const listed = toolTexts(await client.request("tools/list"));
       assert.deepEqual(
         [...listed.keys()],
@@ -134,33 +143,36 @@ describe("what passes through the hub", () => {
     });
   });
 
-  it("a progress notification keeps its token's spelling and all its other members", LIMIT, () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.open();
-      for (const token of [
-        '"caf\\u00e9 \\"1\\""',
-        "12345678901234567890",
-        "1",
-        '"1"',
-        '""',
-        "-0",
-      ]) {
-        const from = client.lines.length;
-        const id = client.ask(
-          "tools/call",
-          `{"name":"a__progress","arguments":{"steps":2},"_meta":{"progressToken":${token}}}`,
-        );
-        await client.answer(id);
-        const progress = client.lines
-          .slice(from)
-          .filter((line) => line.text.includes("notifications/progress"))
-          .map((line) => slice(line.text, "params") ?? "");
-        assert.deepEqual(progress.map(sameToken(token)), [
-          `{"progress":1.0,"x-big":1234567890123456789,"progressToken":TOKEN,"total":2,"message":"step 1 caf\\u00e9"}`,
-          `{"progress":2.0,"x-big":1234567890123456789,"progressToken":TOKEN,"total":2,"message":"step 2 caf\\u00e9"}`,
-        ]);
-      }
-    }),
+  it(
+    "a progress notification keeps its token's spelling and all its other members",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client }) => {
+        await client.initializeAndList();
+        for (const token of [
+          '"caf\\u00e9 \\"1\\""',
+          "12345678901234567890",
+          "1",
+          '"1"',
+          '""',
+          "-0",
+        ]) {
+          const from = client.lines.length;
+          const id = client.sendRequest(
+            "tools/call",
+            `{"name":"a__progress","arguments":{"steps":2},"_meta":{"progressToken":${token}}}`,
+          );
+          await client.response(id);
+          const progress = client.lines
+            .slice(from)
+            .filter((line) => line.text.includes("notifications/progress"))
+            .map((line) => slice(line.text, "params") ?? "");
+          assert.deepEqual(progress.map(sameToken(token)), [
+            `{"progress":1.0,"x-big":1234567890123456789,"progressToken":TOKEN,"total":2,"message":"step 1 caf\\u00e9"}`,
+            `{"progress":2.0,"x-big":1234567890123456789,"progressToken":TOKEN,"total":2,"message":"step 2 caf\\u00e9"}`,
+          ]);
+        }
+      }),
   );
 });
 
@@ -191,38 +203,41 @@ describe("ids", () => {
     '"a\\\\"',
   ];
 
-  it("ids of any kind come back exactly as written, all in flight at the same time", LIMIT, () =>
-    withHub({ servers: { a: scripted(), b: scripted() } }, async ({ client }) => {
-      await client.open();
-      const from = client.lines.length;
-      IDS.forEach((id, at) => {
-        const tool = ["a__sleep", "b__tail", "a__parsed", "b__echo"][at % 4];
-        client.send(
-          `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"${tool}","arguments":{"at":${at},"ms":20,"shape":${at}}}}`,
+  it(
+    "ids of any kind come back exactly as written, all in flight at the same time",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { a: scripted(), b: scripted() } }, async ({ client }) => {
+        await client.initializeAndList();
+        const from = client.lines.length;
+        IDS.forEach((id, at) => {
+          const tool = ["a__sleep", "b__tail", "a__parsed", "b__echo"][at % 4];
+          client.send(
+            `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"${tool}","arguments":{"at":${at},"ms":20,"shape":${at}}}}`,
+          );
+        });
+        await client.until(10_000, "all answers", () =>
+          client.lines.length >= from + IDS.length ? true : undefined,
         );
-      });
-      await client.until(10_000, "all answers", () =>
-        client.lines.length >= from + IDS.length ? true : undefined,
-      );
-      const answers = client.lines.slice(from).map(({ text }) => text);
-      assert.equal(answers.length, IDS.length);
-      IDS.forEach((id, at) => {
-        const own = answers.filter((text) => slice(text, "id") === id);
-        assert.deepEqual(
-          own.map((text) => slice(text, "result", "structuredContent", "at")),
-          [String(at)],
-          id,
-        );
-      });
-    }),
+        const answers = client.lines.slice(from).map(({ text }) => text);
+        assert.equal(answers.length, IDS.length);
+        IDS.forEach((id, at) => {
+          const own = answers.filter((text) => slice(text, "id") === id);
+          assert.deepEqual(
+            own.map((text) => slice(text, "result", "structuredContent", "at")),
+            [String(at)],
+            id,
+          );
+        });
+      }),
   );
 
   it(
     "ids of any kind come back exactly on what the hub answers itself, errors included",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         for (const id of IDS) {
           for (const method of ["ping", "tools/list", "no/such"]) {
             const from = client.lines.length;

@@ -3,7 +3,13 @@ import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  closeClient,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const LATEST = "2025-11-25";
@@ -14,7 +20,7 @@ interface Answer {
   readonly instructions?: string;
 }
 
-function start(stage: Stage, ...options: readonly string[]): RawClient {
+function start(stage: TestFolder, ...options: readonly string[]): RawClient {
   return new RawClient(executable(), ["--config", stage.config, ...options], stage.dir, stage.env);
 }
 
@@ -27,12 +33,12 @@ const INITIALIZE = {
 };
 
 /** Serves a client once, so that there is something to remember. */
-async function serveOnce(stage: Stage, capabilities: object = {}): Promise<void> {
+async function serveOnce(stage: TestFolder, capabilities: object = {}): Promise<void> {
   await settled(stage.config);
   const client = start(stage);
   await client.initialize(LATEST, capabilities);
   await client.request("tools/list");
-  await end(client);
+  await closeClient(client);
 }
 
 /** Until a file's times tell it from what it may become. */
@@ -42,7 +48,7 @@ async function settled(path: string): Promise<void> {
 }
 
 /** Gives what the hub remembers another name, by which it is known again. */
-function mark(stage: Stage): void {
+function mark(stage: TestFolder): void {
   const path = join(stage.env["XDG_STATE_HOME"] ?? "", "toolmux/greetings.json");
   const kept = readFileSync(path, "utf8");
   writeFileSync(
@@ -52,8 +58,8 @@ function mark(stage: Stage): void {
 }
 
 describe("a start with a manifest that has served before", () => {
-  it("greets its client with what it remembers, and serves it as any other", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("greets its client with what it remembers, and serves it as any other", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       await serveOnce(stage);
       mark(stage);
       const client = start(stage);
@@ -63,46 +69,49 @@ describe("a start with a manifest that has served before", () => {
       const { message } = await client.call("a__echo", { word: "still" });
       assert.deepEqual(message.result?.structuredContent, { word: "still" });
       assert.equal(client.lines.filter(({ text }) => text.endsWith(`"id":1}`)).length, 1);
-      await end(client);
+      await closeClient(client);
     }),
   );
 
-  it("declares what its servers were known to do, and no more, however it greets", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      const declared = async (): Promise<readonly [string, boolean, boolean]> => {
-        const client = start(stage);
-        const { capabilities, serverInfo } = (await client.initialize()) as unknown as Answer & {
-          readonly capabilities: { resources: { subscribe?: true }; tasks?: object };
+  it(
+    "declares what its servers were known to do, and no more, however it greets",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (stage) => {
+        const declared = async (): Promise<readonly [string, boolean, boolean]> => {
+          const client = start(stage);
+          const { capabilities, serverInfo } = (await client.initialize()) as unknown as Answer & {
+            readonly capabilities: { resources: { subscribe?: true }; tasks?: object };
+          };
+          await client.request("tools/list");
+          await closeClient(client);
+          const { resources, tasks } = capabilities;
+          return [serverInfo.name, resources.subscribe === true, tasks !== undefined];
         };
-        await client.request("tools/list");
-        await end(client);
-        const { resources, tasks } = capabilities;
-        return [serverInfo.name, resources.subscribe === true, tasks !== undefined];
-      };
-      await settled(stage.config);
-      assert.deepEqual(await declared(), ["toolmux", true, true]);
-      mark(stage);
-      assert.deepEqual(await declared(), ["remembered", false, false]);
-      // What it remembers of its greeting is not good any more, but what it remembers of its servers is.
-      writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n`);
-      assert.deepEqual(await declared(), ["toolmux", false, false]);
-    }),
+        await settled(stage.config);
+        assert.deepEqual(await declared(), ["toolmux", true, true]);
+        mark(stage);
+        assert.deepEqual(await declared(), ["remembered", false, false]);
+        // What it remembers of its greeting is not good any more, but what it remembers of its servers is.
+        writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n`);
+        assert.deepEqual(await declared(), ["toolmux", false, false]);
+      }),
   );
 
-  it("says what the manifest says now if that has changed", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("says what the manifest says now if that has changed", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       await serveOnce(stage);
       mark(stage);
       writeFileSync(stage.config, `[hub]\nname = "renamed"\n${readFileSync(stage.config, "utf8")}`);
       const client = start(stage);
       const { serverInfo } = (await client.initialize()) as unknown as Answer;
       assert.equal(serverInfo.name, "renamed");
-      await end(client);
+      await closeClient(client);
     }),
   );
 
-  it("gives every id back as it was spelled", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("gives every id back as it was spelled", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       await serveOnce(stage);
       for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
         const client = start(stage);
@@ -112,13 +121,13 @@ describe("a start with a manifest that has served before", () => {
         await client.request("tools/list");
         const [first = { text: "" }] = client.lines;
         assert.ok(first.text.endsWith(`"id":${id}}`), first.text);
-        await end(client);
+        await closeClient(client);
       }
     }),
   );
 
-  it("says to each client what the servers say to one of its kind", LIMIT, () =>
-    withStage({ servers: { a: scripted("--instruct") } }, async (stage) => {
+  it("says to each client what the servers say to one of its kind", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (stage) => {
       await serveOnce(stage, { sampling: {} });
       await serveOnce(stage, {});
       await serveOnce(stage, { sampling: {} });
@@ -129,30 +138,30 @@ describe("a start with a manifest that has served before", () => {
           capabilities,
         )) as unknown as Answer;
         assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);
-        await end(client);
+        await closeClient(client);
       }
     }),
   );
 
-  it("says what the servers say where a variable makes them others", LIMIT, () =>
-    withStage(
+  it("says what the servers say where a variable makes them others", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
       async (stage) => {
-        const as = (whom: string): Stage => ({ ...stage, env: { ...stage.env, WHOM: whom } });
+        const as = (whom: string): TestFolder => ({ ...stage, env: { ...stage.env, WHOM: whom } });
         await serveOnce(as("one"));
         await serveOnce(as("two"));
         for (const whom of ["one", "two"]) {
           const client = start(as(whom));
           const { instructions } = (await client.initialize()) as unknown as Answer;
           assert.equal(instructions, `# a\n\nFor ${whom}.`);
-          await end(client);
+          await closeClient(client);
         }
       },
     ),
   );
 
-  it("answers nothing if the manifest is wrong now", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("answers nothing if the manifest is wrong now", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       await serveOnce(stage);
       writeFileSync(stage.config, '[hub]\nnme = "x"\n');
       const client = start(stage);
@@ -164,39 +173,42 @@ describe("a start with a manifest that has served before", () => {
 });
 
 describe("a start with a manifest that has never served", () => {
-  it("greets its client once with what the manifest says, and serves it as any other", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
-      const client = start(stage);
-      const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
-      assert.equal(serverInfo.name, "mine");
-      assert.equal(instructions, undefined);
-      const { message } = await client.call("a__echo", { word: "new" });
-      assert.deepEqual(message.result?.structuredContent, { word: "new" });
-      assert.equal(client.lines.filter(({ text }) => text.endsWith(`"id":1}`)).length, 1);
-      await end(client);
-    }),
+  it(
+    "greets its client once with what the manifest says, and serves it as any other",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (stage) => {
+        writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
+        const client = start(stage);
+        const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
+        assert.equal(serverInfo.name, "mine");
+        assert.equal(instructions, undefined);
+        const { message } = await client.call("a__echo", { word: "new" });
+        assert.deepEqual(message.result?.structuredContent, { word: "new" });
+        assert.equal(client.lines.filter(({ text }) => text.endsWith(`"id":1}`)).length, 1);
+        await closeClient(client);
+      }),
   );
 
-  it("says what its servers said when another manifest had them", LIMIT, () =>
-    withStage({ servers: { a: scripted("--instruct") } }, async (stage) => {
+  it("says what its servers said when another manifest had them", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (stage) => {
       await serveOnce(stage);
       writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
       const client = start(stage);
       const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
       assert.equal(serverInfo.name, "mine");
       assert.equal(instructions, "# a\n\nFor {}.");
-      await end(client);
+      await closeClient(client);
     }),
   );
 
   it(
     "says what those of its servers said that are switched on, to a client of that kind",
-    LIMIT,
+    TEST_OPTIONS,
     () => {
       const speaker = (name: string) => scripted("--instruct", { env: { FOR: name } });
       const [a, b, c] = [speaker("a"), speaker("b"), speaker("c")];
-      const run = async (stage: Stage): Promise<void> => {
+      const run = async (stage: TestFolder): Promise<void> => {
         await serveOnce(stage, { sampling: {} });
         const servers = { c, b: { ...b, enabled: false }, a, other: scripted() };
         writeFileSync(stage.config, JSON.stringify({ servers }));
@@ -205,16 +217,16 @@ describe("a start with a manifest that has never served", () => {
           const client = start(stage);
           const answer = (await client.initialize(LATEST, capabilities)) as unknown as Answer;
           said.push(answer.instructions);
-          await end(client);
+          await closeClient(client);
         }
         assert.deepEqual(said, ["# c\n\nFor c.\n\n# a\n\nFor a.", undefined]);
       };
-      return withStage(JSON.stringify({ servers: { a, b, c } }), run, "toolmux.json");
+      return withTestFolder(JSON.stringify({ servers: { a, b, c } }), run, "toolmux.json");
     },
   );
 
-  it("answers nothing if anything is wrong with it, or with the command line", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("answers nothing if anything is wrong with it, or with the command line", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const right = readFileSync(stage.config, "utf8");
       const wrong = ['[hub]\nnme = "x"\n', `${right}\n[defaults]\ncallTimeout = "soon"\n`, "[["];
       const cases = [
@@ -232,8 +244,8 @@ describe("a start with a manifest that has never served", () => {
     }),
   );
 
-  it("answers nothing if a plugin that it names cannot be set up", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("answers nothing if a plugin that it names cannot be set up", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const plugin = `[[plugins]]\nuse = "./missing.ts"\n`;
       writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n${plugin}`);
       const client = start(stage);

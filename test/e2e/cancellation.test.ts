@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import type { RpcMessage } from "../harness/message.ts";
-import { type Hub, LIMIT, withHub } from "../harness/hub.ts";
+import { type Hub, TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 function cancel(client: RawClient, requestId: string, reason = '"changed \\u00e9 mind"'): void {
@@ -16,18 +16,18 @@ function answersTo(client: RawClient, id: unknown): number {
 }
 
 /** The server's own id of a call that it got, as JSON text. */
-async function idAt({ logged }: Hub, server: string, tool: string): Promise<string> {
+async function idAt({ waitForEvent: logged }: Hub, server: string, tool: string): Promise<string> {
   const call = await logged(server, (event) => event.event === "call" && event.tool === tool);
   assert.ok(call.id !== undefined);
   return call.id;
 }
 
 describe("a client's cancel", () => {
-  it("reaches the server under the server's own id, and is not answered", LIMIT, () =>
+  it("reaches the server under the server's own id, and is not answered", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
-      const { client, logged, log } = hub;
-      await client.open();
-      client.askCall("a__hang", {}, "x-1");
+      const { client, waitForEvent: logged, log } = hub;
+      await client.initializeAndList();
+      client.sendCall("a__hang", {}, "x-1");
       const id = await idAt(hub, "a", "hang");
       cancel(client, '"x-1"');
       const event = await logged("a", ({ event: kind }) => kind === "cancelled");
@@ -38,11 +38,11 @@ describe("a client's cancel", () => {
     }),
   );
 
-  it("carries the client's own reason", LIMIT, () =>
+  it("carries the client's own reason", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
-      const { client, logged } = hub;
-      await client.open();
-      const id = client.askCall("a__hang");
+      const { client, waitForEvent: logged } = hub;
+      await client.initializeAndList();
+      const id = client.sendCall("a__hang");
       await idAt(hub, "a", "hang");
       cancel(client, JSON.stringify(id));
       const event = await logged("a", ({ event: kind }) => kind === "cancelled");
@@ -50,11 +50,11 @@ describe("a client's cancel", () => {
     }),
   );
 
-  it("silences a server's late answer", LIMIT, () =>
+  it("silences a server's late answer", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
-      const { client, logged } = hub;
-      await client.open();
-      const id = client.askCall("a__hang", { late: true });
+      const { client, waitForEvent: logged } = hub;
+      await client.initializeAndList();
+      const id = client.sendCall("a__hang", { late: true });
       await idAt(hub, "a", "hang");
       cancel(client, JSON.stringify(id));
       await logged("a", ({ event }) => event === "cancelled");
@@ -64,16 +64,16 @@ describe("a client's cancel", () => {
     }),
   );
 
-  it("silences progress that comes after it", LIMIT, () =>
+  it("silences progress that comes after it", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
-      const { client, logged } = hub;
-      await client.open();
+      const { client, waitForEvent: logged } = hub;
+      await client.initializeAndList();
       const params = {
         name: "a__progress",
         arguments: { steps: 600, ms: 20 },
         _meta: { progressToken: "p" },
       };
-      const id = client.ask("tools/call", params);
+      const id = client.sendRequest("tools/call", params);
       await client.find(({ method }) => method === "notifications/progress", "progress");
       cancel(client, JSON.stringify(id));
       await client.request("ping");
@@ -89,12 +89,12 @@ describe("a client's cancel", () => {
     }),
   );
 
-  it("ends the right one of two calls whose ids look alike, on two servers", LIMIT, () =>
+  it("ends the right one of two calls whose ids look alike, on two servers", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted(), b: scripted() } }, async (hub) => {
-      const { client, logged, log } = hub;
-      await client.open();
-      client.askCall("a__hang", {}, 1000);
-      client.askCall("b__hang", {}, "1000");
+      const { client, waitForEvent: logged, log } = hub;
+      await client.initializeAndList();
+      client.sendCall("a__hang", {}, 1000);
+      client.sendCall("b__hang", {}, "1000");
       await idAt(hub, "a", "hang");
       const id = await idAt(hub, "b", "hang");
       cancel(client, '"1000"');
@@ -112,12 +112,12 @@ describe("a client's cancel", () => {
 
   it(
     "ends the right one of many calls on one server, whatever order they are cancelled in",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, logged, log }) => {
-        await client.open();
+      withHub({ servers: { a: scripted() } }, async ({ client, waitForEvent: logged, log }) => {
+        await client.initializeAndList();
         const ids = Array.from({ length: 10 }, (_, at) =>
-          client.askCall("a__hang", { at }, `id ${at}`),
+          client.sendCall("a__hang", { at }, `id ${at}`),
         );
         await logged("a", (event) => event.arguments === '{"at":9}');
         const order = [7, 2, 9, 0, 4];
@@ -137,24 +137,24 @@ describe("a client's cancel", () => {
       }),
   );
 
-  it("of a list that still waits for servers is not answered either", LIMIT, () =>
+  it("of a list that still waits for servers is not answered either", TEST_OPTIONS, () =>
     withHub(
       { hub: { listWait: "800ms" }, servers: { late: scripted("--start-delay 60000") } },
       async ({ client }) => {
         await client.initialize();
-        const cancelled = client.ask("tools/list");
-        const list = client.ask("tools/list");
+        const cancelled = client.sendRequest("tools/list");
+        const list = client.sendRequest("tools/list");
         cancel(client, JSON.stringify(cancelled));
-        await client.answer(list);
+        await client.response(list);
         await client.request("ping");
         assert.equal(answersTo(client, cancelled), 0);
       },
     ),
   );
 
-  it("that knows no request, or comes after the answer, changes nothing", LIMIT, () =>
+  it("that knows no request, or comes after the answer, changes nothing", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
-      await client.open();
+      await client.initializeAndList();
       const { message } = await client.call("a__echo");
       for (const id of [
         JSON.stringify(message.id),
@@ -175,40 +175,47 @@ describe("a client's cancel", () => {
     }),
   );
 
-  it("frees the id: the client may use it again for a call that is answered", LIMIT, () =>
+  it("frees the id: the client may use it again for a call that is answered", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
-      const { client, logged } = hub;
-      await client.open();
-      client.askCall("a__hang", {}, "again");
+      const { client, waitForEvent: logged } = hub;
+      await client.initializeAndList();
+      client.sendCall("a__hang", {}, "again");
       await idAt(hub, "a", "hang");
       cancel(client, '"again"');
       await logged("a", ({ event }) => event === "cancelled");
-      client.askCall("a__echo", { n: 1 }, "again");
-      assert.deepEqual((await client.answer("again")).message.result?.structuredContent, { n: 1 });
+      client.sendCall("a__echo", { n: 1 }, "again");
+      assert.deepEqual((await client.response("again")).message.result?.structuredContent, {
+        n: 1,
+      });
     }),
   );
 
-  it("of a call that waits for its server to start is never sent to that server", LIMIT, () =>
-    withHub({ servers: { a: scripted("--start-delay 500") } }, async ({ client, log }) => {
-      await client.open();
-      await client.call("a__die");
-      const id = client.askCall("a__sleep", { ms: 0 });
-      const other = client.askCall("a__echo", { n: 1 });
-      cancel(client, JSON.stringify(id));
-      assert.deepEqual((await client.answer(other)).message.result?.structuredContent, { n: 1 });
-      assert.deepEqual(
-        log("a").filter(({ event, tool }) => event === "cancelled" || tool === "sleep"),
-        [],
-      );
-      assert.equal(answersTo(client, id), 0);
-    }),
+  it(
+    "of a call that waits for its server to start is never sent to that server",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { a: scripted("--start-delay 500") } }, async ({ client, log }) => {
+        await client.initializeAndList();
+        await client.call("a__die");
+        const id = client.sendCall("a__sleep", { ms: 0 });
+        const other = client.sendCall("a__echo", { n: 1 });
+        cancel(client, JSON.stringify(id));
+        assert.deepEqual((await client.response(other)).message.result?.structuredContent, {
+          n: 1,
+        });
+        assert.deepEqual(
+          log("a").filter(({ event, tool }) => event === "cancelled" || tool === "sleep"),
+          [],
+        );
+        assert.equal(answersTo(client, id), 0);
+      }),
   );
 });
 
 describe("what a server asks", () => {
-  it("of the hub itself is answered: ping", LIMIT, () =>
+  it("of the hub itself is answered: ping", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const { message } = await client.call("a__ask", { method: "ping" });
       const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
       assert.deepEqual(answer.result, {});
@@ -216,19 +223,22 @@ describe("what a server asks", () => {
   );
 
   for (const method of ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"]) {
-    it(`that its client cannot do is refused, never met with silence: ${method}`, LIMIT, () =>
-      withHub({ servers: { a: scripted() } }, async ({ client }) => {
-        await client.open();
-        const { message } = await client.call("a__ask", { method });
-        const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
-        assert.match(String(answer.id), /^ask-/);
-        assert.equal(typeof answer.error?.code, "number");
-        assert.deepEqual(
-          client.filter((asked) => asked.method === method),
-          [],
-          "the client is not asked",
-        );
-      }),
+    it(
+      `that its client cannot do is refused, never met with silence: ${method}`,
+      TEST_OPTIONS,
+      () =>
+        withHub({ servers: { a: scripted() } }, async ({ client }) => {
+          await client.initializeAndList();
+          const { message } = await client.call("a__ask", { method });
+          const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
+          assert.match(String(answer.id), /^ask-/);
+          assert.equal(typeof answer.error?.code, "number");
+          assert.deepEqual(
+            client.filter((asked) => asked.method === method),
+            [],
+            "the client is not asked",
+          );
+        }),
     );
   }
 });

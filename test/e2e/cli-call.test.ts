@@ -3,8 +3,14 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
-import { published, scripted } from "../harness/manifest.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { publishedServer, scripted } from "../harness/manifest.ts";
 
 interface Output {
   readonly code: number | null;
@@ -13,22 +19,22 @@ interface Output {
 }
 
 /** Runs `toolmux call …` on the stage's manifest to its end. */
-async function call(stage: Stage, ...args: string[]): Promise<Output> {
+async function call(stage: TestFolder, ...args: string[]): Promise<Output> {
   const line = ["call", ...args, "--config", stage.config];
   const command = new RawClient(executable(), line, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   // What this server has to say on its way out is no concern of these tests.
   const stderr = command.stderr.replace(/^toolmux: warn .*: Listing again failed: .*\n/gm, "");
   return { code, stdout, stderr };
 }
 
-const EVERYTHING = { servers: { e: published("everything") } };
+const EVERYTHING = { servers: { e: publishedServer("everything") } };
 
 describe("call, on a server with schemas,", () => {
-  it("sends numbers where those are wanted, and choices that there are", LIMIT, () =>
-    withStage(EVERYTHING, async (stage) => {
+  it("sends numbers where those are wanted, and choices that there are", TEST_OPTIONS, () =>
+    withTestFolder(EVERYTHING, async (stage) => {
       assert.deepEqual(await call(stage, "e__get-sum", "a=1.5", "b=2"), {
         code: 0,
         stdout: "The sum of 1.5 and 2 is 3.5.\n",
@@ -46,29 +52,32 @@ describe("call, on a server with schemas,", () => {
     }),
   );
 
-  it("sends nothing if a value does not fit or is missing, and says what was expected", LIMIT, () =>
-    withStage(EVERYTHING, async (stage) => {
-      const wrong: [args: string[], stderr: RegExp][] = [
-        [["e__get-sum", "a=1", "b=two"], /"b": expected a number, found "two"\./],
-        [["e__get-sum", "a=1"], /The tool needs "b" \(a number\)\./],
-        [
-          ["e__get-structured-content", "location=Rome"],
-          /"location": expected one of "New York", "Chicago", "Los Angeles", found "Rome"/,
-        ],
-      ];
-      for (const [args, expected] of wrong) {
-        const { code, stdout, stderr } = await call(stage, ...args);
-        assert.deepEqual([code, stdout], [2, ""], args.join(" "));
-        assert.match(stderr, expected);
-      }
-    }),
+  it(
+    "sends nothing if a value does not fit or is missing, and says what was expected",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(EVERYTHING, async (stage) => {
+        const wrong: [args: string[], stderr: RegExp][] = [
+          [["e__get-sum", "a=1", "b=two"], /"b": expected a number, found "two"\./],
+          [["e__get-sum", "a=1"], /The tool needs "b" \(a number\)\./],
+          [
+            ["e__get-structured-content", "location=Rome"],
+            /"location": expected one of "New York", "Chicago", "Los Angeles", found "Rome"/,
+          ],
+        ];
+        for (const [args, expected] of wrong) {
+          const { code, stdout, stderr } = await call(stage, ...args);
+          assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+          assert.match(stderr, expected);
+        }
+      }),
   );
 
   it(
     "describes an image, or saves it where that is wanted, and never over another file",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(EVERYTHING, async (stage) => {
+      withTestFolder(EVERYTHING, async (stage) => {
         const { stdout } = await call(stage, "e__get-tiny-image");
         assert.match(stdout, /\n\[image: image\/png, \d\.\d KB\]\n/);
         for (const name of ["image.png", "image-2.png"]) {
@@ -86,8 +95,8 @@ describe("call, on a server with schemas,", () => {
 });
 
 describe("call", () => {
-  it("does not call a tool of which it does not know how its result is wanted", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("does not call a tool of which it does not know how its result is wanted", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       for (const options of [
         ["--raw", "--structured"],
         ["--raw", "--output", "x"],
@@ -105,8 +114,8 @@ describe("call", () => {
     }),
   );
 
-  it("does not call a tool if there cannot be a folder for what it yields", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("does not call a tool if there cannot be a folder for what it yields", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const { code, stdout, stderr } = await call(stage, "a__echo", "--output", stage.config);
       assert.deepEqual([code, stdout], [2, ""]);
       assert.match(stderr, /--output: the folder cannot be made: .*\nTry: toolmux help call\n$/);
@@ -114,8 +123,8 @@ describe("call", () => {
     }),
   );
 
-  it("takes values from files in the working directory", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("takes values from files in the working directory", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       writeFileSync(join(stage.dir, "words.txt"), "two\nlines\n");
       const { code } = await call(stage, "a__echo", "text=@words.txt", "list:=[1.0]", "n=1e2");
       assert.equal(code, 0);
@@ -127,8 +136,8 @@ describe("call", () => {
     }),
   );
 
-  it("asks for no progress where nobody would see it", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("asks for no progress where nobody would see it", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const { stderr } = await call(stage, "a__progress", "steps=3");
       assert.equal(stderr, "");
       assert.equal(stage.log("a").find(({ event }) => event === "call")?.meta, undefined);
@@ -142,44 +151,44 @@ const skip =
     : "there is no script(1) of util-linux here, so terminals are NOT tested";
 
 /** Runs a command line of toolmux in a terminal of its own; what it shows is the stdout of the client. */
-function inTerminal(stage: Stage, line: string): RawClient {
+function inTerminal(stage: TestFolder, line: string): RawClient {
   const command = `'${executable()}' --config '${stage.config}' ${line}`;
   const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
   return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, env);
 }
 
 const shownBy = (terminal: RawClient): string =>
-  [...terminal.lines.map(({ text }) => text), terminal.rest].join("\n");
+  [...terminal.lines.map(({ text }) => text), terminal.unterminatedOutput].join("\n");
 
 describe("in a terminal", () => {
-  it("call shows progress in one line that is gone at the end", { ...LIMIT, skip }, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("call shows progress in one line that is gone at the end", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const terminal = inTerminal(stage, "call a__progress steps=2 ms=1");
-      assert.equal((await terminal.ended(END)).code, 0);
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
       const shown = shownBy(terminal);
       const line = "\r\u001b[K1/2 (50%) step 1 café\r\u001b[K2/2 (100%) step 2 café\r\u001b[K";
       assert.ok(shown.includes(`${line}{"steps":2,"ms":1}\r\n`), JSON.stringify(shown));
     }),
   );
 
-  it("call is ended by Ctrl-C, which its server is told", { ...LIMIT, skip }, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("call is ended by Ctrl-C, which its server is told", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const terminal = inTerminal(stage, "call a__hang");
-      await stage.logged("a", ({ event }) => event === "call");
+      await stage.waitForEvent("a", ({ event }) => event === "call");
       terminal.write("\u0003");
-      assert.equal((await terminal.ended(END)).code, 130);
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
       assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
     }),
   );
 
   it(
     "serve says what it is and how to connect a client, and ends on Ctrl-C",
-    { ...LIMIT, skip },
+    { ...TEST_OPTIONS, skip },
     () =>
-      withStage({ servers: { a: scripted(), b: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (stage) => {
         const terminal = inTerminal(stage, "");
         await terminal.until(
-          END,
+          EXIT_LIMIT,
           "how to end it",
           () => shownBy(terminal).includes("Ctrl-C") || undefined,
         );
@@ -193,16 +202,16 @@ describe("in a terminal", () => {
           args: ["serve", "--config", stage.config],
         });
         terminal.write("\u0003");
-        assert.equal((await terminal.ended(END)).code, 130);
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
         assert.deepEqual(stage.log("a"), [], "nothing was started, as no client has come");
       }),
   );
 
   it(
     "tables have colours unless NO_COLOR is set, and are cut at the terminal's width",
-    { ...LIMIT, skip },
+    { ...TEST_OPTIONS, skip },
     () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
         const show = async (before: string): Promise<string> => {
           const line = `${before} '${executable()}' list --config '${stage.config}'`;
           const terminal = new RawClient("script", ["-qec", line, "/dev/null"], stage.dir, {
@@ -210,7 +219,7 @@ describe("in a terminal", () => {
             TERM: "xterm",
             SHELL: "/bin/sh",
           });
-          assert.equal((await terminal.ended(END)).code, 0);
+          assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
           // Before it there is the line of progress, which was erased.
           return shownBy(terminal).split("\r\u001b[K").at(-1) ?? "";
         };

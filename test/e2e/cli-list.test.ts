@@ -1,14 +1,20 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
-import { published, scripted } from "../harness/manifest.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { publishedServer, scripted } from "../harness/manifest.ts";
 
-async function list(stage: Stage, ...args: string[]): Promise<string> {
+async function list(stage: TestFolder, ...args: string[]): Promise<string> {
   const line = ["list", ...args, "--config", stage.config];
   const command = new RawClient(executable(), line, stage.dir, stage.env);
   command.end();
-  assert.equal((await command.ended(END)).code, 0);
+  assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 0);
   return command.lines.map(({ text }) => text).join("\n");
 }
 
@@ -27,9 +33,9 @@ const MANIFEST = {
 describe("list", () => {
   it(
     "ends with how many tools there are, of how many servers, and how many are hidden",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const text = await list(stage);
         assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
         assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
@@ -38,8 +44,8 @@ describe("list", () => {
       }),
   );
 
-  it("--all shows what is hidden or has another name, and why", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("--all shows what is hidden or has another name, and why", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const text = await list(stage, "--all");
       assert.match(text, /^OWN NAME +SERVER +STATE +WHY$/m);
       assert.match(text, /^secret_delete +a +hidden +tools\.deny names it\.$/m);
@@ -55,8 +61,8 @@ describe("list", () => {
     }),
   );
 
-  it("--all --json has them too, in a form for programs", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("--all --json has them too, in a form for programs", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { tools, remarks } = JSON.parse(await list(stage, "--all", "--json")) as {
         tools: unknown[];
         remarks: { server: string; tool: string; kind: string; text: string }[];
@@ -78,14 +84,14 @@ describe("list", () => {
 
 const EVERYTHING = {
   servers: {
-    a: published("everything", ["stdio"]),
-    b: published("everything", ["stdio"]),
+    a: publishedServer("everything", ["stdio"]),
+    b: publishedServer("everything", ["stdio"]),
   },
 };
 
 describe("list of prompts and resources", () => {
-  it("has them by the names that clients see", LIMIT, () =>
-    withStage(EVERYTHING, async (stage) => {
+  it("has them by the names that clients see", TEST_OPTIONS, () =>
+    withTestFolder(EVERYTHING, async (stage) => {
       const prompts = await list(stage, "prompts");
       assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
       assert.match(prompts, /^b__simple-prompt +b +A prompt with no arguments$/m);

@@ -14,9 +14,15 @@ import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { isTrusted } from "../../src/manifest/trust.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { carrying, waitUntilGone } from "../harness/processes.ts";
+import { pidsWithEnv, waitUntilExited } from "../harness/processes.ts";
 
 interface Output {
   readonly code: number | null;
@@ -25,18 +31,18 @@ interface Output {
 }
 
 /** Starts a command in the stage's folder. */
-function start(stage: Stage, args: readonly string[]): RawClient {
+function start(stage: TestFolder, args: readonly string[]): RawClient {
   return new RawClient(executable(), args, stage.dir, stage.env);
 }
 
 async function finish(command: RawClient): Promise<Output> {
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
 /** Runs a command to its end; its stdin holds `input` and no more. */
-function run(stage: Stage, args: readonly string[], input = ""): Promise<Output> {
+function run(stage: TestFolder, args: readonly string[], input = ""): Promise<Output> {
   const command = start(stage, args);
   command.write(input);
   command.end();
@@ -44,7 +50,7 @@ function run(stage: Stage, args: readonly string[], input = ""): Promise<Output>
 }
 
 /** Runs a command on the stage's manifest. */
-function use(stage: Stage, ...args: string[]): Promise<Output> {
+function use(stage: TestFolder, ...args: string[]): Promise<Output> {
   return run(stage, ["--config", stage.config, ...args]);
 }
 
@@ -62,8 +68,8 @@ const INITIALIZE = JSON.stringify({
 const BROKEN = scripted("--exit-at-once");
 
 describe("any command", () => {
-  it("that is wrong is explained on stderr alone, and ends with 2", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("that is wrong is explained on stderr alone, and ends with 2", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       for (const [topic, ...args] of [
         ["", "lst"],
         [" list", "list", "--jsn"],
@@ -79,8 +85,8 @@ describe("any command", () => {
     }),
   );
 
-  it("asks for help and version with 0, on stdout alone", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("asks for help and version with 0, on stdout alone", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {
         const { code, stdout, stderr } = await run(stage, args);
         assert.equal(code, 0, args.join(" "));
@@ -92,21 +98,24 @@ describe("any command", () => {
 });
 
 describe("list", () => {
-  it("prints the tools on stdout, plain, and on stderr why a server has none", LIMIT, () =>
-    withStage({ servers: { a: scripted("--bare --tool only"), broken: BROKEN } }, async (stage) => {
-      const { code, stdout, stderr } = await use(stage, "list");
-      assert.equal(code, 0);
-      assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__only +a\b/);
-      assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
-      assert.match(
-        stderr,
-        /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n$/,
-      );
-    }),
+  it("prints the tools on stdout, plain, and on stderr why a server has none", TEST_OPTIONS, () =>
+    withTestFolder(
+      { servers: { a: scripted("--bare --tool only"), broken: BROKEN } },
+      async (stage) => {
+        const { code, stdout, stderr } = await use(stage, "list");
+        assert.equal(code, 0);
+        assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__only +a\b/);
+        assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
+        assert.match(
+          stderr,
+          /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n$/,
+        );
+      },
+    ),
   );
 
-  it("gives programs the tools as clients get them, byte for byte", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("gives programs the tools as clients get them, byte for byte", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const { stdout } = await use(stage, "list", "--json");
       const { tools } = JSON.parse(stdout) as { tools: { name: string }[] };
       assert.ok(tools.some(({ name }) => name === "a__echo"));
@@ -114,8 +123,8 @@ describe("list", () => {
     }),
   );
 
-  it("says of each server how it stands", LIMIT, () =>
-    withStage(
+  it("says of each server how it stands", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           a: scripted("--bare --tool only"),
@@ -150,8 +159,8 @@ describe("list", () => {
     ),
   );
 
-  it("ends with 3 if all servers have failed, and with 0 if there are none", LIMIT, () =>
-    withStage(
+  it("ends with 3 if all servers have failed, and with 0 if there are none", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { broken: BROKEN, missing: { command: "no-such-command" } } },
       async (stage) => {
         const { code, stdout, stderr } = await use(stage, "list");
@@ -160,7 +169,7 @@ describe("list", () => {
         assert.equal((await use(stage, "list", "--json")).code, 3);
       },
     ).then(() =>
-      withStage({ servers: { off: { ...BROKEN, enabled: false } } }, async (stage) => {
+      withTestFolder({ servers: { off: { ...BROKEN, enabled: false } } }, async (stage) => {
         assert.deepEqual(await use(stage, "list"), {
           code: 0,
           stdout: "0 tools of 0 servers\n",
@@ -172,8 +181,8 @@ describe("list", () => {
 });
 
 describe("call", () => {
-  it("takes its arguments as pairs, as JSON or from stdin", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("takes its arguments as pairs, as JSON or from stdin", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const forms: [args: string[], input: string, sent: string][] = [
         [["word=hello", "n=1.0", "list=[1, 2]"], "", '{"word":"hello","n":1.0,"list":[1, 2]}'],
         [
@@ -197,8 +206,8 @@ describe("call", () => {
     }),
   );
 
-  it("prints the result as it came if that is wanted", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("prints the result as it came if that is wanted", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const { code, stdout } = await use(stage, "call", "a__raw", "--raw");
       assert.equal(code, 0);
       assert.ok(
@@ -208,8 +217,8 @@ describe("call", () => {
     }),
   );
 
-  it("prints what failed on stderr alone", LIMIT, () =>
-    withStage(
+  it("prints what failed on stderr alone", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { a: scripted(), broken: BROKEN, off: { ...scripted(), enabled: false } } },
       async (stage) => {
         const failures: [name: string, code: number, stderr: RegExp][] = [
@@ -233,8 +242,8 @@ describe("call", () => {
     ),
   );
 
-  it("starts only the servers that can have the tool", LIMIT, () =>
-    withStage(
+  it("starts only the servers that can have the tool", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           a: scripted(),
@@ -250,8 +259,8 @@ describe("call", () => {
     ),
   );
 
-  it("finds a tool whose name had to be shortened or changed", LIMIT, () =>
-    withStage(
+  it("finds a tool whose name had to be shortened or changed", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           long: scripted(`--bare --tool ${"x".repeat(60)}`, { prefix: "p".repeat(45) }),
@@ -272,22 +281,25 @@ describe("call", () => {
     ["SIGTERM", 143],
     ["SIGHUP", 129],
   ] as const) {
-    it(`tells the server when it is interrupted by ${signal}, and ends with ${code}`, LIMIT, () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
-        const command = start(stage, ["call", "a__hang", "--config", stage.config]);
-        await stage.logged("a", ({ event }) => event === "call");
-        command.signal(signal);
-        const output = await finish(command);
-        assert.deepEqual([output.code, output.stdout], [code, ""]);
-        assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
-      }),
+    it(
+      `tells the server when it is interrupted by ${signal}, and ends with ${code}`,
+      TEST_OPTIONS,
+      () =>
+        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+          const command = start(stage, ["call", "a__hang", "--config", stage.config]);
+          await stage.waitForEvent("a", ({ event }) => event === "call");
+          command.signal(signal);
+          const output = await finish(command);
+          assert.deepEqual([output.code, output.stdout], [code, ""]);
+          assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
+        }),
     );
   }
 
-  it("can be interrupted while its server starts, and while it waits for stdin", LIMIT, () =>
-    withStage({ servers: { a: scripted("--start-delay 60000") } }, async (stage) => {
+  it("can be interrupted while its server starts, and while it waits for stdin", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--start-delay 60000") } }, async (stage) => {
       const starting = start(stage, ["call", "a__echo", "--config", stage.config]);
-      await stage.logged("a", ({ event }) => event === "start");
+      await stage.waitForEvent("a", ({ event }) => event === "start");
       const waiting = start(stage, ["call", "a__echo", "-", "--log-level", "debug"]);
       starting.signal("SIGINT");
       assert.equal((await finish(starting)).code, 130);
@@ -300,9 +312,9 @@ describe("call", () => {
 describe("check", () => {
   it(
     "says where the manifest is and what it would start, without secrets, and starts nothing",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           servers: {
             a: scripted("", { env: { API_KEY: "hunter2" }, args: ["--token", "hunter2", "x.mjs"] }),
@@ -329,49 +341,52 @@ describe("check", () => {
       ),
   );
 
-  it("prints every problem on a line of its own with its place, and ends with 2", LIMIT, () =>
-    withStage(
-      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
-      async (stage) => {
-        const { code, stdout, stderr } = await use(stage, "check");
-        assert.deepEqual([code, stdout], [2, ""]);
-        const places = stderr
-          .split("\n")
-          .map((line) => line.replace(`${stage.config}:`, "").split(": ")[0]);
-        assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
-        const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
-        assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
-        assert.match(
-          stderr,
-          /\ntoolmux: 3 problems; servers with a problem would not be started\n$/,
-        );
-        const json = await use(stage, "check", "--json");
-        assert.equal(json.code, 2);
-        const { ok, problems } = JSON.parse(json.stdout) as {
-          ok: boolean;
-          problems: { path: string; message: string }[];
-        };
-        assert.equal(ok, false);
-        const { message, ...rest } = problems.at(-1) ?? { message: "" };
-        const path = "servers.b.callTimeout";
-        assert.deepEqual(rest, { file: stage.config, line: 6, column: 15, path });
-        assert.match(message, /expected a duration.*found "soon"$/);
-      },
-    ),
+  it(
+    "prints every problem on a line of its own with its place, and ends with 2",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
+        async (stage) => {
+          const { code, stdout, stderr } = await use(stage, "check");
+          assert.deepEqual([code, stdout], [2, ""]);
+          const places = stderr
+            .split("\n")
+            .map((line) => line.replace(`${stage.config}:`, "").split(": ")[0]);
+          assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
+          const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
+          assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
+          assert.match(
+            stderr,
+            /\ntoolmux: 3 problems; servers with a problem would not be started\n$/,
+          );
+          const json = await use(stage, "check", "--json");
+          assert.equal(json.code, 2);
+          const { ok, problems } = JSON.parse(json.stdout) as {
+            ok: boolean;
+            problems: { path: string; message: string }[];
+          };
+          assert.equal(ok, false);
+          const { message, ...rest } = problems.at(-1) ?? { message: "" };
+          const path = "servers.b.callTimeout";
+          assert.deepEqual(rest, { file: stage.config, line: 6, column: 15, path });
+          assert.match(message, /expected a duration.*found "soon"$/);
+        },
+      ),
   );
 });
 
 describe("serve", () => {
   it(
     "tells in one line each which servers failed and what stray output there was, by level",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage({ servers: { a: scripted(), broken: BROKEN } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted(), broken: BROKEN } }, async (stage) => {
         const told = async (level: string, wanted: RegExp): Promise<string> => {
           const client = start(stage, ["--config", stage.config, "--log-level", level]);
           await client.initialize();
           await client.request("tools/list");
-          await client.until(END, String(wanted), () =>
+          await client.until(EXIT_LIMIT, String(wanted), () =>
             wanted.test(client.stderr) ? true : undefined,
           );
           client.end();
@@ -387,23 +402,26 @@ describe("serve", () => {
       }),
   );
 
-  it("says which servers of a client's file it cannot use, and serves the others", LIMIT, () =>
-    withStage(
-      '{"mcpServers":{"far":{"type":"ws","url":"wss://example.com/mcp"}}}',
-      async (stage) => {
-        const client = start(stage, ["--config", stage.config]);
-        await client.initialize();
-        await client.until(5000, "a word on the server", () =>
-          /warn far: this server cannot be used: /.test(client.stderr) ? true : undefined,
-        );
-        client.end();
-        assert.equal((await finish(client)).code, 0);
-        const { code, stdout } = await use(stage, "list", "servers");
-        assert.equal(code, 3);
-        assert.match(stdout, /far +failed/);
-      },
-      "mcp.json",
-    ),
+  it(
+    "says which servers of a client's file it cannot use, and serves the others",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        '{"mcpServers":{"far":{"type":"ws","url":"wss://example.com/mcp"}}}',
+        async (stage) => {
+          const client = start(stage, ["--config", stage.config]);
+          await client.initialize();
+          await client.until(5000, "a word on the server", () =>
+            /warn far: this server cannot be used: /.test(client.stderr) ? true : undefined,
+          );
+          client.end();
+          assert.equal((await finish(client)).code, 0);
+          const { code, stdout } = await use(stage, "list", "servers");
+          assert.equal(code, 3);
+          assert.match(stdout, /far +failed/);
+        },
+        "mcp.json",
+      ),
   );
 
   for (const [signal, code] of [
@@ -411,8 +429,8 @@ describe("serve", () => {
     ["SIGTERM", 143],
     ["SIGHUP", 129],
   ] as const) {
-    it(`ends with ${code} on ${signal}, and with 0 when the client leaves`, LIMIT, () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
+    it(`ends with ${code} on ${signal}, and with 0 when the client leaves`, TEST_OPTIONS, () =>
+      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
         const told = start(stage, ["--config", stage.config]);
         await told.initialize();
         told.signal(signal);
@@ -426,8 +444,8 @@ describe("serve", () => {
 });
 
 describe("serve, when nobody tells it to end,", () => {
-  it("ends with its parent, although its stdin and stdout stay open", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("ends with its parent, although its stdin and stdout stay open", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       // A named pipe that stays open here: what goes with the parent is the parent alone.
       const pipe = join(stage.dir, "stdin");
       execFileSync("mkfifo", [pipe]);
@@ -436,37 +454,37 @@ describe("serve, when nobody tells it to end,", () => {
       const args = ["-c", script, executable(), stage.config, pipe];
       const parent = new RawClient("sh", args, stage.dir, stage.env);
       writeSync(stdin, `${INITIALIZE}\n`);
-      await parent.answer(1);
-      await stage.logged("a", ({ event }) => event === "list");
-      const pids = carrying(stage.dir);
+      await parent.response(1);
+      await stage.waitForEvent("a", ({ event }) => event === "list");
+      const pids = pidsWithEnv(stage.dir);
       assert.ok(pids.length >= 3, "the parent, the hub and its server run");
       parent.signal("SIGKILL");
-      await waitUntilGone(pids, END);
+      await waitUntilExited(pids, EXIT_LIMIT);
       closeSync(stdin);
     }),
   );
 
-  it("sweeps away at its start what a hub that was killed has left", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("sweeps away at its start what a hub that was killed has left", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const killed = start(stage, ["--config", stage.config]);
       await killed.initialize();
       await killed.request("tools/list");
       const { message } = await killed.call("a__grandchild");
       const grandchild = Number(message.result?.content?.[0]?.text);
       killed.signal("SIGKILL");
-      await killed.ended(END);
+      await killed.waitForExit(EXIT_LIMIT);
       // Any hub that starts on this machine may be faster: what counts is that nothing is left.
       const next = start(stage, ["--config", stage.config]);
-      await waitUntilGone([grandchild], END);
+      await waitUntilExited([grandchild], EXIT_LIMIT);
       next.end();
-      await next.ended(END);
+      await next.waitForExit(EXIT_LIMIT);
     }),
   );
 });
 
 describe("a manifest in the working directory", () => {
-  it("is passed over until it is trusted, and again once it has changed", LIMIT, () =>
-    withStage({ servers: { a: scripted("--bare --tool only") } }, async (stage) => {
+  it("is passed over until it is trusted, and again once it has changed", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--bare --tool only") } }, async (stage) => {
       for (const args of [["list"], ["serve"], ["call", "a__only"], ["check"]]) {
         const { code, stderr } = await run(stage, args);
         assert.equal(code, 2, args.join(" "));
@@ -490,9 +508,9 @@ describe("a manifest in the working directory", () => {
 
   it(
     "cannot be trusted where the state folder cannot be written, which is said in one line",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
         const state = { XDG_STATE_HOME: stage.config };
         const command = new RawClient(executable(), ["trust", stage.config], stage.dir, {
           ...stage.env,
@@ -504,8 +522,8 @@ describe("a manifest in the working directory", () => {
       }),
   );
 
-  it("is trusted beside others that are trusted at the same moment", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is trusted beside others that are trusted at the same moment", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const files = Array.from({ length: 6 }, (_, i) => join(stage.dir, `t${i}.toml`));
       for (const [i, file] of files.entries()) {
         writeFileSync(file, `[servers.s${i}]\ncommand = "x"\n`);
@@ -522,8 +540,8 @@ describe("a manifest in the working directory", () => {
     }),
   );
 
-  it("that is wrong or missing is not trusted", LIMIT, () =>
-    withStage('[servers.a]\ncomand = "x"\n', async (stage) => {
+  it("that is wrong or missing is not trusted", TEST_OPTIONS, () =>
+    withTestFolder('[servers.a]\ncomand = "x"\n', async (stage) => {
       const { code, stderr } = await run(stage, ["trust", "toolmux.toml"]);
       assert.equal(code, 2);
       assert.match(stderr, /comand/);

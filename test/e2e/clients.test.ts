@@ -4,7 +4,13 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
@@ -15,9 +21,9 @@ class Home {
   readonly dir: string;
   readonly manifest: string;
   readonly env: Readonly<Record<string, string>>;
-  readonly #stage: Stage;
+  readonly #stage: TestFolder;
 
-  constructor(stage: Stage) {
+  constructor(stage: TestFolder) {
     this.#stage = stage;
     this.dir = join(stage.dir, "someone");
     this.manifest = join(this.dir, ".config/toolmux/toolmux.toml");
@@ -43,21 +49,23 @@ class Home {
   ): Promise<{ code: number | null; stdout: string; stderr: string }> {
     const command = new RawClient(executable(), [...args], this.#stage.dir, this.env);
     command.end();
-    const { code } = await command.ended(END);
-    const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+    const { code } = await command.waitForExit(EXIT_LIMIT);
+    const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join(
+      "\n",
+    );
     return { code, stdout, stderr: command.stderr };
   }
 }
 
 const withHome = (use: (home: Home) => Promise<void>): Promise<void> =>
-  withStage("", (stage) => use(new Home(stage)));
+  withTestFolder("", (stage) => use(new Home(stage)));
 
 const CURSOR = (entry: object) => ({ mcpServers: { one: { ...scripted(), ...entry } } });
 
 describe("toolmux import", () => {
   it(
     "shows what it would add, and adds it only when it is told to; then the tools are there",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHome(async (home) => {
         home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
@@ -87,7 +95,7 @@ describe("toolmux import", () => {
       }),
   );
 
-  it("is readable for programs, without a secret", LIMIT, () =>
+  it("is readable for programs, without a secret", TEST_OPTIONS, () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
       const { code, stdout } = await home.run("import", "--json", "--dry-run");
@@ -101,7 +109,7 @@ describe("toolmux import", () => {
     }),
   );
 
-  it("shows nothing that a terminal would obey, whatever a client's file holds", LIMIT, () =>
+  it("shows nothing that a terminal would obey, whatever a client's file holds", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const entry = { command: "x\u001b[31m", args: ["\u0007\u009b"], "odd\u001b[2J": 1 };
       home.write(".cursor/mcp.json", { mcpServers: { "e\u001b[2Jvil\u009b": entry } });
@@ -123,7 +131,7 @@ describe("toolmux import", () => {
     }),
   );
 
-  it("looks at what stands in the folder only when it is told to", LIMIT, () =>
+  it("looks at what stands in the folder only when it is told to", TEST_OPTIONS, () =>
     withHome(async (home) => {
       home.write("../.cursor/mcp.json", CURSOR({}));
       assert.match((await home.run("import", "--dry-run")).stdout, /nothing to add/);
@@ -134,10 +142,10 @@ describe("toolmux import", () => {
   const skip = skipWithout({
     isMet: process.platform === "linux" && missingPrograms(["script"]).length === 0,
     tests: "questions on a terminal",
-    cure: "this needs Linux and script (apt-get install bsdutils)",
+    remedy: "this needs Linux and script (apt-get install bsdutils)",
   });
 
-  it("asks on a terminal", { ...LIMIT, skip }, () =>
+  it("asks on a terminal", { ...TEST_OPTIONS, skip }, () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
       const line = `'${executable()}' import cursor`;
@@ -148,7 +156,7 @@ describe("toolmux import", () => {
         const { status } = spawnSync("script", ["-qec", line, "/dev/null"], {
           env: { ...home.env, TERM: "xterm" },
           input: `${answer}\n`,
-          timeout: END,
+          timeout: EXIT_LIMIT,
         });
         assert.equal(status, code);
         assert.equal(existsSync(home.manifest), code === 0);
@@ -156,7 +164,7 @@ describe("toolmux import", () => {
     }),
   );
 
-  it("adds nothing to a manifest with a problem, nor to another client's file", LIMIT, () =>
+  it("adds nothing to a manifest with a problem, nor to another client's file", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const client = home.write(".cursor/mcp.json", CURSOR({}));
       const before = readFileSync(client, "utf8");
@@ -175,7 +183,7 @@ describe("toolmux import", () => {
 describe("toolmux install", () => {
   it(
     "makes a client start this executable, which has the client's servers; and leaves no trace when it is undone",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHome(async (home) => {
         const file = home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
@@ -196,7 +204,7 @@ describe("toolmux install", () => {
         const { message } = await client.request("tools/list");
         assert.ok(message.result?.tools?.some(({ name }) => name === "one__echo"));
         client.end();
-        await client.ended(END);
+        await client.waitForExit(EXIT_LIMIT);
         const undone = await home.run("install", "cursor", "--undo");
         assert.equal(undone.code, 0);
         assert.ok(readFileSync(file).equals(before));
@@ -204,7 +212,7 @@ describe("toolmux install", () => {
       }),
   );
 
-  it("shows the lines of its entry, and nothing of what stands beside it", LIMIT, () =>
+  it("shows the lines of its entry, and nothing of what stands beside it", TEST_OPTIONS, () =>
     withHome(async (home) => {
       home.write(
         ".cursor/mcp.json",
@@ -220,7 +228,7 @@ describe("toolmux install", () => {
     }),
   );
 
-  it("says which file it cannot read, where, and leaves it", LIMIT, () =>
+  it("says which file it cannot read, where, and leaves it", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const file = home.write(".cursor/mcp.json", '{\n"mcpServers": oh\n}');
       const { code, stderr } = await home.run("install", "cursor");
@@ -232,7 +240,7 @@ describe("toolmux install", () => {
     }),
   );
 
-  it("writes where the client looks first, and tells programs what it has done", LIMIT, () =>
+  it("writes where the client looks first, and tells programs what it has done", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const settings = home.write("config/Code/User/settings.json", '{ "editor.fontSize": 12 }\n');
       const installed = await home.run("install", "vscode", "--json");
@@ -246,7 +254,7 @@ describe("toolmux install", () => {
     }),
   );
 
-  it("refuses a URL where the client cannot go to one", LIMIT, () =>
+  it("refuses a URL where the client cannot go to one", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const { code, stderr } = await home.run(
         "install",
@@ -261,7 +269,7 @@ describe("toolmux install", () => {
 });
 
 describe("toolmux doctor", () => {
-  it("exits with 0, 1 or 2, and puts right what is safe", LIMIT, () =>
+  it("exits with 0, 1 or 2, and puts right what is safe", TEST_OPTIONS, () =>
     withHome(async (home) => {
       assert.equal((await home.run("doctor")).code, 2);
       home.write(".config/toolmux/toolmux.toml", '[servers.a]\ncommand = "/bin/true"\n');
@@ -288,7 +296,7 @@ describe("toolmux doctor", () => {
     }),
   );
 
-  it("looks at what servers list, when they have run, without starting them", LIMIT, () =>
+  it("looks at what servers list, when they have run, without starting them", TEST_OPTIONS, () =>
     withHome(async (home) => {
       const { command, args } = scripted();
       const entry = `[servers.a]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`;
@@ -297,7 +305,7 @@ describe("toolmux doctor", () => {
       await client.initialize("2025-11-25", { sampling: {}, roots: { listChanged: true } });
       await client.request("tools/list");
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       const { stdout, code } = await home.run("doctor");
       assert.equal(code, 0);
       assert.doesNotMatch(stdout, /TM803/);

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 interface Output {
@@ -11,13 +17,13 @@ interface Output {
 }
 
 /** Runs one command to its end, with an empty stdin. */
-async function run(stage: Stage, ...args: string[]): Promise<Output> {
+async function run(stage: TestFolder, ...args: string[]): Promise<Output> {
   const command = new RawClient(executable(), args, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(END);
+  const { code } = await command.waitForExit(EXIT_LIMIT);
   return {
     code,
-    stdout: [...command.lines.map(({ text }) => text), command.rest].join("\n"),
+    stdout: [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n"),
     stderr: command.stderr,
   };
 }
@@ -25,24 +31,24 @@ async function run(stage: Stage, ...args: string[]): Promise<Output> {
 describe("commands", () => {
   const MANIFEST = { servers: { a: scripted(), b: scripted("--bare --tool only") } };
 
-  it("version says the version", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("version says the version", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "version");
       assert.equal(code, 0);
       assert.match(stdout, /\d+\.\d+\.\d+/);
     }),
   );
 
-  it("list shows every tool by the name that clients see", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("list shows every tool by the name that clients see", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "list", "--config", stage.config);
       assert.equal(code, 0);
       for (const name of ["a__echo", "a__sleep", "b__only"]) assert.ok(stdout.includes(name), name);
     }),
   );
 
-  it("list --json is JSON", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("list --json is JSON", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "list", "--json", "--config", stage.config);
       assert.equal(code, 0);
       assert.ok(JSON.stringify(JSON.parse(stdout)).includes('"b__only"'));
@@ -51,9 +57,9 @@ describe("commands", () => {
 
   it(
     "call sends key=value arguments and prints the answer; --json sends JSON as it is",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const pairs = await run(stage, "call", "a__echo", "word=hello", "--config", stage.config);
         assert.equal(pairs.code, 0);
         assert.match(pairs.stdout, /hello/);
@@ -75,9 +81,9 @@ describe("commands", () => {
 
   it(
     "call ends with 1 when the tool fails, 2 when there is no such tool, 3 when its server cannot be reached, 124 when time is up",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           defaults: { callTimeout: "300ms" },
           servers: { a: scripted(), broken: scripted("--exit-at-once") },
@@ -98,24 +104,27 @@ describe("commands", () => {
       ),
   );
 
-  it("check tells a good manifest from a bad one", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("check tells a good manifest from a bad one", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
     }),
   );
 
-  it("check and serve name every problem of a manifest, start nothing, and end with 2", LIMIT, () =>
-    withStage(
-      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',
-      async (stage) => {
-        for (const command of ["check", "serve", ""]) {
-          const args = [command, "--config", stage.config].filter(Boolean);
-          const { code, stdout, stderr } = await run(stage, ...args);
-          assert.equal(code, 2, command);
-          assert.match(stderr, /comand[^]*command[^]*callTimeout[^]*nme/, command);
-          assert.equal(stdout, "", command);
-        }
-      },
-    ),
+  it(
+    "check and serve name every problem of a manifest, start nothing, and end with 2",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',
+        async (stage) => {
+          for (const command of ["check", "serve", ""]) {
+            const args = [command, "--config", stage.config].filter(Boolean);
+            const { code, stdout, stderr } = await run(stage, ...args);
+            assert.equal(code, 2, command);
+            assert.match(stderr, /comand[^]*command[^]*callTimeout[^]*nme/, command);
+            assert.equal(stdout, "", command);
+          }
+        },
+      ),
   );
 });

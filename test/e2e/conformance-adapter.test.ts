@@ -1,14 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { StdioAdapter } from "../conformance/stdio-adapter.ts";
-import { MODERN, modern } from "../fixtures/modern-requests.ts";
-import { executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
+import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 
 /** Gives `run` an adapter in front of the executable, which has one scripted server, under its own names. */
-function withAdapter(run: (adapter: StdioAdapter, stage: Stage) => Promise<void>): Promise<void> {
-  return withStage({ servers: { s: scripted("", { prefix: "" }) } }, async (stage) => {
+function withAdapter(
+  run: (adapter: StdioAdapter, stage: TestFolder) => Promise<void>,
+): Promise<void> {
+  return withTestFolder({ servers: { s: scripted("", { prefix: "" }) } }, async (stage) => {
     const args = ["serve", "--config", stage.config];
     const adapter = new StdioAdapter({
       command: executable(),
@@ -49,11 +51,11 @@ function callModern(
   signal?: AbortSignal,
 ): Promise<Response> {
   const headers = {
-    "MCP-Protocol-Version": MODERN,
+    "MCP-Protocol-Version": MODERN_VERSION,
     "Mcp-Method": "tools/call",
     "Mcp-Name": name,
   };
-  return post(adapter, modern(1, "tools/call", { name, ...params }), headers, signal);
+  return post(adapter, modernRequest(1, "tools/call", { name, ...params }), headers, signal);
 }
 
 /** The messages of a stream of events, each as soon as it is there. */
@@ -107,7 +109,7 @@ const call = (id: unknown, name: string, args: object = {}, more: object = {}): 
 describe("the adapter of the conformance suites", () => {
   it(
     "keeps modern requests with the same id and progress token apart, though they share a process",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withAdapter(async (adapter, { log }) => {
         const _meta = { progressToken: "same" };
@@ -131,14 +133,14 @@ describe("the adapter of the conformance suites", () => {
       }),
   );
 
-  it("cancels a modern request whose response is closed, and no other", LIMIT, () =>
+  it("cancels a modern request whose response is closed, and no other", TEST_OPTIONS, () =>
     withAdapter(async (adapter, stage) => {
       const gone = new AbortController();
       void callModern(adapter, "hang", { arguments: {} }, gone.signal);
-      const { id } = await stage.logged("s", ({ event }) => event === "call");
+      const { id } = await stage.waitForEvent("s", ({ event }) => event === "call");
       const other = callModern(adapter, "sleep", { arguments: { ms: 100, x: 1 } });
       gone.abort();
-      const { requestId } = await stage.logged("s", ({ event }) => event === "cancelled");
+      const { requestId } = await stage.waitForEvent("s", ({ event }) => event === "cancelled");
       assert.equal(requestId, id);
       const answer = (await (await other).json()) as RpcMessage;
       assert.ok(answer.result);
@@ -148,15 +150,15 @@ describe("the adapter of the conformance suites", () => {
 
   it(
     "refuses a modern request whose headers say something else, and answers what does not exist with 404",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withAdapter(async (adapter) => {
-        const headers = { "MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list" };
-        const wrong = await post(adapter, modern(1, "prompts/list"), headers);
+        const headers = { "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "tools/list" };
+        const wrong = await post(adapter, modernRequest(1, "prompts/list"), headers);
         const { error } = (await wrong.json()) as RpcMessage;
         assert.deepEqual([wrong.status, error?.code], [400, -32020]);
         const odd = { ...headers, "Mcp-Method": "tools/frobnicate" };
-        const missing = await post(adapter, modern(1, "tools/frobnicate"), odd);
+        const missing = await post(adapter, modernRequest(1, "tools/frobnicate"), odd);
         const answer = (await missing.json()) as RpcMessage;
         assert.deepEqual([missing.status, answer.error?.code], [404, -32601]);
       }),
@@ -164,14 +166,14 @@ describe("the adapter of the conformance suites", () => {
 
   it(
     "gives each legacy session a process, ends it with the session, and does not take a lost stream for a cancellation",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withAdapter(async (adapter, stage) => {
         const [one, two] = [await begin(adapter), await begin(adapter)];
         assert.notEqual(one, two);
         const gone = new AbortController();
         const hanging = post(adapter, call(1, "hang"), sessionOf(one), gone.signal);
-        await stage.logged("s", ({ event }) => event === "call");
+        await stage.waitForEvent("s", ({ event }) => event === "call");
         await (await hanging).body?.cancel();
         gone.abort();
         const pids = await Promise.all(
@@ -187,13 +189,13 @@ describe("the adapter of the conformance suites", () => {
           headers: { ...HEADERS, ...sessionOf(one) },
         });
         assert.equal((await adapter.fetch(end)).status, 200);
-        await stage.logged("s", ({ event }) => event === "eof" || event === "signal");
+        await stage.waitForEvent("s", ({ event }) => event === "eof" || event === "signal");
         assert.equal((await post(adapter, call(3, "pid"), sessionOf(one))).status, 404);
         await readAll(await post(adapter, call(3, "pid"), sessionOf(two)));
       }),
   );
 
-  it("asks a legacy client on the stream of the only call that is open", LIMIT, () =>
+  it("asks a legacy client on the stream of the only call that is open", TEST_OPTIONS, () =>
     withAdapter(async (adapter) => {
       const session = sessionOf(await begin(adapter));
       const messages = read(await post(adapter, call(7, "ask"), session));

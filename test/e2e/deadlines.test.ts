@@ -1,24 +1,24 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { failure } from "../harness/message.ts";
-import { LIMIT, withHub } from "../harness/hub.ts";
+import { failureText } from "../harness/message.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 describe("the deadline of a call", () => {
   it(
     "ends it with a result that says tool, server and seconds, and cancels it at the server under the server's id",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         { servers: { slow: scripted("", { callTimeout: "300ms" }) } },
-        async ({ client, logged }) => {
-          await client.open();
+        async ({ client, waitForEvent: logged }) => {
+          await client.initializeAndList();
           const began = performance.now();
           const { message } = await client.call("slow__hang", {}, 5000);
           const took = performance.now() - began;
           assert.equal(message.error, undefined);
           assert.equal(message.result?.isError, true);
-          const said = failure(message);
+          const said = failureText(message);
           assert.match(said, /hang/);
           assert.match(said, /slow/);
           assert.match(said, /\b0\.3 ?s/);
@@ -32,21 +32,21 @@ describe("the deadline of a call", () => {
 
   it(
     "says whether the effect is known: a tool that only reads can be called again, another may have done its work",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         { defaults: { callTimeout: "200ms" }, servers: { a: scripted() } },
         async ({ client }) => {
-          await client.open();
-          const reading = failure((await client.call("a__hang-reading")).message);
-          const other = failure((await client.call("a__hang")).message);
+          await client.initializeAndList();
+          const reading = failureText((await client.call("a__hang-reading")).message);
+          const other = failureText((await client.call("a__hang")).message);
           assert.match(other, /may|unknown|not known/i);
           assert.notEqual(reading.replaceAll("hang-reading", "hang"), other);
         },
       ),
   );
 
-  it("does not end other calls, nor the server, and the next call to it works", LIMIT, () =>
+  it("does not end other calls, nor the server, and the next call to it works", TEST_OPTIONS, () =>
     withHub(
       {
         servers: {
@@ -54,10 +54,10 @@ describe("the deadline of a call", () => {
         },
       },
       async ({ client, log }) => {
-        await client.open();
-        const sleeping = client.askCall("slow__sleep", { ms: 800 });
+        await client.initializeAndList();
+        const sleeping = client.sendCall("slow__sleep", { ms: 800 });
         assert.equal((await client.call("slow__hang")).message.result?.isError, true);
-        assert.deepEqual((await client.answer(sleeping)).message.result?.structuredContent, {
+        assert.deepEqual((await client.response(sleeping)).message.result?.structuredContent, {
           ms: 800,
         });
         assert.deepEqual(
@@ -69,7 +69,7 @@ describe("the deadline of a call", () => {
     ),
   );
 
-  it("is set per tool by its remote name, longer or shorter than the server's", LIMIT, () =>
+  it("is set per tool by its remote name, longer or shorter than the server's", TEST_OPTIONS, () =>
     withHub(
       {
         servers: {
@@ -78,59 +78,59 @@ describe("the deadline of a call", () => {
         },
       },
       async ({ client }) => {
-        await client.open();
-        const hanging = client.askCall("long__hang");
-        const sleeping = client.askCall("short__sleep", { ms: 700 });
-        assert.match(failure((await client.answer(hanging, 5000)).message), /\b0\.25 ?s/);
-        assert.deepEqual((await client.answer(sleeping)).message.result?.structuredContent, {
+        await client.initializeAndList();
+        const hanging = client.sendCall("long__hang");
+        const sleeping = client.sendCall("short__sleep", { ms: 700 });
+        assert.match(failureText((await client.response(hanging, 5000)).message), /\b0\.25 ?s/);
+        assert.deepEqual((await client.response(sleeping)).message.result?.structuredContent, {
           ms: 700,
         });
       },
     ),
   );
 
-  it("is set for all servers by the defaults, and a server's own setting wins", LIMIT, () =>
+  it("is set for all servers by the defaults, and a server's own setting wins", TEST_OPTIONS, () =>
     withHub(
       {
         defaults: { callTimeout: "250ms" },
         servers: { a: scripted(), b: scripted("", { callTimeout: "20s" }) },
       },
       async ({ client }) => {
-        await client.open();
-        const sleeping = client.askCall("b__sleep", { ms: 700 });
+        await client.initializeAndList();
+        const sleeping = client.sendCall("b__sleep", { ms: 700 });
         assert.equal((await client.call("a__hang", {}, 5000)).message.result?.isError, true);
-        assert.equal((await client.answer(sleeping)).message.result?.isError, undefined);
+        assert.equal((await client.response(sleeping)).message.result?.isError, undefined);
       },
     ),
   );
 
-  it("is pushed back by progress", LIMIT, () =>
+  it("is pushed back by progress", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted("", { callTimeout: "600ms" }) } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const args = { steps: 6, ms: 250 };
-      const id = client.ask("tools/call", {
+      const id = client.sendRequest("tools/call", {
         name: "a__progress",
         arguments: args,
         _meta: { progressToken: 1 },
       });
-      const { message } = await client.answer(id);
+      const { message } = await client.response(id);
       assert.deepEqual(message.result?.structuredContent, args);
       assert.equal(client.filter(({ method }) => method === "notifications/progress").length, 6);
     }),
   );
 
-  it("is pushed back by progress no further than maxCallTimeout", LIMIT, () =>
+  it("is pushed back by progress no further than maxCallTimeout", TEST_OPTIONS, () =>
     withHub(
       { servers: { a: scripted("", { callTimeout: "500ms", maxCallTimeout: "1s" }) } },
-      async ({ client, logged }) => {
-        await client.open();
+      async ({ client, waitForEvent: logged }) => {
+        await client.initializeAndList();
         const began = performance.now();
         const params = {
           name: "a__progress",
           arguments: { steps: 600, ms: 100 },
           _meta: { progressToken: "t" },
         };
-        const { message } = await client.answer(client.ask("tools/call", params), 6000);
+        const { message } = await client.response(client.sendRequest("tools/call", params), 6000);
         const took = performance.now() - began;
         assert.equal(message.result?.isError, true);
         assert.ok(took >= 950 && took < 4000, `${took} ms`);
@@ -140,7 +140,7 @@ describe("the deadline of a call", () => {
     ),
   );
 
-  it("counts from the call, the start of its server included", LIMIT, () =>
+  it("counts from the call, the start of its server included", TEST_OPTIONS, () =>
     withHub(
       {
         hub: { listWait: "50ms" },
@@ -149,18 +149,18 @@ describe("the deadline of a call", () => {
         },
       },
       async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         const { message } = await client.call("late__echo", {}, 5000);
-        assert.match(failure(message), /late/);
+        assert.match(failureText(message), /late/);
       },
     ),
   );
 
-  it("leaves nothing to forward: an answer that comes after it reaches nobody", LIMIT, () =>
+  it("leaves nothing to forward: an answer that comes after it reaches nobody", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted("", { callTimeout: "250ms" }) } }, async ({ client }) => {
-      await client.open();
-      const id = client.askCall("a__hang", { late: true });
-      await client.answer(id);
+      await client.initializeAndList();
+      const id = client.sendCall("a__hang", { late: true });
+      await client.response(id);
       // The server answers both on one pipe, in order: once this one is here, the late one was read.
       await client.call("a__cancellations");
       assert.equal(

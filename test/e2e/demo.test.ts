@@ -3,7 +3,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { LIMIT, executable, withStage } from "../harness/hub.ts";
+import { TEST_OPTIONS, executable, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 /** For a demo that goes wrong on the way, in ms. */
@@ -12,13 +12,13 @@ const LONG = 20_000;
 describe("the demo", () => {
   it(
     "shows every step with its time, ends with the entry for a client, and leaves nothing",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage({ servers: {} }, async (stage) => {
+      withTestFolder({ servers: {} }, async (stage) => {
         // What the user has is no part of it: a server more would be a tool too many.
         const env = { ...stage.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
         const demo = new RawClient(executable(), ["demo"], stage.dir, env);
-        const { code } = await demo.ended(LONG);
+        const { code } = await demo.waitForExit(LONG);
         const text = demo.lines.map((line) => line.text).join("\n");
         assert.equal(code, 0, text + demo.stderr);
         assert.equal(demo.stderr, "");
@@ -36,12 +36,12 @@ describe("the demo", () => {
       }),
   );
 
-  it("ends with 1, and without the entry, if anything is not as it should be", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("ends with 1, and without the entry, if anything is not as it should be", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       // With so few file descriptors the hub cannot start all of its servers.
       const script = 'ulimit -n 18; exec "$0" demo';
       const demo = new RawClient("sh", ["-c", script, executable()], stage.dir, stage.env);
-      const { code } = await demo.ended(LONG);
+      const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 1, text);
       assert.match(text, /WRONG: /);
@@ -50,14 +50,14 @@ describe("the demo", () => {
     }),
   );
 
-  it("can be interrupted, and leaves nothing then either", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("can be interrupted, and leaves nothing then either", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const demo = new RawClient(executable(), ["demo"], stage.dir, stage.env);
       await demo.until(LONG, "the list of tools", () =>
         demo.lines.some(({ text }) => text.includes("list the tools")) ? true : undefined,
       );
       demo.signal("SIGINT");
-      assert.equal((await demo.ended(LONG)).code, 130);
+      assert.equal((await demo.waitForExit(LONG)).code, 130);
       assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
     }),
   );

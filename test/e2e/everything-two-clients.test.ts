@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { withHttp } from "../harness/serve.ts";
-import { type FullClient, connectFull, textOf } from "../harness/full-client.ts";
-import { LIMIT } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { withHttpServe } from "../harness/serve.ts";
+import { type FullClient, connectFullClient, textOf } from "../harness/full-client.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
 
-const SHARED = published("everything", ["stdio"]);
+const SHARED = publishedServer("everything", ["stdio"]);
 const OWN = { ...SHARED, isolation: "perClient" };
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/";
@@ -15,9 +15,9 @@ function withTwo(
   server: typeof SHARED,
   run: (one: FullClient, two: FullClient) => Promise<void>,
 ): Promise<void> {
-  return withHttp({ servers: { all: server } }, async ({ reach }) => {
-    const one = await connectFull("SDK v1", reach, "one");
-    const two = await connectFull("SDK v2", reach, "two");
+  return withHttpServe({ servers: { all: server } }, async ({ target: reach }) => {
+    const one = await connectFullClient("SDK v1", reach, "one");
+    const two = await connectFullClient("SDK v2", reach, "two");
     await run(one, two);
     await one.close();
     await two.close();
@@ -25,11 +25,11 @@ function withTwo(
 }
 
 function has(client: FullClient, method: string): true | undefined {
-  return client.asked.some((asked) => asked.method === method) ? true : undefined;
+  return client.requests.some((asked) => asked.method === method) ? true : undefined;
 }
 
 describe("two clients at once at a server of everything for each of them", () => {
-  it("are asked by their own server only, both at the same time", LIMIT, () =>
+  it("are asked by their own server only, both at the same time", TEST_OPTIONS, () =>
     withTwo(OWN, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       await Promise.all(
@@ -46,7 +46,7 @@ describe("two clients at once at a server of everything for each of them", () =>
           }),
         ),
       );
-      const prompts = ({ asked }: FullClient): string =>
+      const prompts = ({ requests: asked }: FullClient): string =>
         JSON.stringify(asked.filter(({ method }) => method === "sampling/createMessage"));
       assert.match(prompts(one), /one 4/);
       assert.doesNotMatch(prompts(one), /two \d/);
@@ -55,15 +55,15 @@ describe("two clients at once at a server of everything for each of them", () =>
     }),
   );
 
-  it("hear of no line, no update and no progress of the other's", LIMIT, () =>
+  it("hear of no line, no update and no progress of the other's", TEST_OPTIONS, () =>
     withTwo(OWN, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       for (const client of [one, two]) await client.sdk.setLoggingLevel("debug");
       await one.sdk.subscribeResource({ uri: `${TEXT}1` });
       await two.sdk.subscribeResource({ uri: `${TEXT}2` });
       for (const client of [one, two]) await client.call("all__toggle-subscriber-updates");
-      await one.until("its update", () => one.updated[0]);
-      await two.until("its update", () => two.updated[0]);
+      await one.until("its update", () => one.updatedUris[0]);
+      await two.until("its update", () => two.updatedUris[0]);
       const steps: [number[], number[]] = [[], []];
       await Promise.all([
         one.call(
@@ -79,7 +79,7 @@ describe("two clients at once at a server of everything for each of them", () =>
       ]);
       assert.deepEqual([new Set(steps[0]), new Set(steps[1])], [new Set([3]), new Set([5])]);
       assert.deepEqual(
-        [new Set(one.updated), new Set(two.updated)],
+        [new Set(one.updatedUris), new Set(two.updatedUris)],
         [new Set([`${TEXT}1`]), new Set([`${TEXT}2`])],
       );
       const lines = ({ logs }: FullClient): string => JSON.stringify(logs);
@@ -92,7 +92,7 @@ describe("two clients at once at a server of everything for each of them", () =>
 });
 
 describe("two clients at once at one server of everything", () => {
-  it("are each asked while they alone call", LIMIT, () =>
+  it("are each asked while they alone call", TEST_OPTIONS, () =>
     withTwo(SHARED, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       for (const [client, name] of [
@@ -106,27 +106,30 @@ describe("two clients at once at one server of everything", () => {
     }),
   );
 
-  it("are not asked if it could be meant for either, and the caller reads the remedy", LIMIT, () =>
-    withTwo(SHARED, async (one, two) => {
-      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
-      let long: Promise<unknown> | undefined;
-      // It is at work when it says so for the first time.
-      await new Promise<void>((begun) => {
-        long = two.call(LONG, { duration: 3, steps: 30 }, { onprogress: () => begun() });
-      });
-      const args = { prompt: "for whom?", maxTokens: 7 };
-      const sample = await one.call("all__trigger-sampling-request", args);
-      assert.equal(sample.isError, true);
-      assert.match(textOf(sample), /isolation = "perClient"/);
-      assert.equal(has(one, "sampling/createMessage"), undefined);
-      assert.equal(has(two, "sampling/createMessage"), undefined);
-      await long;
-    }),
+  it(
+    "are not asked if it could be meant for either, and the caller reads the remedy",
+    TEST_OPTIONS,
+    () =>
+      withTwo(SHARED, async (one, two) => {
+        await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+        let long: Promise<unknown> | undefined;
+        // It is at work when it says so for the first time.
+        await new Promise<void>((begun) => {
+          long = two.call(LONG, { duration: 3, steps: 30 }, { onprogress: () => begun() });
+        });
+        const args = { prompt: "for whom?", maxTokens: 7 };
+        const sample = await one.call("all__trigger-sampling-request", args);
+        assert.equal(sample.isError, true);
+        assert.match(textOf(sample), /isolation = "perClient"/);
+        assert.equal(has(one, "sampling/createMessage"), undefined);
+        assert.equal(has(two, "sampling/createMessage"), undefined);
+        await long;
+      }),
   );
 
   it(
     "hear of what they subscribed to, of their own progress, and of no line without a level",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withTwo(SHARED, async (one, two) => {
         await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
@@ -134,8 +137,8 @@ describe("two clients at once at one server of everything", () => {
         for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
         await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
         await one.call("all__toggle-subscriber-updates");
-        await one.until("its update", () => one.updated[0]);
-        await two.until("its update", () => two.updated[0]);
+        await one.until("its update", () => one.updatedUris[0]);
+        await two.until("its update", () => two.updatedUris[0]);
         const totals: [number[], number[]] = [[], []];
         await Promise.all(
           [one, two].map((client, at) =>
@@ -147,7 +150,7 @@ describe("two clients at once at one server of everything", () => {
           ),
         );
         assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
-        assert.deepEqual([one.updated, two.updated], [[`${TEXT}1`], [`${TEXT}2`]]);
+        assert.deepEqual([one.updatedUris, two.updatedUris], [[`${TEXT}1`], [`${TEXT}2`]]);
         assert.deepEqual([one.logs, two.logs], [[], []]);
       }),
   );

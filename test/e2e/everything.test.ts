@@ -1,31 +1,40 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { FACES, type Face, withFace } from "../harness/serve.ts";
+import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
 import {
   type FullClient,
   SDK_NAMES,
   type SdkName,
-  connectFull,
+  connectFullClient,
   textOf,
 } from "../harness/full-client.ts";
-import { LIMIT } from "../harness/hub.ts";
-import { published, type RemoteEntry, type ServerEntry } from "../harness/manifest.ts";
-import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote-process.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
+import { publishedServer, type RemoteEntry, type ServerEntry } from "../harness/manifest.ts";
+import {
+  type RemoteProcess,
+  startRemote,
+  type RemoteTransport,
+  REMOTE_TRANSPORTS,
+} from "../harness/remote-process.ts";
 
-const SHARED = published("everything", ["stdio"]);
+const SHARED = publishedServer("everything", ["stdio"]);
 type Everything = ServerEntry | RemoteEntry;
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/";
 
 /** One client and its hub for all tests of a suite. */
-function lasting(sdk: SdkName, face: Face, everything: () => Everything): () => FullClient {
+function lasting(
+  sdk: SdkName,
+  face: ServerTransportName,
+  everything: () => Everything,
+): () => FullClient {
   let client: FullClient | undefined;
   let leave = (): void => {};
   let over: Promise<void> = Promise.resolve();
   before(async () => {
     await new Promise<void>((ready, fail) => {
-      over = withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
-        client = await connectFull(sdk, reach, "one");
+      over = withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
+        client = await connectFullClient(sdk, reach, "one");
         await client.sdk.listTools();
         const left = new Promise<void>((resolve) => (leave = resolve));
         ready();
@@ -50,7 +59,7 @@ function isElicitation({ method }: { readonly method: string }): boolean {
 }
 
 /** The server as it is reached in each of these ways: over HTTP, one process for all tests of a suite. */
-function reached(way: Way | undefined): () => Everything {
+function reached(way: RemoteTransport | undefined): () => Everything {
   if (way === undefined) return () => SHARED;
   let remote: RemoteProcess | undefined;
   before(async () => void (remote = await startRemote(way)));
@@ -60,8 +69,8 @@ function reached(way: Way | undefined): () => Everything {
 
 /** Over stdio in front of all clients; over HTTP, where only the server's side is another, of one. */
 const STAGES = [
-  ...SDK_NAMES.flatMap((sdk) => FACES.map((face) => ({ sdk, face, way: undefined }))),
-  ...WAYS.map((way) => ({ sdk: "SDK v2" as const, face: "stdio" as const, way })),
+  ...SDK_NAMES.flatMap((sdk) => SERVER_TRANSPORTS.map((face) => ({ sdk, face, way: undefined }))),
+  ...REMOTE_TRANSPORTS.map((way) => ({ sdk: "SDK v2" as const, face: "stdio" as const, way })),
 ];
 
 for (const { sdk, face, way } of STAGES) {
@@ -71,7 +80,7 @@ for (const { sdk, face, way } of STAGES) {
 
     it(
       "asks for samples, forms, visits and roots, and gets this client's answers",
-      LIMIT,
+      TEST_OPTIONS,
       async () => {
         const client = connected();
         const { tools } = await client.sdk.listTools();
@@ -89,7 +98,7 @@ for (const { sdk, face, way } of STAGES) {
         const args = { prompt: "say it", maxTokens: 7 };
         const sample = await client.call("all__trigger-sampling-request", args);
         assert.match(textOf(sample), /sampled by one/);
-        const asked = client.asked.find(({ method }) => method === "sampling/createMessage");
+        const asked = client.requests.find(({ method }) => method === "sampling/createMessage");
         assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
 
         const form = await client.call("all__trigger-elicitation-request");
@@ -97,7 +106,7 @@ for (const { sdk, face, way } of STAGES) {
         const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
         const visited = await client.call("all__trigger-url-elicitation", visit);
         assert.match(textOf(visited), /completed the URL/);
-        const elicitations = client.asked.filter(isElicitation).map(({ params }) => params);
+        const elicitations = client.requests.filter(isElicitation).map(({ params }) => params);
         for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
         assert.deepEqual(
           elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
@@ -109,17 +118,17 @@ for (const { sdk, face, way } of STAGES) {
 
         const roots = await client.call("all__get-roots-list");
         assert.match(textOf(roots), /file:\/\/\/one/);
-        const heard = client.asked.length;
+        const heard = client.requests.length;
         await client.sdk.sendRootsListChanged();
         await client.until("the roots again", () =>
-          client.asked.slice(heard).find(({ method }) => method === "roots/list"),
+          client.requests.slice(heard).find(({ method }) => method === "roots/list"),
         );
       },
     );
 
     it(
       "may refuse with a visit to make first, which arrives with its code and data",
-      LIMIT,
+      TEST_OPTIONS,
       async () => {
         const client = connected();
         const visit = { url: "https://example.com", errorPath: true };
@@ -134,7 +143,7 @@ for (const { sdk, face, way } of STAGES) {
       },
     );
 
-    it("tells how far a long call is, and the call can be cancelled", LIMIT, async () => {
+    it("tells how far a long call is, and the call can be cancelled", TEST_OPTIONS, async () => {
       const client = connected();
       const steps: number[] = [];
       const done = await client.call(
@@ -156,77 +165,89 @@ for (const { sdk, face, way } of STAGES) {
       assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
     });
 
-    it("offers prompts, and completes their arguments and those of templates", LIMIT, async () => {
-      const { sdk: client } = connected();
-      const { prompts } = await client.listPrompts();
-      assert.deepEqual(
-        prompts.map(({ name }) => name),
-        ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
-          (name) => `all__${name}`,
-        ),
-      );
-      const args = { city: "Oslo", state: "Norway" };
-      const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
-      assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
-      const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
-      const first = await client.complete({
-        ref,
-        argument: { name: "department", value: "S" },
-      });
-      assert.deepEqual(first.completion.values, ["Sales", "Support"]);
-      const second = await client.complete({
-        ref,
-        argument: { name: "name", value: "" },
-        context: { arguments: { department: "Sales" } },
-      });
-      assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
-      const uri = `${TEXT}{resourceId}`;
-      const id = await client.complete({
-        ref: { type: "ref/resource", uri },
-        argument: { name: "resourceId", value: "3" },
-      });
-      assert.deepEqual(id.completion.values, ["3"]);
-    });
+    it(
+      "offers prompts, and completes their arguments and those of templates",
+      TEST_OPTIONS,
+      async () => {
+        const { sdk: client } = connected();
+        const { prompts } = await client.listPrompts();
+        assert.deepEqual(
+          prompts.map(({ name }) => name),
+          ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
+            (name) => `all__${name}`,
+          ),
+        );
+        const args = { city: "Oslo", state: "Norway" };
+        const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
+        assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
+        const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
+        const first = await client.complete({
+          ref,
+          argument: { name: "department", value: "S" },
+        });
+        assert.deepEqual(first.completion.values, ["Sales", "Support"]);
+        const second = await client.complete({
+          ref,
+          argument: { name: "name", value: "" },
+          context: { arguments: { department: "Sales" } },
+        });
+        assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
+        const uri = `${TEXT}{resourceId}`;
+        const id = await client.complete({
+          ref: { type: "ref/resource", uri },
+          argument: { name: "resourceId", value: "3" },
+        });
+        assert.deepEqual(id.completion.values, ["3"]);
+      },
+    );
 
-    it("offers resources, what templates make, and what its results point to", LIMIT, async () => {
-      const { sdk: client, call } = connected();
-      const { resources } = await client.listResources();
-      assert.ok(resources.length > 0);
-      for (const { uri } of resources) {
-        const { contents } = await client.readResource({ uri });
-        assert.equal(contents[0]?.uri, uri);
-      }
-      const { resourceTemplates } = await client.listResourceTemplates();
-      assert.deepEqual(
-        resourceTemplates.map(({ uriTemplate }) => uriTemplate),
-        [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
-      );
-      const { contents } = await client.readResource({ uri: `${TEXT}7` });
-      assert.match(contents[0]?.text ?? "", /Resource 7/);
-      const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
-        type: string;
-        uri?: string;
-      }[];
-      const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
-      assert.equal(uris.length, 3);
-      for (const uri of uris) {
-        const read = await client.readResource({ uri });
-        assert.equal(read.contents[0]?.uri, uri);
-      }
-    });
+    it(
+      "offers resources, what templates make, and what its results point to",
+      TEST_OPTIONS,
+      async () => {
+        const { sdk: client, call } = connected();
+        const { resources } = await client.listResources();
+        assert.ok(resources.length > 0);
+        for (const { uri } of resources) {
+          const { contents } = await client.readResource({ uri });
+          assert.equal(contents[0]?.uri, uri);
+        }
+        const { resourceTemplates } = await client.listResourceTemplates();
+        assert.deepEqual(
+          resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+          [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
+        );
+        const { contents } = await client.readResource({ uri: `${TEXT}7` });
+        assert.match(contents[0]?.text ?? "", /Resource 7/);
+        const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
+          type: string;
+          uri?: string;
+        }[];
+        const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
+        assert.equal(uris.length, 3);
+        for (const uri of uris) {
+          const read = await client.readResource({ uri });
+          assert.equal(read.contents[0]?.uri, uri);
+        }
+      },
+    );
 
-    it("says when what was subscribed to is updated, and nothing of the rest", LIMIT, async () => {
-      const client = connected();
-      await client.sdk.subscribeResource({ uri: `${TEXT}1` });
-      await client.sdk.subscribeResource({ uri: `${TEXT}2` });
-      await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
-      await client.call("all__toggle-subscriber-updates");
-      await client.until("an update", () => client.updated[0]);
-      await client.call("all__echo", { message: "after" });
-      assert.deepEqual(client.updated, [`${TEXT}2`]);
-    });
+    it(
+      "says when what was subscribed to is updated, and nothing of the rest",
+      TEST_OPTIONS,
+      async () => {
+        const client = connected();
+        await client.sdk.subscribeResource({ uri: `${TEXT}1` });
+        await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+        await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
+        await client.call("all__toggle-subscriber-updates");
+        await client.until("an update", () => client.updatedUris[0]);
+        await client.call("all__echo", { message: "after" });
+        assert.deepEqual(client.updatedUris, [`${TEXT}2`]);
+      },
+    );
 
-    it("logs from the level that was set, in its own name", LIMIT, async () => {
+    it("logs from the level that was set, in its own name", TEST_OPTIONS, async () => {
       const client = connected();
       await client.sdk.setLoggingLevel("debug");
       await client.sdk.subscribeResource({ uri: `${TEXT}9` });
@@ -245,29 +266,29 @@ for (const { sdk, face, way } of STAGES) {
       );
     });
 
-    it("takes back what it asks when the call that it asks for is cancelled", LIMIT, () =>
-      withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
-        const client = await connectFull(sdk, reach, "one", "pensive");
+    it("takes back what it asks when the call that it asks for is cancelled", TEST_OPTIONS, () =>
+      withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
+        const client = await connectFullClient(sdk, reach, "one", "pensive");
         await client.sdk.listTools();
         const abort = new AbortController();
         const { signal } = abort;
         const call = client.call("all__trigger-elicitation-request", {}, { signal });
         const ended = assert.rejects(call, /enough|abort/i);
-        await client.until("the question", () => client.asked.find(isElicitation));
+        await client.until("the question", () => client.requests.find(isElicitation));
         abort.abort(new Error("enough"));
         await ended;
-        await client.until("the end of it", () => client.withdrawn[0]);
+        await client.until("the end of it", () => client.cancelledMethods[0]);
         assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
         await client.close();
       }),
     );
 
-    it("instructs clients that come when it is known", LIMIT, () =>
-      withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
-        const first = await connectFull(sdk, reach);
+    it("instructs clients that come when it is known", TEST_OPTIONS, () =>
+      withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
+        const first = await connectFullClient(sdk, reach);
         await first.sdk.listTools();
         await first.close();
-        const second = await connectFull(sdk, reach);
+        const second = await connectFullClient(sdk, reach);
         assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
         await second.close();
       }),

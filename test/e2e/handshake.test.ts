@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
-import { LIMIT, end, executable, withHub, withStage } from "../harness/hub.ts";
+import { TEST_OPTIONS, closeClient, executable, withHub, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const CHANGED = "notifications/tools/list_changed";
@@ -13,7 +13,7 @@ function names({ message }: Received): string[] {
 
 describe("initialize", () => {
   for (const version of ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]) {
-    it(`agrees on ${version} with a client that asks for it`, LIMIT, () =>
+    it(`agrees on ${version} with a client that asks for it`, TEST_OPTIONS, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         const result = await client.initialize(version);
         assert.equal(result.protocolVersion, version);
@@ -25,7 +25,7 @@ describe("initialize", () => {
   }
 
   for (const version of ["1999-01-01", "2099-12-31", "2026-07-28", "latest"]) {
-    it(`answers ${version}, which no legacy peer speaks, with 2025-11-25`, LIMIT, () =>
+    it(`answers ${version}, which no legacy peer speaks, with 2025-11-25`, TEST_OPTIONS, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         assert.equal((await client.initialize(version)).protocolVersion, "2025-11-25");
         assert.ok((await client.request("tools/list")).message.result?.tools?.length);
@@ -33,15 +33,18 @@ describe("initialize", () => {
     );
   }
 
-  it("says who the hub is, by the manifest's name, and that its tools may change", LIMIT, () =>
-    withHub({ hub: { name: "my tools" }, servers: { a: scripted() } }, async ({ client }) => {
-      const { serverInfo, capabilities } = await client.initialize();
-      assert.equal((serverInfo as { name: string }).name, "my tools");
-      assert.deepEqual((capabilities as { tools?: unknown }).tools, { listChanged: true });
-    }),
+  it(
+    "says who the hub is, by the manifest's name, and that its tools may change",
+    TEST_OPTIONS,
+    () =>
+      withHub({ hub: { name: "my tools" }, servers: { a: scripted() } }, async ({ client }) => {
+        const { serverInfo, capabilities } = await client.initialize();
+        assert.equal((serverInfo as { name: string }).name, "my tools");
+        assert.deepEqual((capabilities as { tools?: unknown }).tools, { listChanged: true });
+      }),
   );
 
-  it("is answered at once, before any server is up", LIMIT, () =>
+  it("is answered at once, before any server is up", TEST_OPTIONS, () =>
     withHub(
       {
         servers: {
@@ -59,7 +62,7 @@ describe("initialize", () => {
     ),
   );
 
-  it("lists nothing and refuses nothing when the manifest has no servers", LIMIT, () =>
+  it("lists nothing and refuses nothing when the manifest has no servers", TEST_OPTIONS, () =>
     withHub({ servers: {} }, async ({ client }) => {
       await client.initialize();
       assert.deepEqual(names(await client.request("tools/list")), []);
@@ -67,7 +70,7 @@ describe("initialize", () => {
     }),
   );
 
-  it("starts no server that is not enabled", LIMIT, () =>
+  it("starts no server that is not enabled", TEST_OPTIONS, () =>
     withHub(
       { servers: { on: scripted(), off: scripted("", { enabled: false }) } },
       async ({ client, log }) => {
@@ -80,11 +83,11 @@ describe("initialize", () => {
     ),
   );
 
-  it("agrees with a server on a version that only the server speaks", LIMIT, () =>
+  it("agrees with a server on a version that only the server speaks", TEST_OPTIONS, () =>
     withHub(
       { servers: { old: scripted("--protocol-version 2024-11-05"), new: scripted() } },
       async ({ client }) => {
-        await client.open("2025-11-25");
+        await client.initializeAndList("2025-11-25");
         for (const server of ["old", "new"]) {
           assert.deepEqual(
             (await client.call(`${server}__echo`, { server })).message.result?.structuredContent,
@@ -99,9 +102,9 @@ describe("initialize", () => {
 describe("a server that is late", () => {
   it(
     "holds the first list up no longer than listWait and then announces itself exactly once",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           hub: { listWait: "1s" },
           servers: { late: scripted("--start-delay 3000"), on: scripted() },
@@ -127,7 +130,7 @@ describe("a server that is late", () => {
             (await client.call("late__echo", { n: 1 })).message.result?.structuredContent,
             { n: 1 },
           );
-          await end(client);
+          await closeClient(client);
           assert.equal(client.filter(({ method }) => method === CHANGED).length, 1);
         },
       ),
@@ -135,9 +138,9 @@ describe("a server that is late", () => {
 
   it(
     "is waited for by the first list as long as listWait allows, and then nothing is left to announce",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           hub: { listWait: "10s" },
           servers: { late: scripted("--start-delay 800"), on: scripted() },
@@ -153,7 +156,7 @@ describe("a server that is late", () => {
           const first = names(await client.request("tools/list"));
           assert.ok(first.includes("late__echo") && first.includes("on__echo"));
           await client.call("late__echo");
-          await end(client);
+          await closeClient(client);
           assert.deepEqual(
             client.filter(({ method }) => method === CHANGED),
             [],
@@ -162,7 +165,7 @@ describe("a server that is late", () => {
       ),
   );
 
-  it("does not hold up the calls to others", LIMIT, () =>
+  it("does not hold up the calls to others", TEST_OPTIONS, () =>
     withHub(
       { servers: { late: scripted("--start-delay 3000"), on: scripted() } },
       async ({ client }) => {
@@ -176,7 +179,7 @@ describe("a server that is late", () => {
     ),
   );
 
-  it("gets the calls that were made to it before it was up", LIMIT, () =>
+  it("gets the calls that were made to it before it was up", TEST_OPTIONS, () =>
     withHub({ servers: { late: scripted("--start-delay 500") } }, async ({ client }) => {
       await client.initialize();
       const { message } = await client.call("late__echo", { n: 1 });

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { mix } from "../../bench/http/mixture.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, executable, withStage } from "../harness/hub.ts";
+import { EXIT_LIMIT, TEST_OPTIONS, executable, withTestFolder } from "../harness/hub.ts";
 
 const MEDLEY = fileURLToPath(new URL("../../bench/peers/medley.ts", import.meta.url));
 const SERVERS = ["a", "b", "c", "d"];
@@ -17,14 +17,18 @@ function medley(name: string): { command: string; args: string[] } {
 describe("the HTTP face under load", () => {
   it(
     "gives each of 50 clients its own answers, or says which server was killed, while one is every second",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         { servers: Object.fromEntries(SERVERS.map((name) => [name, medley(name)])) },
         async (stage) => {
           const args = ["serve", "--http", "127.0.0.1:0", "--config", stage.config];
           const hub = new RawClient(executable(), args, stage.dir, stage.env);
-          const url = await hub.until(END, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+          const url = await hub.until(
+            EXIT_LIMIT,
+            "the address",
+            () => /http:\S+/.exec(hub.stderr)?.[0],
+          );
           const { kills, requests, errors, cancelled, faults, examples } = await mix(
             new URL(url),
             LOAD,
@@ -34,7 +38,7 @@ describe("the HTTP face under load", () => {
           assert.ok(requests > 1000, `${requests} requests`);
           assert.ok(errors > 0 && cancelled > 0, `${errors} errors, ${cancelled} cancelled`);
           hub.signal("SIGTERM");
-          assert.equal((await hub.ended(END)).code, 143);
+          assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
         },
       ),
   );

@@ -6,7 +6,13 @@ import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const SCRIPT = "/usr/bin/script";
@@ -18,12 +24,12 @@ const skip = isThere
 const MANIFEST = { servers: { a: scripted() } };
 const AUTO = ["--http", "127.0.0.1:0", "--token", "auto", "--log-level", "debug"];
 
-function envOf(stage: Stage): Readonly<Record<string, string>> {
+function envOf(stage: TestFolder): Readonly<Record<string, string>> {
   return { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
 }
 
 async function serve(
-  stage: Stage,
+  stage: TestFolder,
   args: readonly string[],
   more: Readonly<Record<string, string>> = {},
 ): Promise<{ hub: RawClient; url: string }> {
@@ -35,11 +41,11 @@ async function serve(
 
 async function stop(hub: RawClient): Promise<void> {
   hub.signal("SIGTERM");
-  assert.equal((await hub.ended(END)).code, 143);
+  assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
 }
 
 /** The token in the secret store. */
-async function kept(stage: Stage): Promise<string> {
+async function kept(stage: TestFolder): Promise<string> {
   const secrets = openSecrets({ env: envOf(stage), platform: process.platform });
   const token = await secrets.file.get("toolmux/http-token");
   assert.ok(token !== undefined);
@@ -77,9 +83,9 @@ function contents(folder: string): string {
 describe("serve --http --token auto", () => {
   it(
     "makes a token of 256 bits, lets in who has it alone, shows it nowhere and keeps it",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const first = await serve(stage, AUTO);
         await first.hub.until(
           10_000,
@@ -116,8 +122,8 @@ describe("serve --http --token auto", () => {
       }),
   );
 
-  it("comes to one token when several are started at once", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("comes to one token when several are started at once", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const all = await Promise.all([1, 2, 3, 4].map(() => serve(stage, AUTO)));
       const token = await kept(stage);
       for (const { url } of all) assert.equal(await knock(url, token), 200);
@@ -125,8 +131,8 @@ describe("serve --http --token auto", () => {
     }),
   );
 
-  it("goes before the token of the manifest", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("goes before the token of the manifest", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const text = readFileSync(stage.config, "utf8");
       writeFileSync(stage.config, `[hub]\nhttpToken = "of-the-manifest"\n\n${text}`);
       const { hub, url } = await serve(stage, AUTO);
@@ -140,15 +146,15 @@ describe("serve --http --token auto", () => {
     ["shows the entry of a client with it to a terminal", "", true],
     ["shows it to no file, also if it was started at a terminal", "2>notes", false],
   ] as const)
-    it(what, { ...LIMIT, skip }, () =>
-      withStage(MANIFEST, async (stage) => {
+    it(what, { ...TEST_OPTIONS, skip }, () =>
+      withTestFolder(MANIFEST, async (stage) => {
         const line = `'${executable()}' serve ${AUTO.join(" ")} --config '${stage.config}' ${redirect}`;
         const env = { ...envOf(stage), TERM: "xterm", SHELL: "/bin/sh" };
         const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
         const notes = join(stage.dir, "notes");
         const shown = (): string =>
           terminal.lines.map(({ text }) => text).join("\n") +
-          terminal.rest +
+          terminal.unterminatedOutput +
           (existsSync(notes) ? readFileSync(notes, "utf8") : "");
         const end = isShown ? /\n\}\s/ : /toolmux\/http-token/;
         await poll(
@@ -170,7 +176,7 @@ describe("serve --http --token auto", () => {
         }
         terminal.write("\u0003");
         terminal.end();
-        await terminal.ended(END);
+        await terminal.waitForExit(EXIT_LIMIT);
       }),
     );
 
@@ -179,39 +185,42 @@ describe("serve --http --token auto", () => {
     [["--http", "0", "--token", "s3cr3t-value"], "with a token on the command line"],
     [["--http", "0", "--token", "auto", "--http-token-env", "T"], "with another token"],
   ] as const)
-    it(`is refused ${what}, with exit code 2`, LIMIT, () =>
-      withStage(MANIFEST, async (stage) => {
+    it(`is refused ${what}, with exit code 2`, TEST_OPTIONS, () =>
+      withTestFolder(MANIFEST, async (stage) => {
         const all = ["serve", ...args, "--config", stage.config];
         const hub = new RawClient(executable(), all, stage.dir, { ...envOf(stage), T: "t" });
-        assert.equal((await hub.ended(END)).code, 2);
+        assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 2);
         assert.ok(!hub.stderr.includes("s3cr3t-value"));
       }),
     );
 });
 
 describe("serve --http", () => {
-  it("says that every user of this machine can call every tool if there is no token", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      const { hub } = await serve(stage, ["--http", "127.0.0.1:0", "--log-format", "json"]);
-      await hub.until(10_000, "the warning", () => /--token auto/.exec(hub.stderr)?.[0]);
-      const levels = hub.stderr
-        .trimEnd()
-        .split("\n")
-        .filter((line) => line.includes("--token auto"))
-        .map((line) => (JSON.parse(line) as { level: string }).level);
-      assert.deepEqual(levels, ["warn"]);
-      await stop(hub);
-      const args = ["--http", "127.0.0.1:0", "--http-token-env", "T"];
-      const closed = await serve(stage, args, { T: "some-token" });
-      await stop(closed.hub);
-      assert.ok(!closed.hub.stderr.includes("--token auto"));
-    }),
+  it(
+    "says that every user of this machine can call every tool if there is no token",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (stage) => {
+        const { hub } = await serve(stage, ["--http", "127.0.0.1:0", "--log-format", "json"]);
+        await hub.until(10_000, "the warning", () => /--token auto/.exec(hub.stderr)?.[0]);
+        const levels = hub.stderr
+          .trimEnd()
+          .split("\n")
+          .filter((line) => line.includes("--token auto"))
+          .map((line) => (JSON.parse(line) as { level: string }).level);
+        assert.deepEqual(levels, ["warn"]);
+        await stop(hub);
+        const args = ["--http", "127.0.0.1:0", "--http-token-env", "T"];
+        const closed = await serve(stage, args, { T: "some-token" });
+        await stop(closed.hub);
+        assert.ok(!closed.hub.stderr.includes("--token auto"));
+      }),
   );
 
-  it("takes its clients' token out of what servers say", LIMIT, () => {
+  it("takes its clients' token out of what servers say", TEST_OPTIONS, () => {
     const token = "canary-token-of-clients";
     const args = ["-c", `echo "saw ${token} here" >&2; exit 1`];
-    return withStage({ servers: { a: { command: "sh", args } } }, async (stage) => {
+    return withTestFolder({ servers: { a: { command: "sh", args } } }, async (stage) => {
       const all = ["--http", "127.0.0.1:0", "--http-token-env", "T", "--log-level", "debug"];
       const { hub, url } = await serve(stage, all, { T: token });
       assert.equal(await knock(url, token), 200);

@@ -2,7 +2,14 @@ import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, end, executable, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  closeClient,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted } from "../harness/manifest.ts";
 
@@ -11,7 +18,7 @@ const ANYWHERE = ["--http", "127.0.0.1:0"];
 
 /** Starts the executable; `url` is where it says that it serves. */
 async function serve(
-  stage: Stage,
+  stage: TestFolder,
   args: readonly string[] = ANYWHERE,
   env: Readonly<Record<string, string>> = {},
 ): Promise<{ hub: RawClient; url: string }> {
@@ -24,19 +31,19 @@ async function serve(
 /** Ends the hub by a signal, and checks that it wrote nothing to stdout. */
 async function stop(hub: RawClient): Promise<void> {
   hub.signal("SIGTERM");
-  assert.equal((await hub.ended(END)).code, 143);
+  assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
   assert.deepEqual(hub.lines, []);
 }
 
 describe("serve --http", () => {
   it(
     "serves clients of all SDKs at once, each with its own session, and leaves nothing",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const { hub, url } = await serve(stage);
         const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
-        const sessions = clients.flatMap((client) => client.session() ?? []);
+        const sessions = clients.flatMap((client) => client.sessionId() ?? []);
         assert.equal(new Set(sessions).size, sessions.length);
         const work = clients.flatMap((client, of) =>
           Array.from({ length: 20 }, async (_, at) => {
@@ -50,7 +57,7 @@ describe("serve --http", () => {
         await Promise.all(work);
         for (const client of clients) {
           assert.ok((await client.list()).includes("a__echo"));
-          await client.leave();
+          await client.endSession();
           await client.close();
         }
         // One for the clients of old, and one for those of the modern era.
@@ -61,9 +68,9 @@ describe("serve --http", () => {
 
   it(
     "goes on when stdin ends and when it is hung up on, which makes it read its manifest",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const { hub, url } = await serve(stage);
         hub.end();
         const [sdk] = SDKS;
@@ -80,37 +87,37 @@ describe("serve --http", () => {
       }),
   );
 
-  it("lets a call finish that runs when it is told to end", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("lets a call finish that runs when it is told to end", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { hub, url } = await serve(stage);
       const [sdk] = SDKS;
       const client = await sdk?.connect(url);
       const result = client?.call("a__sleep", { ms: 700, x: 1 });
-      await stage.logged("a", ({ event }) => event === "call");
+      await stage.waitForEvent("a", ({ event }) => event === "call");
       hub.signal("SIGTERM");
       const { structuredContent } = (await result) as { structuredContent: object };
       assert.deepEqual(structuredContent, { ms: 700, x: 1 });
-      assert.equal((await hub.ended(END)).code, 143);
+      assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       await client?.close();
     }),
   );
 
-  it("with --stdio serves both ways, and ends with its stdin", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("with --stdio serves both ways, and ends with its stdin", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { hub, url } = await serve(stage, [...ANYWHERE, "--stdio"]);
-      const tools = await hub.open();
+      const tools = await hub.initializeAndList();
       assert.ok(tools.some(({ name }) => name === "a__echo"));
       const [sdk] = SDKS;
       const client = await sdk?.connect(url);
       assert.ok((await client?.list())?.includes("a__echo"));
-      await end(hub);
+      await closeClient(hub);
       assert.equal((await hub.exit).code, 0);
       await client?.close().catch(() => {});
     }),
   );
 
-  it("says how it is, and wants a token where one is named", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("says how it is, and wants a token where one is named", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const args = ["--http", "0.0.0.0:0", "--http-token-env", "HUB_TOKEN"];
       const { hub, url } = await serve(stage, args, { HUB_TOKEN: "right" });
       const here = url.replace("0.0.0.0", "127.0.0.1");
@@ -122,7 +129,7 @@ describe("serve --http", () => {
       for (const sdk of SDKS) {
         const client = await sdk.connect(here, headers);
         assert.ok((await client.list()).includes("a__echo"));
-        await client.leave();
+        await client.endSession();
         await client.close();
       }
       const ready = await (await fetch(`${root}readyz`, { headers })).json();
@@ -136,9 +143,9 @@ describe("serve --http", () => {
 
   it(
     "wants the token that the manifest names, shows it nowhere, and says when it is another",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         const set = (text: string): void => {
           appendFileSync(stage.config, `\n[hub]\nhttpToken = "${text}"\n`);
         };
@@ -166,20 +173,23 @@ describe("serve --http", () => {
       }),
   );
 
-  it("refuses what would be open to others, and what is taken, with exit code 2", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      const { hub, url } = await serve(stage);
-      for (const [address, why] of [
-        ["0.0.0.0:0", /token/],
-        [new URL(url).host, /Nothing can listen/],
-        ["nonsense", /HOST:PORT/],
-      ] as const) {
-        const args = ["serve", "--http", address, "--config", stage.config];
-        const other = new RawClient(executable(), args, stage.dir, stage.env);
-        assert.equal((await other.ended(END)).code, 2, address);
-        assert.match(other.stderr, why);
-      }
-      await stop(hub);
-    }),
+  it(
+    "refuses what would be open to others, and what is taken, with exit code 2",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (stage) => {
+        const { hub, url } = await serve(stage);
+        for (const [address, why] of [
+          ["0.0.0.0:0", /token/],
+          [new URL(url).host, /Nothing can listen/],
+          ["nonsense", /HOST:PORT/],
+        ] as const) {
+          const args = ["serve", "--http", address, "--config", stage.config];
+          const other = new RawClient(executable(), args, stage.dir, stage.env);
+          assert.equal((await other.waitForExit(EXIT_LIMIT)).code, 2, address);
+          assert.match(other.stderr, why);
+        }
+        await stop(hub);
+      }),
   );
 });

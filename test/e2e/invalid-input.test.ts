@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { LIMIT, withHub } from "../harness/hub.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const SERVERS = { servers: { a: scripted() } };
@@ -16,10 +16,10 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     '"open',
   ];
   for (const line of UNREADABLE) {
-    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, LIMIT, () =>
+    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, TEST_OPTIONS, () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open();
-        const { id, error } = await client.answerTo(line);
+        await client.initializeAndList();
+        const { id, error } = await client.sendAndReceive(line);
         assert.equal(error?.code, -32700);
         assert.equal(id, null);
       }),
@@ -39,12 +39,12 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
   ];
   it(
     "JSON that is no JSON-RPC message → -32600 with the id that could be read, or null",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         for (const [what, line, id] of INVALID) {
-          const answer = await client.answerTo(line);
+          const answer = await client.sendAndReceive(line);
           assert.equal(answer.error?.code, -32600, what);
           assert.ok(
             answer.id === id || answer.id === null,
@@ -65,9 +65,9 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["an unknown tool of no server", -32602, "tools/call", '{"name":"nobody__echo"}'],
     ["the name of no tool, without a prefix", -32602, "tools/call", '{"name":"nothing"}'],
   ];
-  it("a request that cannot be served → -32601 or -32602 under its own id", LIMIT, () =>
+  it("a request that cannot be served → -32601 or -32602 under its own id", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       for (const [what, code, method, params] of REFUSED) {
         const { message } = await client.request(method, params);
         assert.equal(message.error?.code, code, `${what}: ${JSON.stringify(message)}`);
@@ -89,12 +89,12 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
   ];
   it(
     "answers that nobody asked for, unknown notifications and empty lines are ignored",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         for (const line of IGNORED) {
-          const lines = await client.answersTo(line);
+          const lines = await client.sendAndCollect(line);
           assert.deepEqual(
             lines.map(({ text }) => text),
             [],
@@ -106,9 +106,9 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
 });
 
 describe("bytes that are strange", () => {
-  it("invalid UTF-8 is answered somehow, and the hub goes on", LIMIT, () =>
+  it("invalid UTF-8 is answered somehow, and the hub goes on", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const line = Buffer.concat([
         Buffer.from(
           '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
@@ -127,29 +127,29 @@ describe("bytes that are strange", () => {
     }),
   );
 
-  it("a byte order mark in front and CRLF line ends are read past", LIMIT, () =>
+  it("a byte order mark in front and CRLF line ends are read past", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
       client.write("\u{feff}");
       client.write(
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"crlf","version":"1"}}}\r\n',
       );
-      assert.equal((await client.answer(1)).message.result?.protocolVersion, "2025-06-18");
+      assert.equal((await client.response(1)).message.result?.protocolVersion, "2025-06-18");
       client.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\r\n');
       client.write('{"jsonrpc":"2.0","id":2,"method":"tools/list"}\r\n');
-      assert.ok((await client.answer(2)).message.result?.tools?.length);
+      assert.ok((await client.response(2)).message.result?.tools?.length);
       client.write(
         '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a__echo","arguments":{"n":1}}}\r\n',
       );
-      assert.deepEqual((await client.answer(3)).message.result?.structuredContent, { n: 1 });
+      assert.deepEqual((await client.response(3)).message.result?.structuredContent, { n: 1 });
     }),
   );
 
   it(
     "messages may come cut anywhere, several in one write, and with white space around",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(SERVERS, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         const line = (id: number): string =>
           ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
         for (const byte of Buffer.from(line(101))) {
@@ -159,7 +159,7 @@ describe("bytes that are strange", () => {
         client.write(line(102) + line(103) + line(104).slice(0, 40));
         client.write(line(104).slice(40));
         for (const id of [101, 102, 103, 104]) {
-          assert.deepEqual((await client.answer(id)).message.result?.structuredContent, {
+          assert.deepEqual((await client.response(id)).message.result?.structuredContent, {
             id,
             é: "☃",
           });
@@ -167,14 +167,14 @@ describe("bytes that are strange", () => {
       }),
   );
 
-  it("a message over the limit is refused, and the link lives on", LIMIT, () =>
+  it("a message over the limit is refused, and the link lives on", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       client.write(
         '{"jsonrpc":"2.0","id":70,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
       );
       for (let at = 0; at < 70; at += 1) client.write("x".repeat(1_000_000));
-      const answer = await client.answerTo('"}}}', 30_000);
+      const answer = await client.sendAndReceive('"}}}', 30_000);
       assert.ok(
         answer.error !== undefined && (answer.id === 70 || answer.id === null),
         JSON.stringify(answer).slice(0, 300),
@@ -185,9 +185,9 @@ describe("bytes that are strange", () => {
     }),
   );
 
-  it("nesting 100,000 levels deep ends nothing", LIMIT, () =>
+  it("nesting 100,000 levels deep ends nothing", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const deep = "[".repeat(100_000) + "]".repeat(100_000);
       client.send(
         `{"jsonrpc":"2.0","id":"deep","method":"tools/call","params":{"name":"a__pid","arguments":{"x":${deep}}}}`,
@@ -197,9 +197,9 @@ describe("bytes that are strange", () => {
     }),
   );
 
-  it("names out of Object.prototype are names as all others", LIMIT, () =>
+  it("names out of Object.prototype are names as all others", TEST_OPTIONS, () =>
     withHub(SERVERS, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       for (const name of [
         "__proto__",
         "constructor",

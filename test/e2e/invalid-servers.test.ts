@@ -2,37 +2,37 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, executable } from "../harness/hub.ts";
+import { EXIT_LIMIT, TEST_OPTIONS, executable } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
-  askPid,
-  changed,
-  governed,
-  listNames,
-  type Realm,
-  saying,
-  withRealm,
+  callPid,
+  waitForListChanged,
+  controlled,
+  listToolNames,
+  type ControlledServers,
+  waitForStderr,
+  withControlledServers,
 } from "../harness/controlled-servers.ts";
 
 /** A manifest of governed servers as text, with more tables behind them. */
 function text(
-  { dir }: Realm,
+  { dir }: ControlledServers,
   names: readonly string[],
   more = "",
   settings: Readonly<Record<string, unknown>> = {},
 ): string {
   const servers = Object.fromEntries(
-    names.map((name) => [name, governed({ env: { GOVERNED: join(dir, name) }, ...settings })]),
+    names.map((name) => [name, controlled({ env: { GOVERNED: join(dir, name) }, ...settings })]),
   );
   return `${toToml({ servers })}\n${more}`;
 }
 
 async function run(
-  { dir, env, config }: Realm,
+  { dir, env, config }: ControlledServers,
   ...args: readonly string[]
 ): Promise<number | null> {
   const client = new RawClient(executable(), [...args, "--config", config], dir, env);
-  return (await client.ended(END)).code;
+  return (await client.waitForExit(EXIT_LIMIT)).code;
 }
 
 function owners(names: readonly string[]): string[] {
@@ -49,73 +49,78 @@ const WRONG: Readonly<Record<string, string>> = {
 
 describe("a server whose table in the manifest is wrong", () => {
   for (const [what, table] of Object.entries(WRONG)) {
-    it(`costs only itself: ${what}`, LIMIT, () =>
-      withRealm("", async (realm) => {
-        realm.edit(text(realm, ["good"], table));
+    it(`costs only itself: ${what}`, TEST_OPTIONS, () =>
+      withControlledServers("", async (realm) => {
+        realm.editManifest(text(realm, ["good"], table));
         await realm.serve(async (client) => {
-          assert.deepEqual(owners((await client.open()).map(({ name }) => name)), ["good"]);
-          await askPid(client, "good");
+          assert.deepEqual(owners((await client.initializeAndList()).map(({ name }) => name)), [
+            "good",
+          ]);
+          await callPid(client, "good");
         });
       }),
     );
   }
 
-  it("keeps running as it was on a reload, while the rest is applied", LIMIT, () =>
-    withRealm("", async (realm) => {
-      realm.edit(text(realm, ["a", "b"]));
+  it("keeps running as it was on a reload, while the rest is applied", TEST_OPTIONS, () =>
+    withControlledServers("", async (realm) => {
+      realm.editManifest(text(realm, ["a", "b"]));
       await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "b");
-        realm.edit(text(realm, ["a", "c"], "[servers.b]\ncomand = 'x'"));
-        await changed(client, 1);
-        assert.deepEqual(owners(await listNames(client)).toSorted(), ["a", "b", "c"]);
-        assert.equal(await askPid(client, "b"), pid);
-        assert.equal(realm.starts("b").length, 1);
+        await client.initializeAndList();
+        const pid = await callPid(client, "b");
+        realm.editManifest(text(realm, ["a", "c"], "[servers.b]\ncomand = 'x'"));
+        await waitForListChanged(client, 1);
+        assert.deepEqual(owners(await listToolNames(client)).toSorted(), ["a", "b", "c"]);
+        assert.equal(await callPid(client, "b"), pid);
+        assert.equal(realm.startEvents("b").length, 1);
       });
     }),
   );
 
-  it("is on a reload the one that does not run yet if two have the same prefix", LIMIT, () =>
-    withRealm("", async (realm) => {
-      realm.edit(text(realm, ["b"]));
+  it("is on a reload the one that does not run yet if two have the same prefix", TEST_OPTIONS, () =>
+    withControlledServers("", async (realm) => {
+      realm.editManifest(text(realm, ["b"]));
       await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "b");
-        realm.edit(text(realm, ["a"], text(realm, ["b"]), { prefix: "b" }));
-        await saying(client, /servers\.a\.prefix/);
-        assert.equal(await askPid(client, "b"), pid);
-        assert.deepEqual(realm.starts("a"), []);
+        await client.initializeAndList();
+        const pid = await callPid(client, "b");
+        realm.editManifest(text(realm, ["a"], text(realm, ["b"]), { prefix: "b" }));
+        await waitForStderr(client, /servers\.a\.prefix/);
+        assert.equal(await callPid(client, "b"), pid);
+        assert.deepEqual(realm.startEvents("a"), []);
       });
     }),
   );
 
-  it("is told in the instructions if there is no other, and an edit cures that", LIMIT, () =>
-    withRealm("[servers.bad]\ncomand = 'x'", async (realm) => {
+  it("is told in the instructions if there is no other, and an edit cures that", TEST_OPTIONS, () =>
+    withControlledServers("[servers.bad]\ncomand = 'x'", async (realm) => {
       await realm.serve(async (client) => {
-        assert.deepEqual(await client.open(), []);
+        assert.deepEqual(await client.initializeAndList(), []);
         const greetings = client.filter(({ result }) => result?.instructions !== undefined);
         const said = greetings.map(({ text: line }) => line).join("\n");
         assert.ok(said.includes("bad") && said.includes(`${realm.config}:2:1`), said);
-        realm.edit(text(realm, ["bad"]));
-        await changed(client, 1);
-        await askPid(client, "bad");
+        realm.editManifest(text(realm, ["bad"]));
+        await waitForListChanged(client, 1);
+        await callPid(client, "bad");
       });
     }),
   );
 
-  it("makes list, call and status exit with 3 and check with 2 if there is no other", LIMIT, () =>
-    withRealm("[servers.bad]\ncomand = 'x'", async (realm) => {
-      const codes = [];
-      for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
-        codes.push(await run(realm, ...args));
-      }
-      assert.deepEqual(codes, [3, 3, 3, 3, 2]);
-    }),
+  it(
+    "makes list, call and status exit with 3 and check with 2 if there is no other",
+    TEST_OPTIONS,
+    () =>
+      withControlledServers("[servers.bad]\ncomand = 'x'", async (realm) => {
+        const codes = [];
+        for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
+          codes.push(await run(realm, ...args));
+        }
+        assert.deepEqual(codes, [3, 3, 3, 3, 2]);
+      }),
   );
 
-  it("makes status exit with 1 and check with 2 beside one that is right", LIMIT, () =>
-    withRealm("", async (realm) => {
-      realm.edit(text(realm, ["good"], "[servers.bad]\ncomand = 'x'"));
+  it("makes status exit with 1 and check with 2 beside one that is right", TEST_OPTIONS, () =>
+    withControlledServers("", async (realm) => {
+      realm.editManifest(text(realm, ["good"], "[servers.bad]\ncomand = 'x'"));
       const codes = [];
       for (const args of [["list"], ["status"], ["check"], ["doctor"]]) {
         codes.push(await run(realm, ...args));

@@ -4,10 +4,10 @@ import { Buffer, isUtf8 } from "node:buffer";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { withHttp } from "../harness/serve.ts";
-import { executable, LIMIT, withHub, withStage } from "../harness/hub.ts";
+import { withHttpServe } from "../harness/serve.ts";
+import { executable, TEST_OPTIONS, withHub, withTestFolder } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
-import { NO_PYTHON, PYTHON, script } from "../harness/python.ts";
+import { SKIP_WITHOUT_PYTHON, PYTHON, pythonScript } from "../harness/python.ts";
 
 const LATIN = fileURLToPath(new URL("../fixtures/servers/invalid-utf8.mjs", import.meta.url));
 const latin = (tool: string): ServerEntry => ({ command: process.execPath, args: [LATIN, tool] });
@@ -25,7 +25,7 @@ const calling = (id: string, tool: string): Buffer =>
 describe("text of a server that is not valid UTF-8", () => {
   it(
     "reaches the client with U+FFFD in it, in listings, results, log lines and questions, and is told of once",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         { servers: Object.fromEntries(["raw", "note", "ask"].map((tool) => [tool, latin(tool)])) },
@@ -53,7 +53,7 @@ describe("text of a server that is not valid UTF-8", () => {
             "a log line",
           );
           assert.equal(log.message.params?.["data"], "l\ufffd");
-          const call = client.askCall("ask__ask", { hex: "3fff" });
+          const call = client.sendCall("ask__ask", { hex: "3fff" });
           const question = await client.find(
             ({ method }) => method === "elicitation/create",
             "a question",
@@ -61,7 +61,7 @@ describe("text of a server that is not valid UTF-8", () => {
           assert.equal(question.message.params?.["message"], "[ask] ?\ufffd");
           const id = JSON.stringify(question.message.id);
           client.send(`{"jsonrpc":"2.0","id":${id},"result":{"action":"decline"}}`);
-          const { message } = await client.answer(call);
+          const { message } = await client.response(call);
           assert.equal(message.result?.content?.[0]?.text, '{"result":{"action":"decline"}}');
           for (const server of ["raw", "note", "ask"]) {
             const told = client.stderr.split("\n").filter((line) => line.includes(` ${server}: `));
@@ -72,36 +72,39 @@ describe("text of a server that is not valid UTF-8", () => {
       ),
   );
 
-  it("ends no session of a client made with the Python SDK", { ...LIMIT, skip: NO_PYTHON }, () =>
-    withStage({ servers: { raw: latin("raw"), good: scripted() } }, async (stage) => {
-      const args = [
-        "-W",
-        "ignore",
-        script("strict_utf8.py"),
-        executable(),
-        "--config",
-        stage.config,
-      ];
-      const { stdout } = await promisify(execFile)(PYTHON, args, {
-        cwd: stage.dir,
-        env: { ...stage.env },
-        timeout: 40_000,
-      });
-      assert.deepEqual(JSON.parse(stdout), {
-        description: "caf\ufffd",
-        raw: "\ufffd",
-        good: '{"still":"there"}',
-      });
-    }),
+  it(
+    "ends no session of a client made with the Python SDK",
+    { ...TEST_OPTIONS, skip: SKIP_WITHOUT_PYTHON },
+    () =>
+      withTestFolder({ servers: { raw: latin("raw"), good: scripted() } }, async (stage) => {
+        const args = [
+          "-W",
+          "ignore",
+          pythonScript("strict_utf8.py"),
+          executable(),
+          "--config",
+          stage.config,
+        ];
+        const { stdout } = await promisify(execFile)(PYTHON, args, {
+          cwd: stage.dir,
+          env: { ...stage.env },
+          timeout: 40_000,
+        });
+        assert.deepEqual(JSON.parse(stdout), {
+          description: "caf\ufffd",
+          raw: "\ufffd",
+          good: '{"still":"there"}',
+        });
+      }),
   );
 });
 
 describe("text of a client that is not valid UTF-8", () => {
-  it("is refused with the id of its request, and no server sees it", LIMIT, () =>
+  it("is refused with the id of its request, and no server sees it", TEST_OPTIONS, () =>
     withHub({ servers: { raw: latin("raw") } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       for (const id of ['"a"', "41"]) {
-        const message = await client.answerTo(calling(id, "raw__raw"));
+        const message = await client.sendAndReceive(calling(id, "raw__raw"));
         assert.deepEqual([message.id, message.error?.code], [JSON.parse(id), -32700]);
       }
       const { message } = await client.call("raw__fine", { still: "there" });
@@ -114,14 +117,14 @@ describe("text of a client that is not valid UTF-8", () => {
 
   it(
     "makes an answer to a server's question an error there, and no answer to the client",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub({ servers: { ask: latin("ask") } }, async ({ client }) => {
         await client.initialize("2025-11-25", { elicitation: {} });
         await client.request("tools/list");
         for (const shape of ["id first", "id last"]) {
           const from = client.lines.length;
-          const call = client.askCall("ask__ask", { hex: "3f" });
+          const call = client.sendCall("ask__ask", { hex: "3f" });
           const asked = await client.find(
             ({ method }) => method === "elicitation/create",
             "a question",
@@ -135,7 +138,7 @@ describe("text of a client that is not valid UTF-8", () => {
               : broken(`{"jsonrpc":"2.0",${before}`, `"}},"id":${id}}`);
           client.write(line);
           client.write("\n");
-          const { message } = await client.answer(call);
+          const { message } = await client.response(call);
           const text = message.result?.content?.[0]?.text ?? "";
           const { error } = JSON.parse(text) as { error?: { code: number } };
           assert.equal(error?.code, -32603, text);
@@ -147,14 +150,14 @@ describe("text of a client that is not valid UTF-8", () => {
       }),
   );
 
-  it("makes a notification one that is dropped and logged", LIMIT, () =>
+  it("makes a notification one that is dropped and logged", TEST_OPTIONS, () =>
     withHub({ servers: { raw: latin("raw") } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const line = broken(
         '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"',
         '"}}',
       );
-      assert.deepEqual(await client.answersTo(line), []);
+      assert.deepEqual(await client.sendAndCollect(line), []);
       await client.until(
         5000,
         "a line in the log",
@@ -163,9 +166,9 @@ describe("text of a client that is not valid UTF-8", () => {
     }),
   );
 
-  it("spoils in a batch only its own message", LIMIT, () =>
+  it("spoils in a batch only its own message", TEST_OPTIONS, () =>
     withHub({ servers: { raw: latin("raw") } }, async ({ client }) => {
-      await client.open("2025-03-26");
+      await client.initializeAndList("2025-03-26");
       const note = broken('{"jsonrpc":"2.0","method":"notifications/x","params":{"a":"', '"}}');
       const batch = Buffer.concat([
         Buffer.from('[{"jsonrpc":"2.0","id":1001,"method":"ping"},'),
@@ -174,7 +177,7 @@ describe("text of a client that is not valid UTF-8", () => {
         note,
         Buffer.from("]"),
       ]);
-      const [line] = await client.answersTo(batch);
+      const [line] = await client.sendAndCollect(batch);
       const answers = line?.json as { id: number; error?: { code: number } }[];
       const told = new Map(answers.map(({ id, error }) => [id, error?.code]));
       assert.equal(answers.length, 2);
@@ -182,48 +185,51 @@ describe("text of a client that is not valid UTF-8", () => {
     }),
   );
 
-  it("is answered over HTTP with status 400 and the id of its request, in both eras", LIMIT, () =>
-    withHttp({ servers: { raw: latin("raw") } }, async ({ reach }) => {
-      const post = (
-        body: Buffer | string,
-        headers: Record<string, string> = {},
-      ): Promise<Response> =>
-        fetch(reach, {
-          method: "POST",
-          headers: {
-            "Content-Type": "application/json",
-            Accept: "application/json, text/event-stream",
-            ...headers,
-          },
-          body: body as BodyInit,
-        });
-      const introduction = {
-        protocolVersion: "2025-11-25",
-        capabilities: {},
-        clientInfo: { name: "raw", version: "1" },
-      };
-      const first = await post(
-        `\ufeff${JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params: introduction })}`,
-      );
-      assert.equal(first.status, 200, "a byte order mark is no fault");
-      await first.text();
-      const session = { "Mcp-Session-Id": first.headers.get("Mcp-Session-Id") ?? "" };
-      const modern = { "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call" };
-      for (const headers of [session, modern]) {
-        const answer = await post(calling('"b"', "raw__raw"), headers);
-        const bytes = Buffer.from(await answer.arrayBuffer());
-        assert.ok(isUtf8(bytes));
-        const { id, error } = JSON.parse(bytes.toString()) as {
-          id: unknown;
-          error: { code: number };
+  it(
+    "is answered over HTTP with status 400 and the id of its request, in both eras",
+    TEST_OPTIONS,
+    () =>
+      withHttpServe({ servers: { raw: latin("raw") } }, async ({ target: reach }) => {
+        const post = (
+          body: Buffer | string,
+          headers: Record<string, string> = {},
+        ): Promise<Response> =>
+          fetch(reach, {
+            method: "POST",
+            headers: {
+              "Content-Type": "application/json",
+              Accept: "application/json, text/event-stream",
+              ...headers,
+            },
+            body: body as BodyInit,
+          });
+        const introduction = {
+          protocolVersion: "2025-11-25",
+          capabilities: {},
+          clientInfo: { name: "raw", version: "1" },
         };
-        assert.deepEqual([answer.status, id, error.code], [400, "b", -32700]);
-      }
-    }),
+        const first = await post(
+          `\ufeff${JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params: introduction })}`,
+        );
+        assert.equal(first.status, 200, "a byte order mark is no fault");
+        await first.text();
+        const session = { "Mcp-Session-Id": first.headers.get("Mcp-Session-Id") ?? "" };
+        const modern = { "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call" };
+        for (const headers of [session, modern]) {
+          const answer = await post(calling('"b"', "raw__raw"), headers);
+          const bytes = Buffer.from(await answer.arrayBuffer());
+          assert.ok(isUtf8(bytes));
+          const { id, error } = JSON.parse(bytes.toString()) as {
+            id: unknown;
+            error: { code: number };
+          };
+          assert.deepEqual([answer.status, id, error.code], [400, "b", -32700]);
+        }
+      }),
   );
 
-  it("makes an answer to a server's question an error there, over HTTP as well", LIMIT, () =>
-    withHttp({ servers: { ask: latin("ask") } }, async ({ reach }) => {
+  it("makes an answer to a server's question an error there, over HTTP as well", TEST_OPTIONS, () =>
+    withHttpServe({ servers: { ask: latin("ask") } }, async ({ target: reach }) => {
       const headers: Record<string, string> = {
         "Content-Type": "application/json",
         Accept: "application/json, text/event-stream",
@@ -262,10 +268,12 @@ describe("text of a client that is not valid UTF-8", () => {
 });
 
 describe("a byte order mark", () => {
-  it("may stand before any message of a client", LIMIT, () =>
+  it("may stand before any message of a client", TEST_OPTIONS, () =>
     withHub({ servers: { raw: latin("raw") } }, async ({ client }) => {
-      await client.open();
-      const message = await client.answerTo('\ufeff{"jsonrpc":"2.0","id":1001,"method":"ping"}');
+      await client.initializeAndList();
+      const message = await client.sendAndReceive(
+        '\ufeff{"jsonrpc":"2.0","id":1001,"method":"ping"}',
+      );
       assert.deepEqual([message.id, message.result], [1001, {}]);
     }),
   );

@@ -4,7 +4,14 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  closeClient,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import type { Manifest } from "../harness/manifest.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/text-everywhere.mjs", import.meta.url));
@@ -36,11 +43,11 @@ interface Output {
   readonly stderr: string;
 }
 
-async function run({ dir, env }: Stage, ...args: string[]): Promise<Output> {
+async function run({ dir, env }: TestFolder, ...args: string[]): Promise<Output> {
   const command = new RawClient(executable(), args, dir, env);
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
@@ -55,8 +62,8 @@ function assertShown({ stdout, stderr }: Output, what: string): void {
 }
 
 describe("what nobody sees in others' text", () => {
-  it("is shown as escapes by list, status, doctor and call", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("is shown as escapes by list, status, doctor and call", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const config = ["--config", stage.config];
       for (const args of [
         ["list"],
@@ -73,8 +80,8 @@ describe("what nobody sees in others' text", () => {
     }),
   );
 
-  it("stays the same text in JSON documents, with JSON escapes in its place", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("stays the same text in JSON documents, with JSON escapes in its place", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { stdout } = await run(stage, "status", "--json", "--config", stage.config);
       assert.ok(!stdout.includes("\u202e"));
       const document = JSON.parse(stdout) as {
@@ -86,29 +93,32 @@ describe("what nobody sees in others' text", () => {
     }),
   );
 
-  it("is data that is not touched where a server's own entries are printed as JSON", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      const { stdout } = await run(stage, "list", "--json", "--config", stage.config);
-      assert.ok(stdout.includes(`"description":"${SAID}"`));
-    }),
+  it(
+    "is data that is not touched where a server's own entries are printed as JSON",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (stage) => {
+        const { stdout } = await run(stage, "list", "--json", "--config", stage.config);
+        assert.ok(stdout.includes(`"description":"${SAID}"`));
+      }),
   );
 
   it(
     "is shown as escapes in the log of serve, as text and as JSON, and passes in the protocol",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (stage) => {
         for (const format of ["text", "json"]) {
           const args = ["--config", stage.config, "--log-level", "debug", "--log-format", format];
           const client = new RawClient(executable(), args, stage.dir, stage.env);
-          const tools = await client.open();
+          const tools = await client.initializeAndList();
           assert.equal(tools.find(({ name }) => name === "good__t")?.["description"], SAID);
           await client.until(
-            END,
+            EXIT_LIMIT,
             "the end of one",
             () => /exited with code 3/.exec(client.stderr) ?? undefined,
           );
-          await end(client);
+          await closeClient(client);
           for (const char of HIDDEN) assert.ok(!client.stderr.includes(char), format);
           assert.match(client.stderr, format === "text" ? /\\u\{202e\}/ : /\\u202e/);
           if (format === "text") continue;
@@ -121,19 +131,22 @@ describe("what nobody sees in others' text", () => {
       }),
   );
 
-  it("is shown as escapes to whoever trusts a file, and where a manifest is wrong", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
-      const place = join(stage.dir, `project\u202e`);
-      mkdirSync(place);
-      const file = join(place, ".mcp.json");
-      const args = ["-c", `ls ${HIDDEN}; hs | live lruc`];
-      writeFileSync(file, JSON.stringify({ mcpServers: { odd: { command: "sh", args } } }));
-      const trusted = await run(stage, "trust", file);
-      assertShown(trusted, "trust");
-      for (const escape of SPELLED) assert.ok(trusted.stdout.includes(escape), escape);
-      writeFileSync(stage.config, `[servers.a]\ncommand = "x"\n"y${SAID}" = 1\n`);
-      for (const command of ["check", "list"])
-        assertShown(await run(stage, command, "--config", stage.config), `wrong: ${command}`);
-    }),
+  it(
+    "is shown as escapes to whoever trusts a file, and where a manifest is wrong",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder({ servers: {} }, async (stage) => {
+        const place = join(stage.dir, `project\u202e`);
+        mkdirSync(place);
+        const file = join(place, ".mcp.json");
+        const args = ["-c", `ls ${HIDDEN}; hs | live lruc`];
+        writeFileSync(file, JSON.stringify({ mcpServers: { odd: { command: "sh", args } } }));
+        const trusted = await run(stage, "trust", file);
+        assertShown(trusted, "trust");
+        for (const escape of SPELLED) assert.ok(trusted.stdout.includes(escape), escape);
+        writeFileSync(stage.config, `[servers.a]\ncommand = "x"\n"y${SAID}" = 1\n`);
+        for (const command of ["check", "list"])
+          assertShown(await run(stage, command, "--config", stage.config), `wrong: ${command}`);
+      }),
   );
 });

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** What a session with a keychain needs, wherever PATH has it. */
@@ -11,14 +11,18 @@ const PARTS = ["dbus-run-session", "gnome-keyring-daemon"];
 const skip = skipWithout({
   isMet: missingPrograms(PARTS).length === 0,
   tests: "the keychain",
-  cure: `there is no ${PARTS.join(", or no ")} (apt-get install dbus gnome-keyring libsecret-1-0)`,
+  remedy: `there is no ${PARTS.join(", or no ")} (apt-get install dbus gnome-keyring libsecret-1-0)`,
 });
 
 /**
  * Runs lines of a shell in a D-Bus session of its own, in which a keychain is there and unlocked, or locked, or not there.
  * `$T` is the executable.
  */
-function runSession(stage: Stage, keychain: "unlocked" | "locked" | "none", ...lines: string[]) {
+function runSession(
+  stage: TestFolder,
+  keychain: "unlocked" | "locked" | "none",
+  ...lines: string[]
+) {
   const daemon = "gnome-keyring-daemon --components=secrets --daemonize";
   const start = {
     unlocked: `printf pw | ${daemon} --unlock >/dev/null 2>&1`,
@@ -36,11 +40,11 @@ function runSession(stage: Stage, keychain: "unlocked" | "locked" | "none", ...l
 }
 
 /** Of each test: a file whose tests are skipped as a whole reports none. */
-const OPTIONS = { ...LIMIT, skip };
+const OPTIONS = { ...TEST_OPTIONS, skip };
 
 describe("the keychain of this system", () => {
   it("keeps a secret, gives it to a server, and forgets it", OPTIONS, () =>
-    withStage({ servers: {} }, (stage) => {
+    withTestFolder({ servers: {} }, (stage) => {
       writeFileSync(
         stage.config,
         `[servers.s]\ncommand = "sh"\nargs = ["-c", "[ \\"$TOKEN\\" = canary-value ] && touch was-there; exit 1"]\nenv.TOKEN = "\${secret:a/token}"\n`,
@@ -68,7 +72,7 @@ describe("the keychain of this system", () => {
   );
 
   it("keeps the key of the file, which is worth nothing without it", OPTIONS, () =>
-    withStage({ servers: {} }, (stage) => {
+    withTestFolder({ servers: {} }, (stage) => {
       const folder = join(stage.dir, "config", "toolmux", "secrets");
       const kept = runSession(
         stage,
@@ -107,7 +111,7 @@ describe("the keychain of this system", () => {
     OPTIONS,
     async () => {
       for (const keychain of ["locked", "none"] as const) {
-        await withStage({ servers: {} }, (stage) => {
+        await withTestFolder({ servers: {} }, (stage) => {
           const { stdout, stderr } = runSession(
             stage,
             keychain,

@@ -4,12 +4,12 @@ import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
 import {
   type Hub,
-  LIMIT,
-  type Stage,
-  end,
+  TEST_OPTIONS,
+  type TestFolder,
+  closeClient,
   executable,
   withHub,
-  withStage,
+  withTestFolder,
 } from "../harness/hub.ts";
 import { type Manifest, scripted } from "../harness/manifest.ts";
 import { slice } from "../fixtures/servers/json-slices.mjs";
@@ -22,16 +22,16 @@ function names({ message }: Received): string[] {
 
 /** Runs the hub, ends it, and returns how many list_changed it sent in all its life. */
 function countChanges(manifest: Manifest, run: (hub: Hub) => Promise<void>): Promise<number> {
-  return withStage(manifest, async (stage) => {
+  return withTestFolder(manifest, async (stage) => {
     const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
-    await client.open();
+    await client.initializeAndList();
     await run({ ...stage, client });
-    await end(client);
+    await closeClient(client);
     return client.filter(({ method }) => method === CHANGED).length;
   });
 }
 
-function lists(stage: Stage, server: string): number {
+function lists(stage: TestFolder, server: string): number {
   return stage.log(server).filter(({ event }) => event === "list").length;
 }
 
@@ -43,7 +43,7 @@ async function pass({ client }: Hub): Promise<void> {
 describe("a server whose tools change", () => {
   it(
     "leads to exactly one list_changed, and the new tool is listed and can be called",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       const changes = await countChanges(
         { servers: { a: scripted("--grow"), b: scripted() } },
@@ -61,7 +61,7 @@ describe("a server whose tools change", () => {
     },
   );
 
-  it("leads to one list_changed each time", LIMIT, async () => {
+  it("leads to one list_changed each time", TEST_OPTIONS, async () => {
     const changes = await countChanges(
       { servers: { a: scripted("--grow") } },
       async ({ client }) => {
@@ -76,26 +76,30 @@ describe("a server whose tools change", () => {
     assert.equal(changes, 3);
   });
 
-  it("leads to no list_changed when it only says so and nothing is different", LIMIT, async () => {
-    const changes = await countChanges({ servers: { a: scripted("--grow") } }, async (hub) => {
-      const before = lists(hub, "a");
-      await hub.client.call("a__touch");
-      await hub.logged("a", () => lists(hub, "a") > before);
-      await pass(hub);
-      const from = hub.client.lines.length;
-      await hub.client.call("a__grow");
-      await hub.client.find(({ method }) => method === CHANGED, CHANGED, { from });
-    });
-    assert.equal(changes, 1);
-  });
+  it(
+    "leads to no list_changed when it only says so and nothing is different",
+    TEST_OPTIONS,
+    async () => {
+      const changes = await countChanges({ servers: { a: scripted("--grow") } }, async (hub) => {
+        const before = lists(hub, "a");
+        await hub.client.call("a__touch");
+        await hub.waitForEvent("a", () => lists(hub, "a") > before);
+        await pass(hub);
+        const from = hub.client.lines.length;
+        await hub.client.call("a__grow");
+        await hub.client.find(({ method }) => method === CHANGED, CHANGED, { from });
+      });
+      assert.equal(changes, 1);
+    },
+  );
 
-  it("that only hides behind a filter is no change for the client", LIMIT, async () => {
+  it("that only hides behind a filter is no change for the client", TEST_OPTIONS, async () => {
     const changes = await countChanges(
       { servers: { a: scripted("--grow", { tools: { deny: ["grown_1"] } }) } },
       async (hub) => {
         const before = lists(hub, "a");
         await hub.client.call("a__grow");
-        await hub.logged("a", () => lists(hub, "a") > before);
+        await hub.waitForEvent("a", () => lists(hub, "a") > before);
         await pass(hub);
         await hub.client.call("a__grow");
         await hub.client.find(({ method }) => method === CHANGED, CHANGED);
@@ -113,7 +117,7 @@ describe("a listing in pages", () => {
     "--pages 3 --tools 7 --bare --empty-cursor",
     "--pages 40 --tools 20 --bare",
   ]) {
-    it(`is gathered whole, sorted, and the same bytes every time (${options})`, LIMIT, () =>
+    it(`is gathered whole, sorted, and the same bytes every time (${options})`, TEST_OPTIONS, () =>
       withHub(
         { servers: { a: scripted(options), b: scripted("--tools 3") } },
         async ({ client }) => {
@@ -134,7 +138,7 @@ describe("a listing in pages", () => {
     );
   }
 
-  it("is the same bytes from one start of the hub to the next", LIMIT, async () => {
+  it("is the same bytes from one start of the hub to the next", TEST_OPTIONS, async () => {
     const manifest = {
       servers: { b: scripted("--tools 20"), a: scripted(), c: scripted("--start-delay 200") },
     };

@@ -5,9 +5,16 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { deadline } from "../harness/wait.ts";
+import { withDeadline } from "../harness/wait.ts";
 import { assertServes, faulty, peakMemory } from "../harness/faulty-server.ts";
-import { END, end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  closeClient,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
 import { descendants } from "../harness/processes.ts";
 
@@ -26,7 +33,7 @@ interface Line {
   readonly [name: string]: unknown;
 }
 
-function start({ dir, config, env }: Stage, ...args: readonly string[]): RawClient {
+function start({ dir, config, env }: TestFolder, ...args: readonly string[]): RawClient {
   return new RawClient(executable(), ["--config", config, ...args], dir, env);
 }
 
@@ -54,66 +61,72 @@ function messagesOf(client: RawClient, format: (typeof FORMATS)[number]): string
 
 /** Waits until stderr holds that. */
 function saying(client: RawClient, wanted: RegExp): Promise<boolean> {
-  return client.until(END, String(wanted), () => wanted.test(client.stderr) || undefined);
+  return client.until(EXIT_LIMIT, String(wanted), () => wanted.test(client.stderr) || undefined);
 }
 
 describe("the log of serve", () => {
   for (const level of LEVELS) {
-    it(`as JSON has a line for each thing, and at ${level} nothing of less weight`, LIMIT, () =>
-      withStage({ servers: { a: scripted(), missing: MISSING } }, async (stage) => {
-        const client = start(stage, "--log-level", level, "--log-format", "json");
-        await client.open();
-        await client.call("a__stderr", { lines: 3 });
-        await client.call("a__garbage");
-        await saying(client, /no-such-command-anywhere/);
-        // Stray lines come behind the answer, so that the next answer is behind them.
-        await client.call("a__echo");
-        await end(client);
-        const lines = linesOf(client);
-        const levels = new Set(lines.map((line) => line.level));
-        const wanted = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
-        assert.deepEqual([...levels].toSorted(), wanted.toSorted());
-        const failure = lines.find((line) => line.level === "error");
-        assert.deepEqual(failure?.category, ["toolmux", "server", "missing"]);
-        assert.equal((failure["error"] as { code: string }).code, "commandNotFound");
-        const words = lines.filter((line) => line["source"] === "stderr");
-        const expected = [0, 1, 2].map((at) => [
-          "info",
-          ["toolmux", "server", "a"],
-          `stderr line ${at}`,
-        ]);
-        assert.deepEqual(
-          words.map((line) => [line.level, line.category, line.message]),
-          wanted.includes("info") ? expected : [],
-        );
-      }),
+    it(
+      `as JSON has a line for each thing, and at ${level} nothing of less weight`,
+      TEST_OPTIONS,
+      () =>
+        withTestFolder({ servers: { a: scripted(), missing: MISSING } }, async (stage) => {
+          const client = start(stage, "--log-level", level, "--log-format", "json");
+          await client.initializeAndList();
+          await client.call("a__stderr", { lines: 3 });
+          await client.call("a__garbage");
+          await saying(client, /no-such-command-anywhere/);
+          // Stray lines come behind the answer, so that the next answer is behind them.
+          await client.call("a__echo");
+          await closeClient(client);
+          const lines = linesOf(client);
+          const levels = new Set(lines.map((line) => line.level));
+          const wanted = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
+          assert.deepEqual([...levels].toSorted(), wanted.toSorted());
+          const failure = lines.find((line) => line.level === "error");
+          assert.deepEqual(failure?.category, ["toolmux", "server", "missing"]);
+          assert.equal((failure["error"] as { code: string }).code, "commandNotFound");
+          const words = lines.filter((line) => line["source"] === "stderr");
+          const expected = [0, 1, 2].map((at) => [
+            "info",
+            ["toolmux", "server", "a"],
+            `stderr line ${at}`,
+          ]);
+          assert.deepEqual(
+            words.map((line) => [line.level, line.category, line.message]),
+            wanted.includes("info") ? expected : [],
+          );
+        }),
     );
   }
 
   for (const format of FORMATS) {
-    it(`tells all in the order in which it happened, and nothing twice, as ${format}`, LIMIT, () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
-        const client = start(stage, "--log-level", "info", "--log-format", format);
-        await client.open();
-        for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
-        await end(client);
-        const messages = messagesOf(client, format);
-        const words = messages.filter((text) => text.startsWith("stderr line"));
-        const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
-        assert.deepEqual(words, [hundred, hundred, hundred, hundred, hundred].flat());
-        const states = ["connecting", "connected", "stopped"];
-        assert.deepEqual(
-          messages.filter((text) => states.includes(text)),
-          states,
-        );
-      }),
+    it(
+      `tells all in the order in which it happened, and nothing twice, as ${format}`,
+      TEST_OPTIONS,
+      () =>
+        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+          const client = start(stage, "--log-level", "info", "--log-format", format);
+          await client.initializeAndList();
+          for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
+          await closeClient(client);
+          const messages = messagesOf(client, format);
+          const words = messages.filter((text) => text.startsWith("stderr line"));
+          const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
+          assert.deepEqual(words, [hundred, hundred, hundred, hundred, hundred].flat());
+          const states = ["connecting", "connected", "stopped"];
+          assert.deepEqual(
+            messages.filter((text) => states.includes(text)),
+            states,
+          );
+        }),
     );
 
     it(
       `loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
-        withStage({ servers: { a: scripted() } }, async (stage) => {
+        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
           for (const leave of [
             (client: RawClient): Promise<void> => Promise.resolve(client.end()),
             async (client: RawClient): Promise<void> => {
@@ -125,7 +138,7 @@ describe("the log of serve", () => {
             const client = start(stage, "--log-level", "info", "--log-format", format);
             await client.initialize();
             await leave(client);
-            await client.ended(END);
+            await client.waitForExit(EXIT_LIMIT);
             const states = messagesOf(client, format).filter((text) =>
               /^(connecting|stopped)$/.test(text),
             );
@@ -136,7 +149,7 @@ describe("the log of serve", () => {
 
     it(
       `holds no secret that a server tells, not even in its dying words, as ${format}`,
-      LIMIT,
+      TEST_OPTIONS,
       () => {
         const secret = 'top"secret\\value-1234';
         const script =
@@ -150,13 +163,13 @@ describe("the log of serve", () => {
           missing: { ...MISSING, args, env },
           homeless: { command: process.execPath, args, env, cwd: "/no/such/folder" },
         };
-        return withStage({ servers }, async (stage) => {
+        return withTestFolder({ servers }, async (stage) => {
           const hidden = { ...stage, env: { ...stage.env, HUB_SECRET: secret } };
           const client = start(hidden, "--log-level", "debug", "--log-format", format);
           await client.initialize();
           await client.request("tools/list");
           await saying(client, /dying.*exited with code 3/);
-          await end(client);
+          await closeClient(client);
           assert.match(client.stderr, /I have \[redacted\]/);
           assert.match(client.stderr, /dying of \[redacted\]/);
           const spellings = [
@@ -172,9 +185,9 @@ describe("the log of serve", () => {
 
     it(
       `does not stop a hub whose stderr nobody reads, and tells later what is missing, as ${format}`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
-        withStage({ servers: { bad: faulty(), good: scripted() } }, async (stage) => {
+        withTestFolder({ servers: { bad: faulty(), good: scripted() } }, async (stage) => {
           const { dir, config, env } = stage;
           const pipe = join(dir, "stderr");
           spawnSync("mkfifo", [pipe]);
@@ -183,7 +196,7 @@ describe("the log of serve", () => {
           const script = 'exec "$0" --config "$1" --log-level debug --log-format "$3" 2> "$2"';
           const args = ["-c", script, executable(), config, pipe, format];
           const client = new RawClient("sh", args, dir, env);
-          await client.open();
+          await client.initializeAndList();
           for (let round = 0; round < 10; round += 1) {
             const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
             calls.push(client.call("good__stderr", { lines: 1000 }));
@@ -193,8 +206,8 @@ describe("the log of serve", () => {
           assert.ok(peakMemory(client.pid) < 150, `${peakMemory(client.pid)} MB`);
           const reader = spawn("cat", [pipe], { stdio: ["ignore", "pipe", "ignore"] });
           let text = "";
-          await deadline<void>(
-            END,
+          await withDeadline<void>(
+            EXIT_LIMIT,
             () => `a word on what is missing in ${text.length} characters`,
             (resolve) => {
               reader.stdout.setEncoding("utf8").on("data", (more: string) => {
@@ -213,23 +226,23 @@ describe("the log of serve", () => {
               .filter((line) => !line.startsWith("toolmux: "));
             assert.deepEqual(strange, []);
           }
-          await end(client);
+          await closeClient(client);
           reader.kill();
           closeSync(held);
         }),
     );
   }
 
-  it("has each call from its start to its end, and who cancelled it", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("has each call from its start to its end, and who cancelled it", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const client = start(stage, "--log-level", "debug", "--log-format", "json");
-      await client.open();
+      await client.initializeAndList();
       await client.call("a__echo", { secret: "hunter2" });
-      const requestId = client.askCall("a__hang");
-      await stage.logged("a", ({ tool }) => tool === "hang");
+      const requestId = client.sendCall("a__hang");
+      await stage.waitForEvent("a", ({ tool }) => tool === "hang");
       client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
       await saying(client, /cancelled after/);
-      await end(client);
+      await closeClient(client);
       const calls = linesOf(client).filter((line) => "call" in line);
       assert.deepEqual(
         calls.map(({ call, tool, outcome, by, level, category }) => [
@@ -252,9 +265,9 @@ describe("the log of serve", () => {
 
   it(
     "says of each failed attempt once why, when the next one is due, and that it comes",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
           servers: { a: scripted("--exit-at-once") },
@@ -263,7 +276,7 @@ describe("the log of serve", () => {
           const client = start(stage, "--log-level", "debug", "--log-format", "json");
           await client.initialize();
           await saying(client, /"to":"failed"/);
-          await end(client);
+          await closeClient(client);
           const lines = linesOf(client).filter(({ source }) => source === undefined);
           const causes = lines.filter((line) => "error" in line);
           assert.deepEqual(
@@ -291,11 +304,11 @@ describe("the log of serve", () => {
       ),
   );
 
-  it("is whole although more than a pipe holds is said in the last moment", LIMIT, () => {
+  it("is whole although more than a pipe holds is said in the last moment", TEST_OPTIONS, () => {
     const server =
       "console.error('ready'); process.stdin.resume().on('end', () => { for (let at = 0; at < 800; at++) console.error('last word ' + at + ' ' + 'x'.repeat(300)); })";
     const servers = { a: { command: process.execPath, args: ["-e", server] } };
-    return withStage({ servers }, async (stage) => {
+    return withTestFolder({ servers }, async (stage) => {
       const client = start(stage, "--log-level", "info");
       await client.initialize();
       await saying(client, /a: ready/);
@@ -303,7 +316,7 @@ describe("the log of serve", () => {
       client.signal("SIGTERM");
       // Nothing is read in this process until the server has gone: the pipe is full by then.
       spawnSync("tail", [`--pid=${pid}`, "-s", "0.01", "-f", "/dev/null"]);
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       const words = [...client.stderr.matchAll(/a: last word (\d+) x{300}\n/g)].map(([, at]) =>
         Number(at),
       );
@@ -314,8 +327,8 @@ describe("the log of serve", () => {
     });
   });
 
-  it("has what there was to tell when a mistake in the program ends it at once", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
+  it("has what there was to tell when a mistake in the program ends it at once", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
       const mistake = join(dir, "mistake.mjs");
       writeFileSync(mistake, 'process.on("SIGUSR2", () => { throw new Error("a mistake"); });');
       const args = ["--preload", mistake, MAIN, "--config", config, "--log-level", "info"];
@@ -324,14 +337,14 @@ describe("the log of serve", () => {
       // Only then there surely is a hub that has something to tell.
       await client.request("ping");
       client.signal("SIGUSR2");
-      assert.equal((await client.ended(END)).code, 1);
+      assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 1);
       assert.match(client.stderr, /a: connecting\n/);
       assert.match(client.stderr, /a mistake/);
     }),
   );
 
-  it("costs nothing as long as nothing is told: LogTape is loaded only then", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
+  it("costs nothing as long as nothing is told: LogTape is loaded only then", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
       const probe = join(dir, "probe.mjs");
       const note = join(dir, "note");
       // The library keeps its root logger there from the moment on when it is loaded.
@@ -347,11 +360,11 @@ describe("the log of serve", () => {
       ] as const) {
         const args = ["--preload", probe, MAIN, "--config", config, "--log-level", level];
         const client = new RawClient(process.execPath, args, dir, env);
-        await client.open();
+        await client.initializeAndList();
         await client.call("a__echo");
         // Something that takes longer than what serve puts off at its start.
         await client.call("a__sleep", { ms: 500 });
-        await end(client);
+        await closeClient(client);
         assert.equal(readFileSync(note, "utf8"), loaded, level);
         assert.equal(client.stderr === "", level === "warn", client.stderr);
       }
@@ -360,13 +373,13 @@ describe("the log of serve", () => {
 });
 
 describe("the log of other commands", () => {
-  it("is JSON as well if that is wanted, and leaves stdout as it is", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
+  it("is JSON as well if that is wanted, and leaves stdout as it is", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
       const client = start(
         stage,
         ..."--log-format json --log-level info call a__stderr lines=2".split(" "),
       );
-      assert.equal((await client.ended(END)).code, 0);
+      assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 0);
       assert.deepEqual(
         linesOf(client).map(({ level, category, message, source }) => [
           level,
@@ -380,16 +393,16 @@ describe("the log of other commands", () => {
     }),
   );
 
-  it("has a broken manifest's problems: lines for editors, or a record each", LIMIT, () =>
-    withStage('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (stage) => {
+  it("has a broken manifest's problems: lines for editors, or a record each", TEST_OPTIONS, () =>
+    withTestFolder('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (stage) => {
       for (const command of ["serve", "list"]) {
         const plain = start(stage, command);
-        assert.equal((await plain.ended(END)).code, 2);
+        assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 2);
         const problems = plain.stderr.split("\n").slice(0, -1);
         assert.ok(problems.length >= 2, plain.stderr);
         for (const problem of problems) assert.match(problem, /^\/.*toolmux\.toml:\d+:\d+: /);
         const json = start(stage, command, "--log-format", "json");
-        assert.equal((await json.ended(END)).code, 2);
+        assert.equal((await json.waitForExit(EXIT_LIMIT)).code, 2);
         const lines = linesOf(json);
         assert.deepEqual(
           lines.map(({ message }) => message),
@@ -409,16 +422,16 @@ describe("a server that writes to stdout what is not MCP", () => {
 
   it(
     "is explained once, counted, and told of again each time there is ten times as much",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage({ servers: { noisy } }, async (stage) => {
+      withTestFolder({ servers: { noisy } }, async (stage) => {
         const client = start(stage);
-        await client.open();
+        await client.initializeAndList();
         for (const lines of [1, 8, 1, 89, 1, 899, 1, 50_000]) {
           await client.call("noisy__stray", { lines });
         }
         client.end();
-        await client.ended(END);
+        await client.waitForExit(EXIT_LIMIT);
         assert.deepEqual(
           warnings(client).map((line) => Number(/(\d+) lines? so far/.exec(line)?.[1])),
           [1, 10, 100, 1000, 10_000],
@@ -429,10 +442,10 @@ describe("a server that writes to stdout what is not MCP", () => {
       }),
   );
 
-  it("is told of once although its process was started anew", LIMIT, () =>
-    withStage({ servers: { noisy } }, async (stage) => {
+  it("is told of once although its process was started anew", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { noisy } }, async (stage) => {
       const client = start(stage);
-      await client.open();
+      await client.initializeAndList();
       await client.call("noisy__stray", { lines: 1 });
       for (const pid of descendants(client.pid)) process.kill(pid, "SIGKILL");
       // The first may come too early for the next process.
@@ -440,18 +453,18 @@ describe("a server that writes to stdout what is not MCP", () => {
         (await client.call("noisy__stray", { lines: 20 })).message.result;
       assert.ok((await again()) ?? (await again()));
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       assert.equal(warnings(client).length, 2, client.stderr);
     }),
   );
 
-  it("has each line in the log at level debug", LIMIT, () =>
-    withStage({ servers: { noisy } }, async (stage) => {
+  it("has each line in the log at level debug", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { noisy } }, async (stage) => {
       const client = start(stage, "--log-level", "debug");
-      await client.open();
+      await client.initializeAndList();
       await client.call("noisy__stray", { lines: 20 });
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       assert.equal(
         client.stderr.split("\n").filter((line) => line.endsWith("DEBUG noise")).length,
         20,

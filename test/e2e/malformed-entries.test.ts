@@ -7,12 +7,18 @@ import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { HIDDEN_DEPTHS, KEPT_DEPTHS, MALFORMED } from "../fixtures/malformed-entries.ts";
-import { withFace } from "../harness/serve.ts";
-import { executable, LIMIT } from "../harness/hub.ts";
+import { HIDDEN_DEPTHS, VISIBLE_DEPTHS, MALFORMED } from "../fixtures/malformed-entries.ts";
+import { withServe } from "../harness/serve.ts";
+import { executable, TEST_OPTIONS } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
-import { NO_PYTHON, NO_PYTHON_1, PYTHON, PYTHON_1, script } from "../harness/python.ts";
-import type { Program } from "../harness/sdk-client.ts";
+import {
+  SKIP_WITHOUT_PYTHON,
+  SKIP_WITHOUT_PYTHON_1,
+  PYTHON,
+  PYTHON_1,
+  pythonScript,
+} from "../harness/python.ts";
+import type { StdioCommand } from "../harness/sdk-client.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/malformed.ts", import.meta.url));
 const ERAS = ["legacy", "modern"] as const;
@@ -36,7 +42,7 @@ function expected(): Omit<Listed, "version"> {
       one.kind === kind ? [(JSON.parse(one.entry) as Record<string, string>)[key] ?? ""] : [],
     );
   return {
-    tools: [...keys("tools", "name"), ...KEPT_DEPTHS.map((depth) => `d${depth}`)].toSorted(),
+    tools: [...keys("tools", "name"), ...VISIBLE_DEPTHS.map((depth) => `d${depth}`)].toSorted(),
     prompts: keys("prompts", "name").toSorted(),
     resources: [...keys("resources", "uri"), "toolmux://bad/relative"].toSorted(),
     resourceTemplates: keys("resourceTemplates", "uriTemplate").toSorted(),
@@ -63,7 +69,7 @@ async function listAll(client: Lister): Promise<Omit<Listed, "version">> {
 
 const INFO = { name: "lister", version: "1.0.0" };
 
-async function withV1(program: Program): Promise<Listed> {
+async function withV1(program: StdioCommand): Promise<Listed> {
   const client = new ClientV1(INFO);
   await client.connect(new StdioV1({ ...program, stderr: "ignore" }));
   const listed = await listAll(client);
@@ -71,7 +77,7 @@ async function withV1(program: Program): Promise<Listed> {
   return { ...listed, version: "2025-11-25" };
 }
 
-async function withV2(program: Program, era: Era): Promise<Listed> {
+async function withV2(program: StdioCommand, era: Era): Promise<Listed> {
   const mode = era === "legacy" ? "legacy" : "auto";
   const client = new ClientV2(INFO, { versionNegotiation: { mode } });
   await client.connect(new StdioV2({ ...program, stderr: "ignore" }));
@@ -82,8 +88,8 @@ async function withV2(program: Program, era: Era): Promise<Listed> {
 }
 
 function withPython(python: string, era: Era) {
-  return async ({ command, args, cwd, env }: Program): Promise<Listed> => {
-    const words = ["-W", "ignore", script("lists.py"), era, command, ...args];
+  return async ({ command, args, cwd, env }: StdioCommand): Promise<Listed> => {
+    const words = ["-W", "ignore", pythonScript("lists.py"), era, command, ...args];
     const { stdout } = await promisify(execFile)(python, words, { cwd, env, timeout: 40_000 });
     return JSON.parse(stdout) as Listed;
   };
@@ -94,25 +100,25 @@ const CLIENTS: readonly {
   readonly name: string;
   readonly era: Era;
   readonly skip: string | boolean;
-  readonly list: (program: Program) => Promise<Listed>;
+  readonly list: (program: StdioCommand) => Promise<Listed>;
 }[] = [
   { name: "TypeScript SDK v1", era: "legacy", skip: false, list: withV1 },
   ...ERAS.map((era) => ({
     name: "TypeScript SDK v2",
     era,
     skip: false,
-    list: (program: Program) => withV2(program, era),
+    list: (program: StdioCommand) => withV2(program, era),
   })),
   {
     name: "Python SDK 1.x",
     era: "legacy",
-    skip: NO_PYTHON_1,
+    skip: SKIP_WITHOUT_PYTHON_1,
     list: withPython(PYTHON_1, "legacy"),
   },
   ...ERAS.map((era) => ({
     name: "Python SDK 2.x",
     era,
-    skip: NO_PYTHON,
+    skip: SKIP_WITHOUT_PYTHON,
     list: withPython(PYTHON, era),
   })),
 ];
@@ -121,11 +127,11 @@ describe("a server whose entries are malformed or nested deep", () => {
   for (const spoken of ERAS) {
     for (const { name, era, skip, list } of CLIENTS) {
       const title = `of the ${spoken} era costs a ${era} client of the ${name} nothing but what it cannot be shown`;
-      it(title, { ...LIMIT, skip }, () =>
-        withFace(
+      it(title, { ...TEST_OPTIONS, skip }, () =>
+        withServe(
           "stdio",
           { hub: { listWait: "30s" }, servers: { bad: bad(spoken), good: scripted() } },
-          async ({ reach }) => {
+          async ({ target: reach }) => {
             assert.ok(typeof reach !== "string");
             const { version, ...listed } = await list(reach);
             assert.equal(version, era === "legacy" ? "2025-11-25" : "2026-07-28");
@@ -144,8 +150,8 @@ describe("a server whose entries are malformed or nested deep", () => {
     }
   }
 
-  it("is told of by `list --all`, entry by entry", LIMIT, () =>
-    withFace("stdio", { servers: { bad: bad("legacy") } }, async ({ dir, config, env }) => {
+  it("is told of by `list --all`, entry by entry", TEST_OPTIONS, () =>
+    withServe("stdio", { servers: { bad: bad("legacy") } }, async ({ dir, config, env }) => {
       const args = ["list", "tools", "--all", "--json", "--config", config];
       const { stdout } = await promisify(execFile)(executable(), args, { cwd: dir, env });
       const { remarks } = JSON.parse(stdout) as { remarks: { tool: string; kind: string }[] };

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { MODERN, metaOf } from "../fixtures/modern-requests.ts";
-import { LIMIT, withHub } from "../harness/hub.ts";
+import { MODERN_VERSION, modernMetaOf } from "../fixtures/modern-requests.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/eras.mjs", import.meta.url));
@@ -19,12 +19,12 @@ describe("a process", () => {
   ] as const) {
     it(
       `that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old (${tool})`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         withHub(speaking(era), async ({ client }) => {
           await client.initialize("2025-11-25", { elicitation: { form: {} } });
           await client.request("tools/list");
-          const id = client.askCall(`s__${tool}`);
+          const id = client.sendCall(`s__${tool}`);
           const question = await client.find(
             ({ method }) => method === "elicitation/create",
             "a question",
@@ -32,32 +32,32 @@ describe("a process", () => {
           assert.equal(question.message.params?.["message"], "[s] Who?");
           const result = { action: "accept", content: { name: "Ada" } };
           client.send({ jsonrpc: "2.0", id: question.message.id, result });
-          const { message } = await client.answer(id);
+          const { message } = await client.response(id);
           assert.deepEqual(message.result?.content, [{ type: "text", text: "hello Ada" }]);
           assert.ok(!("resultType" in (message.result ?? {})));
         }),
     );
   }
 
-  it("that speaks both eras speaks to each client of one hub in its own", LIMIT, () =>
+  it("that speaks both eras speaks to each client of one hub in its own", TEST_OPTIONS, () =>
     withHub(speaking("dual"), async ({ client }) => {
       await client.initialize("2025-11-25");
-      const _meta = metaOf();
+      const _meta = modernMetaOf();
       const modern = await client.request("tools/call", { name: "s__pid", _meta });
       const legacy = await client.call("s__pid");
       const pids = [modern, legacy].map(({ message }) => message.result?.content?.[0]?.text);
       assert.equal(new Set(pids).size, 2);
       // Where nothing can be asked while a call runs, the server says so itself.
       const { message } = await client.request("tools/call", { name: "s__push", _meta });
-      assert.match(JSON.stringify(message), new RegExp(MODERN));
+      assert.match(JSON.stringify(message), new RegExp(MODERN_VERSION));
       assert.ok(message.error !== undefined || message.result?.isError === true);
     }),
   );
 
-  it("of old that ends when it is asked what it speaks is there all the same", LIMIT, () =>
+  it("of old that ends when it is asked what it speaks is there all the same", TEST_OPTIONS, () =>
     withHub(speaking("brittle"), async ({ client }) => {
       assert.deepEqual(
-        (await client.open()).map(({ name }) => name),
+        (await client.initializeAndList()).map(({ name }) => name),
         ["s__pid"],
       );
       const { message } = await client.call("s__pid");
@@ -67,10 +67,13 @@ describe("a process", () => {
 
   it(
     "of old that ends when it is asked what it speaks is started again for a modern client",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(speaking("brittle"), async ({ client }) => {
-        const { message } = await client.request("tools/call", { name: "s__pid", _meta: metaOf() });
+        const { message } = await client.request("tools/call", {
+          name: "s__pid",
+          _meta: modernMetaOf(),
+        });
         assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
       }),
   );

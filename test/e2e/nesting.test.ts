@@ -4,9 +4,16 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { end, END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  closeClient,
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted, type ServerEntry, toToml } from "../harness/manifest.ts";
-import { carrying, command, environment } from "../harness/processes.ts";
+import { pidsWithEnv, commandLineOf, environmentOf } from "../harness/processes.ts";
 
 interface Output {
   readonly code: number | null;
@@ -14,11 +21,11 @@ interface Output {
   readonly stderr: string;
 }
 
-async function run(stage: Stage, args: readonly string[], env = {}): Promise<Output> {
+async function run(stage: TestFolder, args: readonly string[], env = {}): Promise<Output> {
   const started = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
   started.end();
-  const { code } = await started.ended(END);
-  const stdout = [...started.lines.map(({ text }) => text), started.rest].join("\n");
+  const { code } = await started.waitForExit(EXIT_LIMIT);
+  const stdout = [...started.lines.map(({ text }) => text), started.unterminatedOutput].join("\n");
   return { code, stdout, stderr: started.stderr };
 }
 
@@ -26,13 +33,13 @@ async function run(stage: Stage, args: readonly string[], env = {}): Promise<Out
  * The hubs that run in a stage: processes whose command line says `serve`. Until a new process executes its program, command
  * line and environment are those of the hub that starts it, while the environment of another hub names the hubs above it.
  */
-function hubsIn(stage: Stage): number {
-  const pids = carrying(stage.dir).filter((pid) => / serve(?: |$)/.test(command(pid)));
-  return new Set(pids.map((pid) => `${command(pid)}\n${environment(pid).join("\n")}`)).size;
+function hubsIn(stage: TestFolder): number {
+  const pids = pidsWithEnv(stage.dir).filter((pid) => / serve(?: |$)/.test(commandLineOf(pid)));
+  return new Set(pids.map((pid) => `${commandLineOf(pid)}\n${environmentOf(pid).join("\n")}`)).size;
 }
 
 /** The most hubs that ran at once while something was done. */
-async function mostHubs(stage: Stage, work: () => Promise<void>): Promise<number> {
+async function mostHubs(stage: TestFolder, work: () => Promise<void>): Promise<number> {
   let most = 0;
   const look = setInterval(() => (most = Math.max(most, hubsIn(stage))), 20);
   try {
@@ -43,7 +50,7 @@ async function mostHubs(stage: Stage, work: () => Promise<void>): Promise<number
   }
 }
 
-function serve(stage: Stage, args: readonly string[] = [], env = {}): RawClient {
+function serve(stage: TestFolder, args: readonly string[] = [], env = {}): RawClient {
   return new RawClient(executable(), ["serve", ...args], stage.dir, { ...stage.env, ...env });
 }
 
@@ -58,14 +65,14 @@ function witness(dir: string): ServerEntry {
 }
 
 /** What servers of the stage's manifest get as that list; it has a witness. */
-async function listAbove(stage: Stage): Promise<string> {
+async function listAbove(stage: TestFolder): Promise<string> {
   await run(stage, ["status", "--config", stage.config]);
   return readFileSync(join(stage.dir, "above"), "utf8");
 }
 
 /** Why servers are not there, by their names: codes of errors. */
 async function failures(
-  stage: Stage,
+  stage: TestFolder,
   args: readonly string[],
 ): Promise<Readonly<Record<string, string>>> {
   const { stdout } = await run(stage, ["status", "--json", ...args]);
@@ -78,8 +85,8 @@ async function failures(
 }
 
 describe("a hub whose client's file starts toolmux under another name", () => {
-  it("drops the entry, which is told, and starts no other hub", LIMIT, () =>
-    withStage("", async (stage) => {
+  it("drops the entry, which is told, and starts no other hub", TEST_OPTIONS, () =>
+    withTestFolder("", async (stage) => {
       rmSync(stage.config);
       const link = join(stage.dir, "toolmux-linux-x64");
       symlinkSync(executable(), link);
@@ -94,12 +101,12 @@ describe("a hub whose client's file starts toolmux under another name", () => {
       assert.equal((await run(stage, ["trust", ".mcp.json"])).code, 0);
       const most = await mostHubs(stage, async () => {
         const client = serve(stage);
-        const tools = await client.open();
+        const tools = await client.initializeAndList();
         assert.deepEqual(
           tools.map(({ name }) => name),
           ["s__only"],
         );
-        await end(client);
+        await closeClient(client);
         for (const name of ["a", "b"]) {
           assert.match(client.stderr, new RegExp(`"${name}" is left out: it is toolmux itself`));
         }
@@ -110,31 +117,34 @@ describe("a hub whose client's file starts toolmux under another name", () => {
 });
 
 describe("a hub that is started by a server of a hub", () => {
-  it("is refused if it has the same manifest, and its server has failed for that", LIMIT, () =>
-    withStage(
-      (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
-      async (stage) => {
-        const most = await mostHubs(stage, async () => {
-          const client = serve(stage, ["--config", stage.config]);
-          const tools = await client.open();
-          assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
-          await poll(
-            10_000,
-            () => `the failure of self: ${client.stderr}`,
-            () => (/self: .*without end/.test(client.stderr) ? true : undefined),
-          );
-          await end(client);
-        });
-        // The refused hub is gone within milliseconds, so that a look may miss it; its server's failure shows that it ran.
-        assert.ok(most <= 2, `${most} hubs`);
-        const failed = await failures(stage, ["--config", stage.config]);
-        assert.deepEqual(failed, { self: "hubLoop" });
-      },
-    ),
+  it(
+    "is refused if it has the same manifest, and its server has failed for that",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
+        async (stage) => {
+          const most = await mostHubs(stage, async () => {
+            const client = serve(stage, ["--config", stage.config]);
+            const tools = await client.initializeAndList();
+            assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
+            await poll(
+              10_000,
+              () => `the failure of self: ${client.stderr}`,
+              () => (/self: .*without end/.test(client.stderr) ? true : undefined),
+            );
+            await closeClient(client);
+          });
+          // The refused hub is gone within milliseconds, so that a look may miss it; its server's failure shows that it ran.
+          assert.ok(most <= 2, `${most} hubs`);
+          const failed = await failures(stage, ["--config", stage.config]);
+          assert.deepEqual(failed, { self: "hubLoop" });
+        },
+      ),
   );
 
-  it("is refused also if a script in between finds the same manifest by itself", LIMIT, () =>
-    withStage(
+  it("is refused also if a script in between finds the same manifest by itself", TEST_OPTIONS, () =>
+    withTestFolder(
       (dir) => ({ servers: { wrapped: { command: join(dir, "start"), args: [] }, s: scripted() } }),
       async (stage) => {
         const script = join(stage.dir, "start");
@@ -146,8 +156,8 @@ describe("a hub that is started by a server of a hub", () => {
     ),
   );
 
-  it("says so to its client, and exits with 2", LIMIT, () =>
-    withStage(
+  it("says so to its client, and exits with 2", TEST_OPTIONS, () =>
+    withTestFolder(
       (dir) => ({ servers: { w: witness(dir) } }),
       async (stage) => {
         const above = await listAbove(stage);
@@ -163,33 +173,33 @@ describe("a hub that is started by a server of a hub", () => {
         };
         assert.deepEqual([error?.code, error?.data.code], [-31010, "hubLoop"]);
         client.end();
-        assert.equal((await client.ended(END)).code, 2);
+        assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
       },
     ),
   );
 
-  it("is a server like others if it has another manifest", LIMIT, () =>
-    withStage(
+  it("is a server like others if it has another manifest", TEST_OPTIONS, () =>
+    withTestFolder(
       (dir) => ({ servers: { inner: mux("--config", join(dir, "inner.toml")) } }),
       async (stage) => {
         const log = { env: { SCRIPTED_LOG: join(stage.dir, "s.log") } };
         const inner = { servers: { s: scripted("--bare --tool only", log) } };
         writeFileSync(join(stage.dir, "inner.toml"), toToml(inner));
         const client = serve(stage, ["--config", stage.config]);
-        const tools = await client.open();
+        const tools = await client.initializeAndList();
         assert.deepEqual(
           tools.map(({ name }) => name),
           ["inner__s__only"],
         );
         const { json } = await client.call("inner__s__only");
         assert.ok("result" in (json as object));
-        await end(client);
+        await closeClient(client);
       },
     ),
   );
 
-  it("is refused if more than eight are above it, whatever their manifests", LIMIT, () =>
-    withStage("", async (stage) => {
+  it("is refused if more than eight are above it, whatever their manifests", TEST_OPTIONS, () =>
+    withTestFolder("", async (stage) => {
       const fileOf = (depth: number): string => join(stage.dir, `m${depth}.toml`);
       for (let depth = 0; depth < 11; depth++) {
         const log = { env: { SCRIPTED_LOG: join(stage.dir, `s${depth}.log`) } };
@@ -203,21 +213,21 @@ describe("a hub that is started by a server of a hub", () => {
           Array.from({ length: 11 }, (_, depth) => depth).findLastIndex(
             (depth) => stage.log(`s${depth}`).length > 0,
           );
-        await client.open();
+        await client.initializeAndList();
         await poll(
           30_000,
           () => `the eighth server; there is ${deepest()}: ${client.stderr}`,
           () => (deepest() >= 8 ? true : undefined),
         );
-        await end(client);
+        await closeClient(client);
         assert.equal(deepest(), 8);
       });
       assert.ok(most <= 10, `${most} hubs`);
     }),
   );
 
-  it("does not keep commands from being used by one of its servers, but once", LIMIT, () =>
-    withStage(
+  it("does not keep commands from being used by one of its servers, but once", TEST_OPTIONS, () =>
+    withTestFolder(
       (dir) => ({ servers: { w: witness(dir), s: scripted("--bare --tool only") } }),
       async (stage) => {
         const above = await listAbove(stage);

@@ -7,7 +7,13 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, end, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  closeClient,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 import { descendants } from "../harness/processes.ts";
@@ -44,7 +50,7 @@ describe("the package for Node", () => {
     if (place !== "") rmSync(place, { recursive: true, force: true });
   });
 
-  it("holds the program, README, LICENSE and package.json, and nothing else", LIMIT, () => {
+  it("holds the program, README, LICENSE and package.json, and nothing else", TEST_OPTIONS, () => {
     const root = unpack();
     assert.deepEqual(readdirSync(root).toSorted(), [
       "LICENSE",
@@ -60,7 +66,7 @@ describe("the package for Node", () => {
 
   it(
     "asks for a Node that has process.getBuiltinModule (20.16), the same one wherever it says so",
-    LIMIT,
+    TEST_OPTIONS,
     () => {
       const enginesIn = (text: string): unknown =>
         (JSON.parse(text) as { engines?: { node?: unknown } }).engines?.node;
@@ -79,7 +85,7 @@ describe("the package for Node", () => {
     },
   );
 
-  it("imports nothing but its own chunks and what Node has", LIMIT, () => {
+  it("imports nothing but its own chunks and what Node has", TEST_OPTIONS, () => {
     const folder = join(unpack(), "dist/node");
     const files = readdirSync(folder, { encoding: "utf8", recursive: true })
       .map((file) => join(folder, file))
@@ -95,10 +101,10 @@ describe("the package for Node", () => {
     assert.deepEqual(strange, []);
   });
 
-  it("runs by its own first line, under Node 20 or later", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("runs by its own first line, under Node 20 or later", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const command = new RawClient(program(), ["version"], stage.dir, stage.env);
-      assert.equal((await command.ended(END)).code, 0);
+      assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 0);
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
       const node = execute("node", ["--version"], stage.dir);
       assert.ok(Number(/^v(\d+)/.exec(node)?.[1]) >= 20, node);
@@ -113,18 +119,18 @@ describe("the package for Node", () => {
   for (const [name, manifest] of forms) {
     it(
       `serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
-        withStage(
+        withTestFolder(
           manifest,
           async (stage) => {
             const client = serve(stage);
-            const tools = await client.open();
+            const tools = await client.initializeAndList();
             assert.ok(tools.some((tool) => tool.name === "a__echo"));
             assert.equal(descendants(client.pid).length, 1);
             const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
             assert.match(text, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
-            await end(client);
+            await closeClient(client);
             assert.equal((await client.exit).code, 0);
           },
           name,
@@ -132,11 +138,15 @@ describe("the package for Node", () => {
     );
   }
 
-  it("serves over HTTP, with streams and to their end", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("serves over HTTP, with streams and to their end", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", stage.config];
       const hub = new RawClient("node", args, stage.dir, stage.env);
-      const url = await hub.until(END, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+      const url = await hub.until(
+        EXIT_LIMIT,
+        "the address",
+        () => /http:\S+/.exec(hub.stderr)?.[0],
+      );
       for (const sdk of SDKS) {
         const client = await sdk.connect(url);
         assert.ok((await client.list()).includes("a__echo"));
@@ -145,28 +155,28 @@ describe("the package for Node", () => {
         const result = await client.call("a__progress", { steps: 3 }, { onprogress });
         assert.ok(typeof result === "object");
         assert.equal(seen.length, 3);
-        await client.leave();
+        await client.endSession();
         await client.close();
       }
       hub.signal("SIGTERM");
-      assert.equal((await hub.ended(END)).code, 143);
+      assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       assert.deepEqual(hub.lines, []);
     }),
   );
 
   it(
     "names line and column of what is wrong in a manifest, in TOML as in JSON",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       for (const [name, text, where] of [
         ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
         ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
       ] as const) {
-        await withStage(
+        await withTestFolder(
           text,
           async (stage) => {
             const client = serve(stage);
-            assert.equal((await client.ended(END)).code, 2);
+            assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
             assert.ok(client.stderr.includes(where), client.stderr);
           },
           name,
@@ -175,13 +185,13 @@ describe("the package for Node", () => {
     },
   );
 
-  it("records, and replays what it has recorded", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("records, and replays what it has recorded", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const talk = async (...args: string[]): Promise<string> => {
         const client = new RawClient("node", [program(), ...args], stage.dir, stage.env);
-        await client.open();
+        await client.initializeAndList();
         const { text } = await client.call("a__echo", '{"n":1.0}');
-        await end(client);
+        await closeClient(client);
         return text;
       };
       const heard = await talk("--config", stage.config, "--record", "r.jsonl");
@@ -189,10 +199,10 @@ describe("the package for Node", () => {
     }),
   );
 
-  it("shows the demo", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("shows the demo", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const demo = new RawClient("node", [program(), "demo"], stage.dir, stage.env);
-      const { code } = await demo.ended(LONG);
+      const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 0, text + demo.stderr);
       assert.equal(demo.stderr, "");
@@ -201,7 +211,7 @@ describe("the package for Node", () => {
     }),
   );
 
-  function serve(stage: Stage): RawClient {
+  function serve(stage: TestFolder): RawClient {
     return new RawClient("node", [program(), "--config", stage.config], stage.dir, stage.env);
   }
 });

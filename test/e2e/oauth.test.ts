@@ -9,12 +9,18 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { noChromium, type Page, withPage } from "../harness/chromium.ts";
+import { skipWithoutChromium, type BrowserPage, withBrowserPage } from "../harness/chromium.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
-import { listNames } from "../harness/controlled-servers.ts";
+import {
+  closeClient,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
+import { listToolNames } from "../harness/controlled-servers.ts";
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 /** Authorization servers, each with a guard in front of a server. */
@@ -41,7 +47,7 @@ async function findPort(): Promise<number> {
 /** The server of everything over HTTP, and in front of it an authorization server that lets in who has logged in. */
 async function withClub<Value>(guard: string, run: (club: Club) => Promise<Value>): Promise<Value> {
   const port = await findPort();
-  const { command, args = [] } = published("everything", ["streamableHttp"]);
+  const { command, args = [] } = publishedServer("everything", ["streamableHttp"]);
   const env = { PATH: process.env["PATH"], PORT: String(port) };
   const inner = spawn(command, args, { env, stdio: ["ignore", "ignore", "pipe"] });
   const outer = spawn("node", [guard, `http://127.0.0.1:${port}/mcp`], {
@@ -68,7 +74,7 @@ async function withClub<Value>(guard: string, run: (club: Club) => Promise<Value
 
 interface Visit {
   readonly club: Club;
-  readonly stage: Stage;
+  readonly stage: TestFolder;
   readonly env: Readonly<Record<string, string>>;
   /** The pages that a browser was sent to. */
   pages(): readonly string[];
@@ -79,7 +85,7 @@ interface Visit {
 /** A stage whose manifest has the club, and whose browser only notes where it is sent. */
 function withVisit<Value>(run: (visit: Visit) => Promise<Value>, guard = MEMBERS): Promise<Value> {
   return withClub(guard, (club) =>
-    withStage(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (stage) => {
+    withTestFolder(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (stage) => {
       const notes = join(stage.dir, "pages");
       const env = {
         ...stage.env,
@@ -105,15 +111,15 @@ async function serve(
   run: (client: RawClient) => Promise<void>,
 ): Promise<void> {
   const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-  await client.open();
+  await client.initializeAndList();
   await run(client);
-  await end(client);
+  await closeClient(client);
   assert.doesNotMatch(client.stderr, /access-|refresh-|code-/);
 }
 
 /** Calls a tool of the club, as soon as it is there. */
 async function echo(client: RawClient): Promise<void> {
-  if (!(await listNames(client)).includes(ECHO)) {
+  if (!(await listToolNames(client)).includes(ECHO)) {
     await client.until(15_000, "its tools", () =>
       client.filter(isChanged).length > 0 ? true : undefined,
     );
@@ -140,16 +146,16 @@ async function say(
 }
 
 /** Logs in as a person does. */
-async function logIn(page: Page, url: string, password = "lovelace"): Promise<string> {
-  await page.visit(url);
-  await page.look(`document.querySelector("[name=name]").value = "ada"`);
-  await page.look(`document.querySelector("[name=password]").value = "${password}"`);
-  await page.follow(`document.querySelector("button").click()`);
-  return String(await page.look("document.body.innerText"));
+async function logIn(page: BrowserPage, url: string, password = "lovelace"): Promise<string> {
+  await page.navigate(url);
+  await page.evaluate(`document.querySelector("[name=name]").value = "ada"`);
+  await page.evaluate(`document.querySelector("[name=password]").value = "${password}"`);
+  await page.evaluateAndNavigate(`document.querySelector("button").click()`);
+  return String(await page.evaluate("document.body.innerText"));
 }
 
 /** Of each test that needs it: nothing would be reported of a suite that is skipped as a whole. */
-const BROWSER = { ...LIMIT, skip: noChromium };
+const BROWSER = { ...TEST_OPTIONS, skip: skipWithoutChromium };
 
 describe("a server that wants a login", () => {
   it(
@@ -158,7 +164,7 @@ describe("a server that wants a login", () => {
     async () => {
       await withVisit(async (visit) => {
         const { club, page, pages, stage } = visit;
-        await withPage(async (browser) => {
+        await withBrowserPage(async (browser) => {
           await serve(visit, async (client) => {
             const said = await logIn(browser, await page(1));
             assert.match(said, /Thank you/);
@@ -187,7 +193,7 @@ describe("a server that wants a login", () => {
     async () => {
       await withVisit(async (visit) => {
         const { club, page } = visit;
-        await withPage(async (browser) => {
+        await withBrowserPage(async (browser) => {
           await serve(visit, async (client) => {
             await logIn(browser, await page(1));
             for (let round = 0; round < 3; round++) {
@@ -205,7 +211,7 @@ describe("a server that wants a login", () => {
   it("is logged in to once for two hubs that want it at the same time", BROWSER, async () => {
     await withVisit(async (visit) => {
       const { page, pages, club } = visit;
-      await withPage(async (browser) => {
+      await withBrowserPage(async (browser) => {
         const both = [serve(visit, echo), serve(visit, echo)];
         assert.match(await logIn(browser, await page(1)), /Thank you/);
         await Promise.all(both);
@@ -222,12 +228,12 @@ describe("a server that wants a login", () => {
       await withVisit(async (visit) => {
         const { stage, env, page } = visit;
         const victim = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-        await victim.open();
+        await victim.initializeAndList();
         await page(1);
-        await withPage(async (browser) => {
+        await withBrowserPage(async (browser) => {
           const next = serve(visit, echo);
           victim.signal("SIGKILL");
-          await victim.ended(10_000);
+          await victim.waitForExit(10_000);
           await logIn(browser, await page(2));
           await next;
         });
@@ -237,7 +243,7 @@ describe("a server that wants a login", () => {
 
   it(
     "is not waited for by a hub whose client has left: the browser finds nobody",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       await withVisit(async (visit) => {
         const { page } = visit;
@@ -253,7 +259,7 @@ describe("a server that wants a login", () => {
       const { club, page, pages } = visit;
       const before = await say(visit, "auth", "status");
       assert.match(before.out, /club +none yet/);
-      await withPage(async (browser) => {
+      await withBrowserPage(async (browser) => {
         const login = say(visit, "auth", "login", "club");
         const url = await page(1);
         // A password that is wrong ends nothing.
@@ -297,7 +303,7 @@ describe("a server that wants a login", () => {
           const back = new URL(refused.get("redirect_uri") ?? "");
           back.search = `?error=access_denied&state=${refused.get("state")}`;
           assert.match(await (await fetch(back)).text(), /Not authorized/);
-          await withPage(async (browser) => {
+          await withBrowserPage(async (browser) => {
             const login = say(visit, "auth", "login", "club");
             assert.match(await logIn(browser, await page(2)), /Thank you/);
             assert.equal((await login).code, 0);
@@ -312,7 +318,7 @@ describe("a server that wants a login", () => {
 
   it(
     "says what to run where a login by hand is needed, and what is wrong with names",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       await withVisit(async (visit) => {
         const strange = await say(visit, "auth", "login", "clob");
@@ -332,7 +338,7 @@ describe("a server whose tokens oidc-provider gives", () => {
     async () => {
       await withVisit(async (visit) => {
         const { club, page, pages } = visit;
-        await withPage(async (browser) => {
+        await withBrowserPage(async (browser) => {
           await serve(visit, async (client) => {
             assert.match(await agree(browser, await page(1)), /Thank you/);
             await echo(client);
@@ -353,11 +359,11 @@ describe("a server whose tokens oidc-provider gives", () => {
 });
 
 /** Logs in, and agrees to what is asked for then. */
-async function agree(page: Page, url: string): Promise<string> {
-  await page.visit(url);
-  await page.look(`document.querySelector("[name=login]").value = "ada"`);
-  await page.look(`document.querySelector("[name=password]").value = "any"`);
-  await page.follow(`document.querySelector("[type=submit]").click()`);
-  await page.follow(`document.querySelector("[type=submit]").click()`);
-  return String(await page.look("document.body.innerText"));
+async function agree(page: BrowserPage, url: string): Promise<string> {
+  await page.navigate(url);
+  await page.evaluate(`document.querySelector("[name=login]").value = "ada"`);
+  await page.evaluate(`document.querySelector("[name=password]").value = "any"`);
+  await page.evaluateAndNavigate(`document.querySelector("[type=submit]").click()`);
+  await page.evaluateAndNavigate(`document.querySelector("[type=submit]").click()`);
+  return String(await page.evaluate("document.body.innerText"));
 }

@@ -5,20 +5,26 @@ import { once } from "node:events";
 import { chmodSync, copyFileSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { type Exit, RawClient } from "../harness/raw-client.ts";
+import { type ProcessExit, RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import {
-  carrying,
-  command,
+  pidsWithEnv,
+  commandLineOf,
   descendants,
-  environment,
-  families,
+  environmentOf,
+  waitForTrees,
   isAlive,
   stateOf,
-  waitUntilGone,
-  withFamily,
+  waitUntilExited,
+  withProcessTree,
 } from "../harness/processes.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
@@ -26,91 +32,96 @@ import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 const GRACE = 5000;
 
 const SERVERS = {
-  polite: withFamily(scripted()),
-  stubborn: withFamily(scripted("--ignore-term")),
+  polite: withProcessTree(scripted()),
+  stubborn: withProcessTree(scripted("--ignore-term")),
 };
 const MANIFEST = { hub: { listWait: "10s" }, servers: SERVERS };
 
 /** Starts a command on the stage's manifest. */
-function start(stage: Stage, args: readonly string[]): RawClient {
+function start(stage: TestFolder, args: readonly string[]): RawClient {
   return new RawClient(executable(), [...args, "--config", stage.config], stage.dir, stage.env);
 }
 
 /** Serves a client until all servers and their families run; returns the pids of all. */
-async function serve(stage: Stage, servers: number): Promise<{ hub: RawClient; pids: number[] }> {
+async function serve(
+  stage: TestFolder,
+  servers: number,
+): Promise<{ hub: RawClient; pids: number[] }> {
   const hub = start(stage, ["serve"]);
-  await hub.open();
-  return { hub, pids: await families(stage.dir, servers) };
+  await hub.initializeAndList();
+  return { hub, pids: await waitForTrees(stage.dir, servers) };
 }
 
 async function kill(hub: RawClient): Promise<void> {
   hub.signal("SIGKILL");
-  await hub.ended(END);
+  await hub.waitForExit(EXIT_LIMIT);
 }
 
 /** Starts a hub on a stage that has nothing to serve, for its sweep alone. */
-function sweep(): Promise<Exit> {
-  return withStage({ servers: {} }, (stage) => start(stage, ["list"]).ended(END));
+function sweep(): Promise<ProcessExit> {
+  return withTestFolder({ servers: {} }, (stage) => start(stage, ["list"]).waitForExit(EXIT_LIMIT));
 }
 
 /** Has a hub killed with all that its servers have started, and then something done on another stage. */
-function afterDeath(next: (other: Stage, left: readonly number[]) => Promise<void>): Promise<void> {
-  return withStage(MANIFEST, async (stage) => {
+function afterDeath(
+  next: (other: TestFolder, left: readonly number[]) => Promise<void>,
+): Promise<void> {
+  return withTestFolder(MANIFEST, async (stage) => {
     const { hub, pids } = await serve(stage, 2);
     await kill(hub);
     const left = pids.filter(isAlive);
     assert.ok(left.length > 6, "its servers' families outlive a hub");
-    await withStage({ servers: { a: scripted() } }, (other) => next(other, left));
+    await withTestFolder({ servers: { a: scripted() } }, (other) => next(other, left));
   });
 }
 
 describe("what a hub that was killed has left is ended", () => {
   for (const args of [["list"], ["call", "a__echo", "text=x"], ["status"]]) {
-    it(`by the next ${args[0]}, before that is over`, LIMIT, () =>
+    it(`by the next ${args[0]}, before that is over`, TEST_OPTIONS, () =>
       afterDeath(async (other, left) => {
-        assert.equal((await start(other, args).ended(END)).code, 0);
-        assert.deepEqual(left.filter(isAlive).map(command), []);
+        assert.equal((await start(other, args).waitForExit(EXIT_LIMIT)).code, 0);
+        assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
       }),
     );
   }
 
-  it("by the next serve, before that is over, however early its client leaves", LIMIT, () =>
+  it("by the next serve, before that is over, however early its client leaves", TEST_OPTIONS, () =>
     afterDeath(async (other, left) => {
       const next = start(other, ["serve"]);
       await next.initialize();
       next.end();
-      await next.ended(END);
-      assert.deepEqual(left.filter(isAlive).map(command), []);
+      await next.waitForExit(EXIT_LIMIT);
+      assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
     }),
   );
 
-  it("by the next serve, in time, while that serves on", LIMIT, () =>
+  it("by the next serve, in time, while that serves on", TEST_OPTIONS, () =>
     afterDeath(async (other, left) => {
       const next = start(other, ["serve"]);
       await next.initialize();
-      await waitUntilGone(left, GRACE);
+      await waitUntilExited(left, GRACE);
       await next.request("ping");
       next.end();
-      await next.ended(END);
+      await next.waitForExit(EXIT_LIMIT);
     }),
   );
 
-  it("also where the servers themselves are gone", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("also where the servers themselves are gone", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const { hub, pids } = await serve(stage, 2);
-      const servers = pids.filter((pid) => command(pid).includes("scripted.mjs"));
+      const servers = pids.filter((pid) => commandLineOf(pid).includes("scripted.mjs"));
       assert.equal(servers.length, 2);
       hub.signal("SIGSTOP");
       for (const pid of servers) process.kill(pid, "SIGKILL");
       await kill(hub);
-      await waitUntilGone(servers, GRACE);
+      await waitUntilExited(servers, GRACE);
       await sweep();
-      assert.deepEqual(carrying(stage.dir).map(command), []);
+      assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
     }),
   );
 
-  it("wherever in its start it was killed", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("wherever in its start it was killed", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const moments = Array.from({ length: 24 }, (_, at) => at * 6);
       const started = await Promise.all(
         moments.map(async (moment) => {
@@ -118,7 +129,7 @@ describe("what a hub that was killed has left is ended", () => {
           await hub.initialize();
           const initialized = performance.now();
           await poll(
-            END,
+            EXIT_LIMIT,
             () => `${moment} ms`,
             () => performance.now() - initialized >= moment || undefined,
           );
@@ -130,17 +141,17 @@ describe("what a hub that was killed has left is ended", () => {
       assert.ok(started.includes(0), "some were killed before they had started anything");
       assert.ok(Math.max(...started) > 2, "some were killed later");
       await sweep();
-      assert.deepEqual(carrying(stage.dir).map(command), []);
+      assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
     }),
   );
 
-  it("without holding up what a command prints", LIMIT, () =>
+  it("without holding up what a command prints", TEST_OPTIONS, () =>
     withTagged(tagOf({ pid: NOBODY }), "trap '' TERM; while :; do sleep 0.1; done", (orphan) =>
-      withStage({ servers: {} }, async (stage) => {
+      withTestFolder({ servers: {} }, async (stage) => {
         const list = start(stage, ["list"]);
-        await list.until(END, "its output", () => list.lines.length > 0 || undefined);
+        await list.until(EXIT_LIMIT, "its output", () => list.lines.length > 0 || undefined);
         assert.ok(isAlive(orphan), "what cannot be asked to end takes longer than the list");
-        await list.ended(END);
+        await list.waitForExit(EXIT_LIMIT);
         assert.ok(!isAlive(orphan));
       }),
     ),
@@ -148,13 +159,13 @@ describe("what a hub that was killed has left is ended", () => {
 });
 
 describe("nothing is ended that belongs to a living hub", () => {
-  it("when another hub of the same user starts, is killed, and is swept away", LIMIT, () =>
-    withStage(MANIFEST, (stage) =>
-      withStage(MANIFEST, async (other) => {
+  it("when another hub of the same user starts, is killed, and is swept away", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, (stage) =>
+      withTestFolder(MANIFEST, async (other) => {
         const [one, two] = await Promise.all([serve(stage, 2), serve(other, 2)]);
         await kill(two.hub);
         await sweep();
-        assert.deepEqual(carrying(other.dir).map(command), []);
+        assert.deepEqual(pidsWithEnv(other.dir).map(commandLineOf), []);
         assert.deepEqual(
           one.pids.filter((pid) => !isAlive(pid)),
           [],
@@ -162,13 +173,13 @@ describe("nothing is ended that belongs to a living hub", () => {
         const { message } = await one.hub.call("polite__echo", { text: "still here" });
         assert.equal(message.error, undefined);
         one.hub.end();
-        await one.hub.ended(END);
+        await one.hub.waitForExit(EXIT_LIMIT);
       }),
     ),
   );
 
-  it("when that hub stands still", LIMIT, () =>
-    withStage({ servers: { a: withFamily(scripted()) } }, async (stage) => {
+  it("when that hub stands still", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: withProcessTree(scripted()) } }, async (stage) => {
       const { hub, pids } = await serve(stage, 1);
       hub.signal("SIGSTOP");
       await sweep();
@@ -178,7 +189,7 @@ describe("nothing is ended that belongs to a living hub", () => {
       );
       hub.signal("SIGCONT");
       hub.end();
-      await hub.ended(END);
+      await hub.waitForExit(EXIT_LIMIT);
     }),
   );
 });
@@ -258,7 +269,7 @@ describe("a tag names a dead hub", () => {
 
   // One sweep decides all.
   const verdicts = new Map<string, boolean>();
-  it("which costs no stranger anything", LIMIT, () =>
+  it("which costs no stranger anything", TEST_OPTIONS, () =>
     withTagged(undefined, SLEEP, async (stranger) => {
       await decide(stranger, Object.entries(cases));
       assert.equal(stateOf(stranger), "S");
@@ -290,13 +301,13 @@ const OTHER = 65_534;
 const skip = skipWithout({
   isMet: process.getuid?.() === 0 && missingPrograms(["setpriv"]).length === 0,
   tests: "processes of other users",
-  cure: "they need root and setpriv (run as root; apt-get install util-linux)",
+  remedy: "they need root and setpriv (run as root; apt-get install util-linux)",
 });
 
 describe("another user", () => {
   /** A stage for nobody, with the executable in it. */
   async function withOther(run: (other: Other) => Promise<void>): Promise<void> {
-    await withStage({ servers: {} }, async (stage) => {
+    await withTestFolder({ servers: {} }, async (stage) => {
       const file = join(stage.dir, "toolmux");
       copyFileSync(executable(), file);
       for (const path of [stage.dir, file]) chmodSync(path, 0o755);
@@ -309,7 +320,7 @@ describe("another user", () => {
     });
   }
   interface Other {
-    readonly stage: Stage;
+    readonly stage: TestFolder;
     readonly file: string;
     readonly hidden: string;
   }
@@ -319,7 +330,7 @@ describe("another user", () => {
     return new RawClient("setpriv", all, stage.dir, stage.env);
   }
 
-  it("is done no harm by a sweep, be it of root", { ...LIMIT, skip }, () =>
+  it("is done no harm by a sweep, be it of root", { ...TEST_OPTIONS, skip }, () =>
     withOther((other) => {
       const tag = tagOf({ pid: NOBODY });
       return withTagged(
@@ -332,7 +343,7 @@ describe("another user", () => {
             async (hidden) => {
               await sweep();
               assert.deepEqual([plain, hidden].map(stateOf), ["S", "S"]);
-              await startAs(other, ["list"]).ended(END);
+              await startAs(other, ["list"]).waitForExit(EXIT_LIMIT);
               assert.equal(isAlive(plain), false, "its own sweep ends it");
             },
             OTHER,
@@ -342,24 +353,27 @@ describe("another user", () => {
     }),
   );
 
-  it("ends its own servers, also one whose environment nobody can read", { ...LIMIT, skip }, () =>
-    withOther(async (other) => {
-      const { stage, hidden } = other;
-      writeFileSync(
-        stage.config,
-        `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
-      );
-      const hub = startAs(other, ["serve"]);
-      await hub.initialize();
-      const pid = await poll(
-        END,
-        () => "the hidden process",
-        () => descendants(hub.pid).find((one) => command(one) === `${hidden} 1000`),
-      );
-      assert.deepEqual(environment(pid).length > 0, true, "root can");
-      hub.end();
-      await hub.ended(END);
-      assert.deepEqual(carrying(stage.dir).map(command), []);
-    }),
+  it(
+    "ends its own servers, also one whose environment nobody can read",
+    { ...TEST_OPTIONS, skip },
+    () =>
+      withOther(async (other) => {
+        const { stage, hidden } = other;
+        writeFileSync(
+          stage.config,
+          `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
+        );
+        const hub = startAs(other, ["serve"]);
+        await hub.initialize();
+        const pid = await poll(
+          EXIT_LIMIT,
+          () => "the hidden process",
+          () => descendants(hub.pid).find((one) => commandLineOf(one) === `${hidden} 1000`),
+        );
+        assert.deepEqual(environmentOf(pid).length > 0, true, "root can");
+        hub.end();
+        await hub.waitForExit(EXIT_LIMIT);
+        assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
+      }),
   );
 });

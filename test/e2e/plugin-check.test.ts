@@ -3,14 +3,20 @@ import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withTestFolder,
+} from "../harness/hub.ts";
 
 /** Runs a command in the stage's folder to its end. */
-async function run(stage: Stage, ...args: string[]) {
+async function run(stage: TestFolder, ...args: string[]) {
   const command = new RawClient(executable(), args, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
@@ -38,9 +44,9 @@ interface Document {
 describe("check", () => {
   it(
     "names all plugins and the code that would be loaded for them, and loads none of it",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         use("audit-log", 'options = { file = "calls.jsonl" }\n') +
           use("./own.mjs") +
           use("@me/wide"),
@@ -83,8 +89,8 @@ describe("check", () => {
       ),
   );
 
-  it("checks the options of plugins that are built in, and no others", LIMIT, () =>
-    withStage(
+  it("checks the options of plugins that are built in, and no others", TEST_OPTIONS, () =>
+    withTestFolder(
       use("audit-log", "options.fle = 1\n") + use("./own.mjs", "options.any = 1\n"),
       async (stage) => {
         writePlugin(join(stage.dir, "own.mjs"), "own");
@@ -104,8 +110,8 @@ describe("check", () => {
     ),
   );
 
-  it("finds a plugin that is not there", LIMIT, () =>
-    withStage(use("audit-lg") + use("./none.ts"), async (stage) => {
+  it("finds a plugin that is not there", TEST_OPTIONS, () =>
+    withTestFolder(use("audit-lg") + use("./none.ts"), async (stage) => {
       const files = await run(stage, "check", "--config", stage.config);
       assert.equal(files.code, 2);
       assert.match(files.stderr, /:4:7: plugins\[1\]\.use: .*none\.ts does not exist\n/);
@@ -120,8 +126,8 @@ describe("check", () => {
     }),
   );
 
-  it("finds a server of a plugin that is not there, as serve does", LIMIT, () =>
-    withStage('[servers.a]\nplugin = "cach"\n', async (stage) => {
+  it("finds a server of a plugin that is not there, as serve does", TEST_OPTIONS, () =>
+    withTestFolder('[servers.a]\nplugin = "cach"\n', async (stage) => {
       const commands = ["check", "serve"] as const;
       const problem = `${stage.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
       const fails = async (command: "check" | "serve", advice: string): Promise<void> => {
@@ -140,8 +146,8 @@ describe("check", () => {
     }),
   );
 
-  it("takes what plugins fill in as given", LIMIT, () =>
-    withStage(
+  it("takes what plugins fill in as given", TEST_OPTIONS, () =>
+    withTestFolder(
       `${use("./own.mjs")}[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
       async (stage) => {
         writePlugin(join(stage.dir, "own.mjs"), "own");
@@ -154,29 +160,32 @@ describe("check", () => {
 });
 
 describe("a manifest in the working directory with a plugin", () => {
-  it("has it loaded only once the manifest is trusted, which says what that allows", LIMIT, () =>
-    withStage(use("./own.mjs") + use("audit-log"), async (stage) => {
-      const own = join(stage.dir, "own.mjs");
-      const isLoaded = writePlugin(own, "own");
-      const config = join(stage.dir, "config/toolmux/toolmux.toml");
-      mkdirSync(dirname(config));
-      writeFileSync(config, "");
-      for (const command of ["list", "check", "status"]) await run(stage, command);
-      assert.ok(!isLoaded());
+  it(
+    "has it loaded only once the manifest is trusted, which says what that allows",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(use("./own.mjs") + use("audit-log"), async (stage) => {
+        const own = join(stage.dir, "own.mjs");
+        const isLoaded = writePlugin(own, "own");
+        const config = join(stage.dir, "config/toolmux/toolmux.toml");
+        mkdirSync(dirname(config));
+        writeFileSync(config, "");
+        for (const command of ["list", "check", "status"]) await run(stage, command);
+        assert.ok(!isLoaded());
 
-      const { code, stdout } = await run(stage, "trust", "toolmux.toml");
-      assert.equal(code, 0);
-      assert.match(stdout, /\nand uses these plugins, whatever is in their files by then:\n/);
-      assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
-      assert.match(stdout, /\n {2}audit-log: built in\n/);
-      assert.ok(!isLoaded());
+        const { code, stdout } = await run(stage, "trust", "toolmux.toml");
+        assert.equal(code, 0);
+        assert.match(stdout, /\nand uses these plugins, whatever is in their files by then:\n/);
+        assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
+        assert.match(stdout, /\n {2}audit-log: built in\n/);
+        assert.ok(!isLoaded());
 
-      appendFileSync(stage.config, "# changed\n");
-      await run(stage, "list");
-      assert.ok(!isLoaded());
-      await run(stage, "trust", "toolmux.toml");
-      await run(stage, "list");
-      assert.ok(isLoaded());
-    }),
+        appendFileSync(stage.config, "# changed\n");
+        await run(stage, "list");
+        assert.ok(!isLoaded());
+        await run(stage, "trust", "toolmux.toml");
+        await run(stage, "list");
+        assert.ok(isLoaded());
+      }),
   );
 });

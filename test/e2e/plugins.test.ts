@@ -4,17 +4,17 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, end, executable, LIMIT } from "../harness/hub.ts";
+import { EXIT_LIMIT, closeClient, executable, TEST_OPTIONS } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
-  askPid,
-  changed,
-  governed,
-  hold,
-  listNames,
-  type Realm,
-  saying,
-  withRealm,
+  callPid,
+  waitForListChanged,
+  controlled,
+  holdCall,
+  listToolNames,
+  type ControlledServers,
+  waitForStderr,
+  withControlledServers,
 } from "../harness/controlled-servers.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
@@ -26,8 +26,8 @@ const PROGRAMS: Readonly<Record<string, () => readonly string[]>> = {
 };
 
 /** A manifest with the governed server `a` and these plugins. */
-function withPlugins({ dir }: Realm, ...entries: readonly string[]): string {
-  const servers = { a: governed({ env: { GOVERNED: join(dir, "a") } }) };
+function withPlugins({ dir }: ControlledServers, ...entries: readonly string[]): string {
+  const servers = { a: controlled({ env: { GOVERNED: join(dir, "a") } }) };
   return [toToml({ servers }), ...entries.map((entry) => `[[plugins]]\n${entry}\n`)].join("\n");
 }
 
@@ -56,50 +56,51 @@ function marking(word: string, more = ""): string {
 
 for (const [name, program] of Object.entries(PROGRAMS)) {
   const run = async (
-    { dir, env, config }: Realm,
+    { dir, env, config }: ControlledServers,
     use: (client: RawClient) => Promise<void>,
   ): Promise<RawClient> => {
     const [command = "", ...words] = program();
     const client = new RawClient(command, [...words, "--config", config], dir, env);
     await use(client);
-    await end(client);
+    await closeClient(client);
     return client;
   };
-  const realm = (play: (realm: Realm) => Promise<void>) => withRealm("", play);
+  const realm = (play: (realm: ControlledServers) => Promise<void>) =>
+    withControlledServers("", play);
   const describeTool = async (client: RawClient, wanted: string): Promise<unknown> => {
     const { message } = await client.request("tools/list");
     return message.result?.tools?.find((tool) => tool.name === wanted)?.["description"];
   };
 
   describe(`plugins, with ${name}`, () => {
-    it("that are files beside the manifest change lists and see calls", LIMIT, () =>
+    it("that are files beside the manifest change lists and see calls", TEST_OPTIONS, () =>
       realm(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("first"));
-        place.edit(withPlugins(place, 'use = "./mine.ts"\ntools = ["pid"]'));
+        place.editManifest(withPlugins(place, 'use = "./mine.ts"\ntools = ["pid"]'));
         await run(place, async (client) => {
-          const tools = await client.open();
+          const tools = await client.initializeAndList();
           const described = tools.filter(({ description }) => description === "first");
           assert.deepEqual(
             described.map((tool) => tool.name),
             ["a__pid"],
           );
-          await askPid(client, "a");
-          await saying(client, /plugin "marking": first saw pid/);
+          await callPid(client, "a");
+          await waitForStderr(client, /plugin "marking": first saw pid/);
         });
       }),
     );
 
     it(
       "that fail in their setup refuse the start, with name, manifest line and own line",
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         realm(async (place) => {
           const { dir, env, config } = place;
           writeFileSync(join(dir, "bad.ts"), marking("bad", "\nthrow new Error('no such vault');"));
-          place.edit(withPlugins(place, 'use = "./bad.ts"'));
+          place.editManifest(withPlugins(place, 'use = "./bad.ts"'));
           const [command = "", ...words] = program();
           const client = new RawClient(command, [...words, "--config", config], dir, env);
-          const { code } = await client.ended(END);
+          const { code } = await client.waitForExit(EXIT_LIMIT);
           assert.equal(code, 2);
           const at = readFileSync(config, "utf8").split("\n").indexOf("[[plugins]]") + 1;
           assert.match(
@@ -111,58 +112,58 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         }),
     );
 
-    it("that are edited are exchanged, and calls that run end on the old ones", LIMIT, () =>
+    it("that are edited are exchanged, and calls that run end on the old ones", TEST_OPTIONS, () =>
       realm(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("old"));
-        place.edit(withPlugins(place, 'use = "./mine.ts"'));
+        place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
         await run(place, async (client) => {
-          await client.open();
-          const pid = await askPid(client, "a");
-          const held = await hold(place, client, "a");
+          await client.initializeAndList();
+          const pid = await callPid(client, "a");
+          const held = await holdCall(place, client, "a");
           writeFileSync(file, marking("new"));
-          await changed(client, 1);
+          await waitForListChanged(client, 1);
           assert.equal(await describeTool(client, "a__pid"), "new");
-          assert.equal(await askPid(client, "a"), pid);
-          await saying(client, /new saw pid/);
+          assert.equal(await callPid(client, "a"), pid);
+          await waitForStderr(client, /new saw pid/);
           assert.doesNotMatch(client.stderr, /old is gone/);
           await held.release();
-          await saying(client, /old saw hold[^]*old is gone/);
+          await waitForStderr(client, /old saw hold[^]*old is gone/);
           assert.match(client.stderr, /old is set up[^]*new is set up[^]*old is gone/);
         });
       }),
     );
 
-    it("that are edited and then cannot be loaded leave the old ones in force", LIMIT, () =>
+    it("that are edited and then cannot be loaded leave the old ones in force", TEST_OPTIONS, () =>
       realm(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("good"));
-        place.edit(withPlugins(place, 'use = "./mine.ts"'));
+        place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
         const left = await run(place, async (client) => {
-          await client.open();
+          await client.initializeAndList();
           writeFileSync(file, "export default {\n  name: }");
-          await saying(client, /the manifest was changed, but is not taken/);
-          await saying(client, /mine\.ts:2:/);
-          await askPid(client, "a");
-          await saying(client, /good saw pid/);
+          await waitForStderr(client, /the manifest was changed, but is not taken/);
+          await waitForStderr(client, /mine\.ts:2:/);
+          await callPid(client, "a");
+          await waitForStderr(client, /good saw pid/);
           writeFileSync(file, marking("better"));
-          await changed(client, 1);
+          await waitForListChanged(client, 1);
           assert.equal(await describeTool(client, "a__pid"), "better");
         });
         assert.match(left.stderr, /better is gone/);
       }),
     );
 
-    it("stay as they are when something else of the manifest changes", LIMIT, () =>
+    it("stay as they are when something else of the manifest changes", TEST_OPTIONS, () =>
       realm(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("steady"));
         const entry = 'use = "./mine.ts"';
-        place.edit(withPlugins(place, entry));
+        place.editManifest(withPlugins(place, entry));
         await run(place, async (client) => {
-          await client.open();
-          place.edit(`${withPlugins(place, entry)}\n[hub]\nseparator = "--"\n`);
-          await changed(client, 1);
-          assert.ok((await listNames(client)).includes("a--pid"));
+          await client.initializeAndList();
+          place.editManifest(`${withPlugins(place, entry)}\n[hub]\nseparator = "--"\n`);
+          await waitForListChanged(client, 1);
+          assert.ok((await listToolNames(client)).includes("a--pid"));
           assert.equal(client.stderr.match(/steady is set up/g)?.length, 1);
           assert.doesNotMatch(client.stderr, /steady is gone/);
         });
@@ -171,38 +172,38 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
 
     it(
       "that throw where nobody catches it cost no call, and it is told where that was",
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         realm(async (place) => {
           const stray = `
           setTimeout(() => { throw new Error("a stray timer"); });
           void Promise.reject(new Error("a stray promise"));`;
           writeFileSync(join(place.dir, "mine.ts"), marking("stray", stray));
-          place.edit(withPlugins(place, 'use = "./mine.ts"'));
+          place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
           await run(place, async (client) => {
-            await client.open();
-            await saying(client, /"marking": failed: a stray timer \([^)]*mine\.ts:\d+/);
-            await saying(client, /"marking": failed: a stray promise \([^)]*mine\.ts:\d+/);
-            await askPid(client, "a");
+            await client.initializeAndList();
+            await waitForStderr(client, /"marking": failed: a stray timer \([^)]*mine\.ts:\d+/);
+            await waitForStderr(client, /"marking": failed: a stray promise \([^)]*mine\.ts:\d+/);
+            await callPid(client, "a");
           });
         }),
     );
 
-    it("that write with console write to the log, and nothing to stdout", LIMIT, () =>
+    it("that write with console write to the log, and nothing to stdout", TEST_OPTIONS, () =>
       realm(async (place) => {
         const talk = `console.log("one %s", "line", { a: 1 }); console.error("another");`;
         writeFileSync(join(place.dir, "mine.ts"), marking("talking", talk));
-        place.edit(withPlugins(place, 'use = "./mine.ts"'));
+        place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
         const [command = "", ...words] = program();
         const args = [...words, "--log-level", "info", "--config", place.config];
         const client = new RawClient(command, args, place.dir, place.env);
-        await client.open();
-        await saying(client, /info one line \{ a: 1 \}[^]*error another/);
-        await end(client);
+        await client.initializeAndList();
+        await waitForStderr(client, /info one line \{ a: 1 \}[^]*error another/);
+        await closeClient(client);
       }),
     );
 
-    it("give servers of their own, and secrets for those of others", LIMIT, () =>
+    it("give servers of their own, and secrets for those of others", TEST_OPTIONS, () =>
       realm(async (place) => {
         writeFileSync(
           join(place.dir, "mine.ts"),
@@ -233,22 +234,22 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         );
         const script = "process.stderr.write('got ' + process.env.SEEN.length + '\\\\n')";
         const server = `[servers.b]\ncommand = "${process.execPath}"\nargs = ["-e", "${script}"]\nenv = { SEEN = "\${vault:door}" }\n`;
-        place.edit(`${withPlugins(place, 'use = "./mine.ts"')}\n${server}`);
+        place.editManifest(`${withPlugins(place, 'use = "./mine.ts"')}\n${server}`);
         const [command = "", ...words] = program();
         const args = [...words, "--log-level", "debug", "--config", place.config];
         const client = new RawClient(command, args, place.dir, place.env);
-        await client.open();
+        await client.initializeAndList();
         const { message } = await client.call("echo__say", { word: "hello" });
         assert.equal(message.result?.content?.[0]?.text, "hello");
-        await saying(client, /got 11/);
+        await waitForStderr(client, /got 11/);
         assert.doesNotMatch(client.stderr, /opened-door/);
-        await end(client);
+        await closeClient(client);
       }),
     );
 
     it(
       "in a package in node_modules beside the manifest are found, with the packages that they import",
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         realm(async (place) => {
           const put = (file: string, text: string): void => {
@@ -270,10 +271,10 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
           );
           put("inner/package.json", manifest("inner"));
           put("inner/main.js", 'export const word = "from within";');
-          place.edit(withPlugins(place, 'use = "plug"'));
+          place.editManifest(withPlugins(place, 'use = "plug"'));
           await run(place, async (client) => {
-            await client.open();
-            await saying(client, /plugin "plug": from within/);
+            await client.initializeAndList();
+            await waitForStderr(client, /plugin "plug": from within/);
           });
         }),
     );

@@ -1,23 +1,23 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { end, executable, LIMIT, withHub, withStage } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { closeClient, executable, TEST_OPTIONS, withHub, withTestFolder } from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
 
 const MANIFEST = {
   servers: {
-    a: published("everything", ["stdio"]),
-    b: published("everything", ["stdio"]),
-    memory: published("memory"),
+    a: publishedServer("everything", ["stdio"]),
+    b: publishedServer("everything", ["stdio"]),
+    memory: publishedServer("memory"),
   },
 };
 const TEXT = "demo://resource/dynamic/text/1";
 const OF_B = `toolmux://b/${encodeURIComponent(TEXT)}`;
 
 describe("what published servers offer beside tools", () => {
-  it("is listed, got, read and completed through the hub", LIMIT, () =>
+  it("is listed, got, read and completed through the hub", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const resultOf = async (method: string, params = {}): Promise<string> =>
         JSON.stringify((await client.request(method, params)).message.result);
       assert.match(await resultOf("prompts/list"), /"name":"b__simple-prompt"/);
@@ -39,9 +39,9 @@ describe("what published servers offer beside tools", () => {
     }),
   );
 
-  it("is told of to those who have subscribed to it, as they know it", LIMIT, () =>
+  it("is told of to those who have subscribed to it, as they know it", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       assert.deepEqual(
         (await client.request("resources/subscribe", { uri: OF_B })).message.result,
         {},
@@ -55,8 +55,8 @@ describe("what published servers offer beside tools", () => {
     }),
   );
 
-  it("comes with their instructions from the second start on", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("comes with their instructions from the second start on", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const start = (): RawClient =>
         new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
       const first = start();
@@ -71,10 +71,10 @@ describe("what published servers offer beside tools", () => {
       };
       assert.equal(await instructionsOf(first), undefined);
       await first.request("tools/list");
-      await end(first);
+      await closeClient(first);
       const second = start();
       assert.match((await instructionsOf(second)) ?? "", /^# a\n\n[^]+\n\n# b\n\n[^]+$/);
-      await end(second);
+      await closeClient(second);
     }),
   );
 });

@@ -2,40 +2,51 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { LIMIT, type Stage, executable, withHub, withStage } from "../harness/hub.ts";
-import { type ServerEntry, published } from "../harness/manifest.ts";
-import { type Flavour, type Program, type SdkClient, connect } from "../harness/sdk-client.ts";
+import {
+  TEST_OPTIONS,
+  type TestFolder,
+  executable,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { type ServerEntry, publishedServer } from "../harness/manifest.ts";
+import {
+  type SdkVersion,
+  type StdioCommand,
+  type SdkClient,
+  connectSdk,
+} from "../harness/sdk-client.ts";
 
-const FLAVOURS: readonly Flavour[] = ["SDK v1", "SDK v2", "SDK v2 with negotiation"];
+const FLAVOURS: readonly SdkVersion[] = ["SDK v1", "SDK v2", "SDK v2 with negotiation"];
 
 /** Four servers from the package registry, with `dir` to work in. */
 function servers(dir: string): Record<string, ServerEntry> {
   return {
-    everything: published("everything", ["stdio"]),
-    files: published("filesystem", [join(dir, "files")]),
-    memory: published("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
-    thinking: published("sequential-thinking"),
+    everything: publishedServer("everything", ["stdio"]),
+    files: publishedServer("filesystem", [join(dir, "files")]),
+    memory: publishedServer("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
+    thinking: publishedServer("sequential-thinking"),
   };
 }
 
 /** Connects a client to the hub with all four, and lets it close before the processes are counted. */
 function withClient(
-  flavour: Flavour,
-  run: (client: SdkClient, stage: Stage) => Promise<void>,
+  flavour: SdkVersion,
+  run: (client: SdkClient, stage: TestFolder) => Promise<void>,
 ): Promise<void> {
-  return withStage(
+  return withTestFolder(
     (dir) => ({ servers: servers(dir) }),
     async (stage) => {
       mkdirSync(join(stage.dir, "files"));
       const hub = { command: executable(), args: ["--config", stage.config] };
-      const client = await connect(flavour, program(stage, hub));
+      const client = await connectSdk(flavour, program(stage, hub));
       await run(client, stage);
       await client.close();
     },
   );
 }
 
-function program({ dir, env }: Stage, server: ServerEntry): Program {
+function program({ dir, env }: TestFolder, server: ServerEntry): StdioCommand {
   return {
     command: server.command,
     args: [...(server.args ?? [])],
@@ -45,11 +56,11 @@ function program({ dir, env }: Stage, server: ServerEntry): Program {
 }
 
 /** The tools of all four under the names that the hub gives them, asked by the same SDK without the hub. */
-function listDirectly(flavour: Flavour): Promise<{ readonly name: string }[]> {
-  return withStage({ servers: {} }, async (stage) => {
+function listDirectly(flavour: SdkVersion): Promise<{ readonly name: string }[]> {
+  return withTestFolder({ servers: {} }, async (stage) => {
     mkdirSync(join(stage.dir, "files"));
     const lists = Object.entries(servers(stage.dir)).map(async ([key, server]) => {
-      const client = await connect(flavour, program(stage, server));
+      const client = await connectSdk(flavour, program(stage, server));
       const tools = await client.list();
       await client.close();
       assert.ok(tools.length > 0, key);
@@ -69,7 +80,7 @@ for (const flavour of FLAVOURS) {
   describe(`four real servers behind one hub, driven by ${flavour}`, () => {
     it(
       "every tool is listed once, equal to the server's own but for the prefix in its name",
-      LIMIT,
+      TEST_OPTIONS,
       async () => {
         const listed = await listDirectly(flavour);
         // The hub speaks the modern era with it, which has no word for how tools are run as tasks; the servers do not.
@@ -82,7 +93,7 @@ for (const flavour of FLAVOURS) {
       },
     );
 
-    it("a call reaches each of them, and what they do is real", LIMIT, () =>
+    it("a call reaches each of them, and what they do is real", TEST_OPTIONS, () =>
       withClient(flavour, async (client, { dir }) => {
         await client.list();
         assert.equal(
@@ -119,7 +130,7 @@ for (const flavour of FLAVOURS) {
 
     it(
       "progress arrives while a call runs, errors arrive as the server made them, a cancel ends a call",
-      LIMIT,
+      TEST_OPTIONS,
       () =>
         withClient(flavour, async (client) => {
           await client.list();
@@ -159,8 +170,8 @@ for (const flavour of FLAVOURS) {
 }
 
 describe("configuration files of MCP clients", () => {
-  const everything = published("everything", ["stdio"]);
-  const thinking = published("sequential-thinking");
+  const everything = publishedServer("everything", ["stdio"]);
+  const thinking = publishedServer("sequential-thinking");
   const FILES: Record<string, object> = {
     "claude_desktop_config.json": {
       globalShortcut: "Ctrl+Space",
@@ -173,7 +184,7 @@ describe("configuration files of MCP clients", () => {
     "mcp.json": { inputs: [], servers: { everything: { ...everything, type: "stdio" }, thinking } },
   };
   for (const [name, file] of Object.entries(FILES)) {
-    it(`${name} is served as it is`, LIMIT, () =>
+    it(`${name} is served as it is`, TEST_OPTIONS, () =>
       withHub(
         JSON.stringify(file, null, 2),
         async ({ client }) => {
@@ -193,23 +204,26 @@ describe("configuration files of MCP clients", () => {
 });
 
 describe("a real server's progress, seen by a client that loses none", () => {
-  it("arrives complete, in order, and before the answer", LIMIT, () =>
-    withHub({ servers: { everything: published("everything", ["stdio"]) } }, async ({ client }) => {
-      await client.open();
-      const params = {
-        name: "everything__trigger-long-running-operation",
-        arguments: { duration: 0.3, steps: 6 },
-        _meta: { progressToken: "mine" },
-      };
-      const id = client.ask("tools/call", params);
-      await client.answer(id);
-      const progress = client.filter(({ method }) => method === "notifications/progress");
-      assert.deepEqual(
-        progress.map(({ message }) => message.params?.["progress"]),
-        [1, 2, 3, 4, 5, 6],
-      );
-      assert.ok(progress.every(({ message }) => message.params?.["progressToken"] === "mine"));
-      assert.deepEqual(client.lines.at(-1)?.json, (await client.answer(id)).message);
-    }),
+  it("arrives complete, in order, and before the answer", TEST_OPTIONS, () =>
+    withHub(
+      { servers: { everything: publishedServer("everything", ["stdio"]) } },
+      async ({ client }) => {
+        await client.initializeAndList();
+        const params = {
+          name: "everything__trigger-long-running-operation",
+          arguments: { duration: 0.3, steps: 6 },
+          _meta: { progressToken: "mine" },
+        };
+        const id = client.sendRequest("tools/call", params);
+        await client.response(id);
+        const progress = client.filter(({ method }) => method === "notifications/progress");
+        assert.deepEqual(
+          progress.map(({ message }) => message.params?.["progress"]),
+          [1, 2, 3, 4, 5, 6],
+        );
+        assert.ok(progress.every(({ message }) => message.params?.["progressToken"] === "mine"));
+        assert.deepEqual(client.lines.at(-1)?.json, (await client.response(id)).message);
+      },
+    ),
   );
 });

@@ -4,28 +4,28 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
-import { FACES, withFace, withHttp } from "../harness/serve.ts";
-import { connectFull, textOf } from "../harness/full-client.ts";
-import { LIMIT, type Stage } from "../harness/hub.ts";
+import { SERVER_TRANSPORTS, withServe, withHttpServe } from "../harness/serve.ts";
+import { connectFullClient, textOf } from "../harness/full-client.ts";
+import { TEST_OPTIONS, type TestFolder } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
-import { NO_PYTHON, PYTHON, module, script } from "../harness/python.ts";
-import type { Program } from "../harness/sdk-client.ts";
+import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
+import type { StdioCommand } from "../harness/sdk-client.ts";
 
 // Each test, not each suite: a file of which nothing is reported fails.
-const OPTIONS = { ...LIMIT, skip: NO_PYTHON };
+const OPTIONS = { ...TEST_OPTIONS, skip: SKIP_WITHOUT_PYTHON };
 
 type Era = "legacy" | "modern";
 
 // Its SDK speaks both eras.
-const FAST: ServerEntry = { command: PYTHON, args: [script("server.py")] };
-const TIME = module("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
-const GIT = module("mcp_server_git");
+const FAST: ServerEntry = { command: PYTHON, args: [pythonScript("server.py")] };
+const TIME = pythonModule("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
+const GIT = pythonModule("mcp_server_git");
 
 /** A repository with one commit, and a change. */
 /** Python takes seconds to start where others are at work: a first list waits for it. */
 const PATIENT = { listWait: "30s" };
 
-function makeRepository({ dir, env }: Stage): string {
+function makeRepository({ dir, env }: TestFolder): string {
   const repository = join(dir, "repository");
   const git = (...args: string[]): unknown => execFileSync("git", args, { cwd: dir, env });
   git("init", "--quiet", repository);
@@ -39,11 +39,11 @@ function makeRepository({ dir, env }: Stage): string {
 
 describe("servers made with the Python SDK behind the hub", () => {
   it("are listed as they list themselves, but for the prefix", OPTIONS, () =>
-    withFace("stdio", { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
+    withServe("stdio", { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
       const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
         const args = [...(server.args ?? [])];
         const program = { command: PYTHON, args, cwd: stage.dir, env: { ...stage.env } };
-        const client = await connectFull("SDK v1", program);
+        const client = await connectFullClient("SDK v1", program);
         const { tools } = await client.sdk.listTools();
         await client.close();
         return tools.map((tool) => ({ ...tool, name: `${key}__${tool.name}` }));
@@ -52,17 +52,17 @@ describe("servers made with the Python SDK behind the hub", () => {
         .flat()
         .toSorted((a, b) => (a.name < b.name ? -1 : 1));
       assert.ok(expected.length > 10);
-      const client = await connectFull("SDK v1", stage.reach);
+      const client = await connectFullClient("SDK v1", stage.target);
       assert.deepEqual((await client.sdk.listTools()).tools, expected);
       await client.close();
     }),
   );
 
-  for (const face of FACES) {
+  for (const face of SERVER_TRANSPORTS) {
     it(`tell the time, and what is in a repository, over ${face}`, OPTIONS, () =>
-      withFace(face, { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
+      withServe(face, { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
         const repository = makeRepository(stage);
-        const client = await connectFull("SDK v2", stage.reach);
+        const client = await connectFullClient("SDK v2", stage.target);
         await client.sdk.listTools();
         const conversion = {
           source_timezone: "Asia/Kathmandu",
@@ -93,8 +93,8 @@ const CLIENTS = [
 for (const [sdk, face] of CLIENTS) {
   describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
     it("asks for all that it needs, and says how far it is", OPTIONS, () =>
-      withFace(face, { hub: PATIENT, servers: { fast: FAST } }, async ({ reach }) => {
-        const client = await connectFull(sdk, reach, "one");
+      withServe(face, { hub: PATIENT, servers: { fast: FAST } }, async ({ target: reach }) => {
+        const client = await connectFullClient(sdk, reach, "one");
         await client.sdk.listTools();
         const text = async (name: string, args?: Record<string, unknown>): Promise<string> =>
           textOf(await client.call(`fast__${name}`, args));
@@ -103,7 +103,7 @@ for (const [sdk, face] of CLIENTS) {
         assert.equal(await text("sample", { prompt: "think" }), "sampled by one");
         assert.match(await text("roots"), /file:\/\/\/one/);
         assert.deepEqual(
-          client.asked.map(({ method, params }) => [method, params["message"], params["url"]]),
+          client.requests.map(({ method, params }) => [method, params["message"], params["url"]]),
           [
             ["elicitation/create", "[fast] Sure?", undefined],
             ["elicitation/create", "[fast] Look there", "https://example.com/?a=b"],
@@ -111,7 +111,7 @@ for (const [sdk, face] of CLIENTS) {
             ["roots/list", undefined, undefined],
           ],
         );
-        assert.deepEqual(client.visited, ["visit-1"]);
+        assert.deepEqual(client.completedElicitations, ["visit-1"]);
         await client.sdk.setLoggingLevel("info");
         await text("log", { text: "a line" });
         const line = await client.until("the line", () => client.logs[0]);
@@ -132,13 +132,13 @@ for (const [sdk, face] of CLIENTS) {
 
 /** Lets the client of test/python do everything once, and returns what it tells. */
 async function drive(
-  { dir, env }: Stage,
+  { dir, env }: TestFolder,
   name: string,
   era: Era,
-  reach: Program | string,
+  reach: StdioCommand | string,
 ): Promise<Record<string, unknown>> {
   const target = typeof reach === "string" ? [reach] : [reach.command, ...reach.args];
-  const args = ["-W", "ignore", script("client.py"), name, era, ...target];
+  const args = ["-W", "ignore", pythonScript("client.py"), name, era, ...target];
   const { stdout } = await promisify(execFile)(PYTHON, args, { cwd: dir, env, timeout: 40_000 });
   return JSON.parse(stdout) as Record<string, unknown>;
 }
@@ -186,21 +186,25 @@ describe("a client made with the Python SDK", () => {
   for (const era of ["legacy", "modern"] as const) {
     // It asks by itself, which servers do in the legacy era alone: of its own accord it is spoken to as its client is.
     const fast: ServerEntry = era === "legacy" ? FAST : { ...FAST, era: "legacy" };
-    for (const face of FACES) {
+    for (const face of SERVER_TRANSPORTS) {
       it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, OPTIONS, () =>
-        withFace(face, { hub: PATIENT, servers: { fast } }, async ({ reach, ...stage }) => {
-          assert.deepEqual(await drive(stage, "one", era, reach), success("one", era));
-        }),
+        withServe(
+          face,
+          { hub: PATIENT, servers: { fast } },
+          async ({ target: reach, ...stage }) => {
+            assert.deepEqual(await drive(stage, "one", era, reach), success("one", era));
+          },
+        ),
       );
     }
   }
 
   it("is alone with its own server while others are with theirs", OPTIONS, () =>
-    withHttp(
+    withHttpServe(
       { hub: PATIENT, servers: { fast: { ...FAST, isolation: "perClient" } } },
       async (hub) => {
         const names = ["one", "two", "three"];
-        const told = await Promise.all(names.map((name) => drive(hub, name, "legacy", hub.reach)));
+        const told = await Promise.all(names.map((name) => drive(hub, name, "legacy", hub.target)));
         assert.deepEqual(
           told,
           names.map((name) => success(name, "legacy")),

@@ -4,24 +4,24 @@ import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, LIMIT, executable } from "../harness/hub.ts";
+import { EXIT_LIMIT, TEST_OPTIONS, executable } from "../harness/hub.ts";
 import type { Manifest, ServerEntry } from "../harness/manifest.ts";
-import { failure } from "../harness/message.ts";
-import { isAlive, waitUntilGone } from "../harness/processes.ts";
+import { failureText } from "../harness/message.ts";
+import { isAlive, waitUntilExited } from "../harness/processes.ts";
 import {
-  askPid,
-  changed,
-  changes,
-  type Edit,
-  governed,
-  hold,
-  listNames,
-  type Realm,
-  saying,
-  withRealm,
+  callPid,
+  waitForListChanged,
+  listChangedCount,
+  type EditMethod,
+  controlled,
+  holdCall,
+  listToolNames,
+  type ControlledServers,
+  waitForStderr,
+  withControlledServers,
 } from "../harness/controlled-servers.ts";
 
-const EDITS: readonly Edit[] = ["in place", "by rename"];
+const EDITS: readonly EditMethod[] = ["in place", "by rename"];
 
 const REFUSED = /the manifest was changed, but is not taken/;
 
@@ -32,7 +32,7 @@ function of(servers: Readonly<Record<string, ServerEntry>>): Manifest {
 
 /** A governed server that another argument makes another process. */
 function version(argument: string, more: Readonly<Record<string, unknown>> = {}): ServerEntry {
-  const { args = [], ...rest } = governed(more);
+  const { args = [], ...rest } = controlled(more);
   return { ...rest, args: [...args, argument] };
 }
 
@@ -42,33 +42,33 @@ function prefixes(names: readonly string[]): string[] {
 
 /** Runs a command of the executable to its end. @returns its exit code and stderr. */
 async function command(
-  { dir, env }: Realm,
+  { dir, env }: ControlledServers,
   ...args: readonly string[]
 ): Promise<{ code: number | null; stderr: string }> {
   const client = new RawClient(executable(), args, dir, env);
-  const { code } = await client.ended(END);
+  const { code } = await client.waitForExit(EXIT_LIMIT);
   return { code, stderr: client.stderr };
 }
 
 /** Removes one server and changes another while calls are in flight on both that never end. */
 function overtake(): Promise<void> {
-  return withRealm(of({ gone: governed(), other: version("1") }), async (realm) => {
+  return withControlledServers(of({ gone: controlled(), other: version("1") }), async (realm) => {
     await realm.serve(async (client) => {
-      await client.open();
+      await client.initializeAndList();
       const names = ["gone", "other"] as const;
-      const asked = names.map((name) => client.askCall(`${name}__hang`));
+      const asked = names.map((name) => client.sendCall(`${name}__hang`));
       for (const name of names)
-        await realm.noting(name, (notes) => notes.find(({ tool }) => tool === "hang"));
-      const pids = names.flatMap((name) => realm.started(name));
+        await realm.waitForEvents(name, (notes) => notes.find(({ tool }) => tool === "hang"));
+      const pids = names.flatMap((name) => realm.startedPids(name));
       const began = performance.now();
-      realm.edit(of({ other: version("2") }));
+      realm.editManifest(of({ other: version("2") }));
       for (const [at, name] of names.entries()) {
-        const { message } = await client.answer(asked[at], 20_000);
-        assert.match(failure(message), new RegExp(`Server "${name}" was stopped`));
+        const { message } = await client.response(asked[at], 20_000);
+        assert.match(failureText(message), new RegExp(`Server "${name}" was stopped`));
       }
       assert.ok(performance.now() - began > 9000);
-      await waitUntilGone(pids, END);
-      await askPid(client, "other");
+      await waitUntilExited(pids, EXIT_LIMIT);
+      await callPid(client, "other");
     });
   });
 }
@@ -82,218 +82,249 @@ before(() => {
 });
 
 // Also when its own test is not run: nothing of it is left behind.
-after(() => overtaken?.catch(() => undefined), LIMIT);
+after(() => overtaken?.catch(() => undefined), TEST_OPTIONS);
 
 describe("an edit of the manifest of a running hub", () => {
   for (const how of EDITS) {
-    it(`that adds a server (${how}) shows its tools after one list_changed`, LIMIT, () =>
-      withRealm(of({ a: governed() }), async ({ edit, serve, started }) => {
-        const left = await serve(async (client) => {
-          assert.deepEqual(prefixes((await client.open()).map(({ name }) => name)), ["a"]);
-          edit(of({ a: governed(), b: governed() }), how);
-          await changed(client, 1);
-          assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-          await askPid(client, "b");
-        });
-        assert.equal(changes(left), 1);
-        assert.equal(started("a").length, 1);
-      }),
+    it(`that adds a server (${how}) shows its tools after one list_changed`, TEST_OPTIONS, () =>
+      withControlledServers(
+        of({ a: controlled() }),
+        async ({ editManifest: edit, serve, startedPids: started }) => {
+          const left = await serve(async (client) => {
+            assert.deepEqual(prefixes((await client.initializeAndList()).map(({ name }) => name)), [
+              "a",
+            ]);
+            edit(of({ a: controlled(), b: controlled() }), how);
+            await waitForListChanged(client, 1);
+            assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+            await callPid(client, "b");
+          });
+          assert.equal(listChangedCount(left), 1);
+          assert.equal(started("a").length, 1);
+        },
+      ),
     );
 
     it(
       `that removes a server (${how}) takes its tools away, lets its call finish and ends its process`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
-        withRealm(of({ a: governed(), b: governed() }), async (realm) => {
+        withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
           const left = await realm.serve(async (client) => {
-            await client.open();
-            const pid = await askPid(client, "b");
-            const call = await hold(realm, client, "b");
-            realm.edit(of({ a: governed() }), how);
-            await changed(client, 1);
-            assert.deepEqual(prefixes(await listNames(client)), ["a"]);
+            await client.initializeAndList();
+            const pid = await callPid(client, "b");
+            const call = await holdCall(realm, client, "b");
+            realm.editManifest(of({ a: controlled() }), how);
+            await waitForListChanged(client, 1);
+            assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
             assert.equal((await client.call("b__pid")).message.error?.code, -32602);
             assert.ok(isAlive(pid));
             await call.release();
-            await waitUntilGone([pid], END);
-            await askPid(client, "a");
+            await waitUntilExited([pid], EXIT_LIMIT);
+            await callPid(client, "a");
           });
-          assert.equal(changes(left), 1);
+          assert.equal(listChangedCount(left), 1);
         }),
     );
   }
 
   it(
     "that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withRealm(of({ a: governed(), b: version("1") }), async (realm) => {
-        realm.rule("b", { stubborn: true });
+      withControlledServers(of({ a: controlled(), b: version("1") }), async (realm) => {
+        realm.setRules("b", { stubborn: true });
         const left = await realm.serve(
           async (client) => {
-            await client.open();
-            const pids = { a: await askPid(client, "a"), b: await askPid(client, "b") };
-            const calls = [await hold(realm, client, "a"), await hold(realm, client, "b")];
-            realm.rule("b", { stubborn: true, tools: ["new"] });
-            realm.edit(of({ a: governed(), b: version("2") }));
+            await client.initializeAndList();
+            const pids = { a: await callPid(client, "a"), b: await callPid(client, "b") };
+            const calls = [await holdCall(realm, client, "a"), await holdCall(realm, client, "b")];
+            realm.setRules("b", { stubborn: true, tools: ["new"] });
+            realm.editManifest(of({ a: controlled(), b: version("2") }));
             // It waits for the new process, and is told of there: the old one gets no call any more.
-            await saying(client, /toolmux: info b: its specification was changed/);
-            const later = client.askCall("b__pid");
+            await waitForStderr(client, /toolmux: info b: its specification was changed/);
+            const later = client.sendCall("b__pid");
             for (const call of calls) await call.release();
-            const { message } = await client.answer(later);
+            const { message } = await client.response(later);
             assert.notEqual(Number(message.result?.content?.[0]?.text), pids.b);
-            await changed(client, 1);
-            assert.ok((await listNames(client)).includes("b__new"));
-            assert.equal(await askPid(client, "a"), pids.a);
-            const others = realm.starts("b").map((start) => start.others);
+            await waitForListChanged(client, 1);
+            assert.ok((await listToolNames(client)).includes("b__new"));
+            assert.equal(await callPid(client, "a"), pids.a);
+            const others = realm.startEvents("b").map((start) => start.others);
             assert.deepEqual(others, [[], []]);
-            realm.rule("b", {});
+            realm.setRules("b", {});
           },
           ["--config", realm.config, "--log-level", "info"],
         );
-        assert.equal(changes(left), 1);
+        assert.equal(listChangedCount(left), 1);
       }),
   );
 
   it(
     "that changes a server that hangs at its start lets those who wait go on to the new one",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withRealm(of({ a: version("1"), b: governed() }), async (realm) => {
-        for (const server of ["a", "b"]) realm.rule(server, { start: "hang" });
+      withControlledServers(of({ a: version("1"), b: controlled() }), async (realm) => {
+        for (const server of ["a", "b"]) realm.setRules(server, { start: "hang" });
         await realm.serve(async (client) => {
           await client.initialize();
-          const asked = [client.askCall("a__pid"), client.askCall("b__pid")];
+          const asked = [client.sendCall("a__pid"), client.sendCall("b__pid")];
           for (const server of ["a", "b"])
-            await realm.noting(server, () => realm.starts(server)[0]);
-          realm.edit(of({ a: version("2") }));
-          const { pid, args } = await realm.noting("a", () => realm.starts("a")[1]);
-          realm.rule("a", {});
-          const [a, b] = await Promise.all(asked.map((id) => client.answer(id)));
+            await realm.waitForEvents(server, () => realm.startEvents(server)[0]);
+          realm.editManifest(of({ a: version("2") }));
+          const { pid, args } = await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+          realm.setRules("a", {});
+          const [a, b] = await Promise.all(asked.map((id) => client.response(id)));
           assert.equal(a?.message.result?.content?.[0]?.text, String(pid));
           assert.deepEqual(args, ["2"]);
-          assert.match(failure(b?.message ?? {}), /Server "b" was stopped/);
+          assert.match(failureText(b?.message ?? {}), /Server "b" was stopped/);
         });
       }),
   );
 
-  it("that disables a server ends it and hides its tools, until it is enabled again", LIMIT, () =>
-    withRealm(of({ a: governed(), b: governed() }), async (realm) => {
-      const left = await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
-        realm.edit(of({ a: governed({ enabled: false }), b: governed() }));
-        await changed(client, 1);
-        assert.deepEqual(prefixes(await listNames(client)), ["b"]);
-        await waitUntilGone([pid], END);
-        assert.match(failure((await client.call("a__pid")).message), /Server "a" is stopped/);
-        realm.edit(of({ a: governed(), b: governed() }));
-        await changed(client, 2);
-        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-        assert.notEqual(await askPid(client, "a"), pid);
-      });
-      assert.equal(changes(left), 2);
-    }),
+  it(
+    "that disables a server ends it and hides its tools, until it is enabled again",
+    TEST_OPTIONS,
+    () =>
+      withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
+        const left = await realm.serve(async (client) => {
+          await client.initializeAndList();
+          const pid = await callPid(client, "a");
+          realm.editManifest(of({ a: controlled({ enabled: false }), b: controlled() }));
+          await waitForListChanged(client, 1);
+          assert.deepEqual(prefixes(await listToolNames(client)), ["b"]);
+          await waitUntilExited([pid], EXIT_LIMIT);
+          assert.match(failureText((await client.call("a__pid")).message), /Server "a" is stopped/);
+          realm.editManifest(of({ a: controlled(), b: controlled() }));
+          await waitForListChanged(client, 2);
+          assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+          assert.notEqual(await callPid(client, "a"), pid);
+        });
+        assert.equal(listChangedCount(left), 2);
+      }),
   );
 
-  it("that makes a server lazy leaves it running; one that is lazy no more is started", LIMIT, () =>
-    withRealm(of({ a: governed(), b: governed({ lazy: true }), c: governed() }), async (realm) => {
-      await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
-        await realm.noting("b", (notes) => notes.find(({ event }) => event === "end"));
-        realm.edit(
-          of({ a: governed({ lazy: true }), b: governed(), c: governed({ prefix: "z" }) }),
-        );
-        await realm.noting("b", () => realm.starts("b")[1]);
-        await changed(client, 1);
-        assert.equal(await askPid(client, "a"), pid);
-      });
-    }),
+  it(
+    "that makes a server lazy leaves it running; one that is lazy no more is started",
+    TEST_OPTIONS,
+    () =>
+      withControlledServers(
+        of({ a: controlled(), b: controlled({ lazy: true }), c: controlled() }),
+        async (realm) => {
+          await realm.serve(async (client) => {
+            await client.initializeAndList();
+            const pid = await callPid(client, "a");
+            await realm.waitForEvents("b", (notes) => notes.find(({ event }) => event === "end"));
+            realm.editManifest(
+              of({
+                a: controlled({ lazy: true }),
+                b: controlled(),
+                c: controlled({ prefix: "z" }),
+              }),
+            );
+            await realm.waitForEvents("b", () => realm.startEvents("b")[1]);
+            await waitForListChanged(client, 1);
+            assert.equal(await callPid(client, "a"), pid);
+          });
+        },
+      ),
   );
 
   it(
     "that changes a lazy server's arguments shows what it lists now, and lets it rest again",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withRealm(of({ a: version("1", { lazy: true }) }), async (realm) => {
-        realm.rule("a", { tools: ["one"] });
+      withControlledServers(of({ a: version("1", { lazy: true }) }), async (realm) => {
+        realm.setRules("a", { tools: ["one"] });
         const rested = (times: number): Promise<unknown> =>
-          realm.noting("a", (notes) => notes.filter(({ event }) => event === "end")[times - 1]);
+          realm.waitForEvents(
+            "a",
+            (notes) => notes.filter(({ event }) => event === "end")[times - 1],
+          );
         const left = await realm.serve(async (client) => {
-          await client.open();
+          await client.initializeAndList();
           await rested(1);
-          realm.rule("a", { tools: ["two"] });
-          realm.edit(of({ a: version("2", { lazy: true }) }));
-          await changed(client, 1);
-          const names = await listNames(client);
+          realm.setRules("a", { tools: ["two"] });
+          realm.editManifest(of({ a: version("2", { lazy: true }) }));
+          await waitForListChanged(client, 1);
+          const names = await listToolNames(client);
           assert.ok(names.includes("a__two") && !names.includes("a__one"));
           await rested(2);
           // What the first one had is known from before.
-          realm.edit(of({ a: version("1", { lazy: true }) }));
-          await changed(client, 2);
-          assert.ok((await listNames(client)).includes("a__one"));
-          assert.equal(realm.starts("a").length, 2);
+          realm.editManifest(of({ a: version("1", { lazy: true }) }));
+          await waitForListChanged(client, 2);
+          assert.ok((await listToolNames(client)).includes("a__one"));
+          assert.equal(realm.startEvents("a").length, 2);
         });
-        assert.equal(changes(left), 2);
+        assert.equal(listChangedCount(left), 2);
       }),
   );
 
-  it("of a prefix, a filter, a new name or a limit is in force without a restart", LIMIT, () =>
-    withRealm(of({ a: governed() }), async (realm) => {
-      realm.rule("a", { tools: ["one", "two"] });
-      const left = await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
-        const call = await hold(realm, client, "a");
-        const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
-        realm.edit(of({ a: governed({ prefix: "z", tools }) }));
-        await changed(client, 1);
-        const names = await listNames(client);
-        assert.deepEqual(
-          names,
-          ["announce", "hang", "hold", "pid", "uno"].map((name) => `z__${name}`),
-        );
-        assert.equal(await askPid(client, "z"), pid);
-        await call.release();
-        assert.match(failure((await client.call("z__hang")).message), /0\.2 seconds/);
-      });
-      assert.equal(changes(left), 1);
-      assert.equal(realm.started("a").length, 1);
-    }),
+  it(
+    "of a prefix, a filter, a new name or a limit is in force without a restart",
+    TEST_OPTIONS,
+    () =>
+      withControlledServers(of({ a: controlled() }), async (realm) => {
+        realm.setRules("a", { tools: ["one", "two"] });
+        const left = await realm.serve(async (client) => {
+          await client.initializeAndList();
+          const pid = await callPid(client, "a");
+          const call = await holdCall(realm, client, "a");
+          const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
+          realm.editManifest(of({ a: controlled({ prefix: "z", tools }) }));
+          await waitForListChanged(client, 1);
+          const names = await listToolNames(client);
+          assert.deepEqual(
+            names,
+            ["announce", "hang", "hold", "pid", "uno"].map((name) => `z__${name}`),
+          );
+          assert.equal(await callPid(client, "z"), pid);
+          await call.release();
+          assert.match(failureText((await client.call("z__hang")).message), /0\.2 seconds/);
+        });
+        assert.equal(listChangedCount(left), 1);
+        assert.equal(realm.startedPids("a").length, 1);
+      }),
   );
 
   for (const reconnect of [{ policy: "none" }, { base: "1h", max: "1h" }]) {
     const what = "policy" in reconnect ? "has failed" : "waits for its next attempt";
-    it(`of how a server that ${what} is started has it tried at once`, LIMIT, () =>
-      withRealm(of({ a: governed({ reconnect }), b: governed() }), async (realm) => {
-        realm.rule("a", { start: "exit" });
-        await realm.serve(async (client) => {
-          await client.open();
-          await saying(client, /Server "a" exited with code 3/);
-          realm.rule("a", {});
-          realm.edit(of({ a: governed({ reconnect }), b: governed({ prefix: "z" }) }));
-          await changed(client, 1);
-          assert.equal(realm.starts("a").length, 1);
-          realm.edit(of({ a: governed({ connectTimeout: "59s", reconnect }), b: governed() }));
-          await realm.noting("a", () => realm.starts("a")[1]);
-          await askPid(client, "a");
-          assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-          assert.equal(realm.starts("a").length, 2);
-        });
-      }),
+    it(`of how a server that ${what} is started has it tried at once`, TEST_OPTIONS, () =>
+      withControlledServers(
+        of({ a: controlled({ reconnect }), b: controlled() }),
+        async (realm) => {
+          realm.setRules("a", { start: "exit" });
+          await realm.serve(async (client) => {
+            await client.initializeAndList();
+            await waitForStderr(client, /Server "a" exited with code 3/);
+            realm.setRules("a", {});
+            realm.editManifest(
+              of({ a: controlled({ reconnect }), b: controlled({ prefix: "z" }) }),
+            );
+            await waitForListChanged(client, 1);
+            assert.equal(realm.startEvents("a").length, 1);
+            realm.editManifest(
+              of({ a: controlled({ connectTimeout: "59s", reconnect }), b: controlled() }),
+            );
+            await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+            await callPid(client, "a");
+            assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+            assert.equal(realm.startEvents("a").length, 2);
+          });
+        },
+      ),
     );
   }
 
-  it("that breaks it changes nothing and is told as by check; mending it works", LIMIT, () =>
-    withRealm(of({ a: governed() }), async (realm) => {
+  it("that breaks it changes nothing and is told as by check; mending it works", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: controlled() }), async (realm) => {
       const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
       const broken = `${wrong}\n[hub]\nnme = "x"\n`;
       const left = await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
-        realm.edit(broken);
-        await saying(client, REFUSED);
+        await client.initializeAndList();
+        const pid = await callPid(client, "a");
+        realm.editManifest(broken);
+        await waitForStderr(client, REFUSED);
         const check = await command(realm, "check", "--config", realm.config);
         assert.equal(check.code, 2);
         const problems = check.stderr.split("\n").filter((line) => line.startsWith(realm.config));
@@ -301,80 +332,82 @@ describe("an edit of the manifest of a running hub", () => {
         assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
         for (const problem of problems)
           assert.ok(client.stderr.includes(`\n${problem}\n`), problem);
-        assert.deepEqual(prefixes(await listNames(client)), ["a"]);
-        realm.edit(of({ a: governed(), b: governed() }));
-        await changed(client, 1);
-        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-        assert.equal(await askPid(client, "a"), pid);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
+        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        await waitForListChanged(client, 1);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+        assert.equal(await callPid(client, "a"), pid);
       });
-      assert.equal(changes(left), 1);
+      assert.equal(listChangedCount(left), 1);
     }),
   );
 
-  it("ten times in a row ends with the last one, and never runs a server twice", LIMIT, () =>
-    withRealm(of({ a: version("0"), b: governed() }), async (realm) => {
+  it("ten times in a row ends with the last one, and never runs a server twice", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: version("0"), b: controlled() }), async (realm) => {
       await realm.serve(async (client) => {
-        await client.open();
+        await client.initializeAndList();
         for (let at = 1; at <= 10; at += 1) {
-          realm.rule("a", { tools: [`tool_${at}`] });
-          realm.edit(of({ a: version(String(at)), b: governed() }), EDITS[at % 2]);
+          realm.setRules("a", { tools: [`tool_${at}`] });
+          realm.editManifest(of({ a: version(String(at)), b: controlled() }), EDITS[at % 2]);
         }
-        await realm.noting("a", () => realm.starts("a").find(({ args }) => args?.[0] === "10"));
-        await askPid(client, "a");
-        assert.ok((await listNames(client)).includes("a__tool_10"));
-        const starts = realm.starts("a");
+        await realm.waitForEvents("a", () =>
+          realm.startEvents("a").find(({ args }) => args?.[0] === "10"),
+        );
+        await callPid(client, "a");
+        assert.ok((await listToolNames(client)).includes("a__tool_10"));
+        const starts = realm.startEvents("a");
         assert.ok(starts.every(({ others }) => others?.length === 0));
         assert.deepEqual(starts.at(-1)?.args, ["10"]);
         assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
-        assert.equal(realm.started("b").length, 1);
+        assert.equal(realm.startedPids("b").length, 1);
       });
     }),
   );
 
   it(
     "ten times, each as soon as the server of the one before starts, ends with the last one",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withRealm(of({ a: version("0") }), async (realm) => {
+      withControlledServers(of({ a: version("0") }), async (realm) => {
         await realm.serve(async (client) => {
-          await client.open();
+          await client.initializeAndList();
           for (let at = 1; at <= 10; at += 1) {
-            const past = realm.started("a").length;
-            realm.rule("a", { tools: [`tool_${at}`] });
-            realm.edit(of({ a: version(String(at)) }), EDITS[at % 2]);
-            await realm.noting("a", () => realm.started("a").length > past || undefined);
+            const past = realm.startedPids("a").length;
+            realm.setRules("a", { tools: [`tool_${at}`] });
+            realm.editManifest(of({ a: version(String(at)) }), EDITS[at % 2]);
+            await realm.waitForEvents("a", () => realm.startedPids("a").length > past || undefined);
           }
-          await askPid(client, "a");
-          assert.ok((await listNames(client)).includes("a__tool_10"));
-          const starts = realm.starts("a");
+          await callPid(client, "a");
+          assert.ok((await listToolNames(client)).includes("a__tool_10"));
+          const starts = realm.startEvents("a");
           assert.ok(starts.every(({ others }) => others?.length === 0));
           assert.equal(starts.length, 11);
         });
       }),
   );
 
-  it("that deletes it changes nothing and is told; when it is back it counts", LIMIT, () =>
-    withRealm(of({ a: governed() }), async (realm) => {
+  it("that deletes it changes nothing and is told; when it is back it counts", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: controlled() }), async (realm) => {
       const left = await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
+        await client.initializeAndList();
+        const pid = await callPid(client, "a");
         rmSync(realm.config);
-        await saying(client, REFUSED);
-        assert.equal(await askPid(client, "a"), pid);
-        realm.edit(of({ a: governed(), b: governed() }));
-        await changed(client, 1);
-        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-        assert.equal(await askPid(client, "a"), pid);
+        await waitForStderr(client, REFUSED);
+        assert.equal(await callPid(client, "a"), pid);
+        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        await waitForListChanged(client, 1);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+        assert.equal(await callPid(client, "a"), pid);
       });
-      assert.equal(changes(left), 1);
+      assert.equal(listChangedCount(left), 1);
     }),
   );
 
   it(
     "that puts what is no manifest in its place changes nothing, and is told each time",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withRealm(of({ a: governed() }), async (realm) => {
+      withControlledServers(of({ a: controlled() }), async (realm) => {
         const { config } = realm;
         const makers: Readonly<Record<string, () => void>> = {
           "is a folder, not a file": () => mkdirSync(config),
@@ -384,80 +417,89 @@ describe("an edit of the manifest of a running hub", () => {
           "is not UTF-8 text": () => writeFileSync(config, Buffer.alloc(1000, 0xff)),
         };
         await realm.serve(async (client) => {
-          await client.open();
-          const pid = await askPid(client, "a");
+          await client.initializeAndList();
+          const pid = await callPid(client, "a");
           for (const [what, make] of Object.entries(makers)) {
             rmSync(config, { recursive: true, force: true });
             make();
-            await saying(client, new RegExp(`toolmux\\.toml: ${what}\n`));
-            assert.equal(await askPid(client, "a"), pid);
+            await waitForStderr(client, new RegExp(`toolmux\\.toml: ${what}\n`));
+            assert.equal(await callPid(client, "a"), pid);
           }
           rmSync(config);
-          realm.edit(of({ a: governed({ prefix: "z" }) }));
-          await changed(client, 1);
-          assert.equal(await askPid(client, "z"), pid);
+          realm.editManifest(of({ a: controlled({ prefix: "z" }) }));
+          await waitForListChanged(client, 1);
+          assert.equal(await callPid(client, "z"), pid);
         });
       }),
   );
 
-  it("that empties it ends all servers", LIMIT, () =>
-    withRealm(of({ a: governed() }), async (realm) => {
+  it("that empties it ends all servers", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: controlled() }), async (realm) => {
       await realm.serve(async (client) => {
-        await client.open();
-        realm.edit("");
-        await changed(client, 1);
-        assert.deepEqual(await listNames(client), []);
-        await waitUntilGone(realm.started("a"), END);
+        await client.initializeAndList();
+        realm.editManifest("");
+        await waitForListChanged(client, 1);
+        assert.deepEqual(await listToolNames(client), []);
+        await waitUntilExited(realm.startedPids("a"), EXIT_LIMIT);
       });
     }),
   );
 });
 
 describe("a trusted manifest in the working directory", () => {
-  it("that changes is refused until it is trusted again beside the running hub", LIMIT, () =>
-    withRealm(of({ a: governed() }), async (realm) => {
+  it("that changes is refused until it is trusted again beside the running hub", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: controlled() }), async (realm) => {
       assert.equal((await command(realm, "trust", realm.config)).code, 0);
       const left = await realm.serve(async (client) => {
-        await client.open();
-        const pid = await askPid(client, "a");
-        realm.edit(of({ a: governed(), b: governed() }));
-        await saying(client, /toolmux\.toml: has changed since it was trusted\n/);
+        await client.initializeAndList();
+        const pid = await callPid(client, "a");
+        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        await waitForStderr(client, /toolmux\.toml: has changed since it was trusted\n/);
         assert.doesNotMatch(client.stderr, /no manifest/);
-        assert.deepEqual(prefixes(await listNames(client)), ["a"]);
-        assert.equal(realm.started("b").length, 0);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
+        assert.equal(realm.startedPids("b").length, 0);
         assert.equal((await command(realm, "trust", realm.config)).code, 0);
-        await changed(client, 1);
-        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
-        assert.equal(await askPid(client, "a"), pid);
+        await waitForListChanged(client, 1);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+        assert.equal(await callPid(client, "a"), pid);
       }, []);
-      assert.equal(changes(left), 1);
+      assert.equal(listChangedCount(left), 1);
     }),
   );
 });
 
 describe("a hub on two manifests", () => {
-  it("follows both, and the later one wins by server", LIMIT, () =>
-    withRealm(of({ a: governed(), b: governed() }), async (realm) => {
+  it("follows both, and the later one wins by server", TEST_OPTIONS, () =>
+    withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
       const second = join(realm.dir, "second.toml");
-      realm.edit(of({ b: governed({ prefix: "second" }) }), "in place", second);
+      realm.editManifest(of({ b: controlled({ prefix: "second" }) }), "in place", second);
       const args = ["--config", realm.config, "--config", second];
       await realm.serve(async (client) => {
-        assert.deepEqual(prefixes((await client.open()).map(({ name }) => name)), ["a", "second"]);
-        realm.edit(of({ a: governed({ prefix: "one" }), b: governed({ prefix: "first" }) }));
-        await changed(client, 1);
-        assert.deepEqual(prefixes(await listNames(client)), ["one", "second"]);
-        realm.edit(of({ b: governed({ prefix: "two" }), c: governed() }), "by rename", second);
-        await client.until(END, "the tools of c", () => realm.started("c")[0]);
-        await askPid(client, "c");
-        assert.deepEqual(prefixes(await listNames(client)), ["c", "one", "two"]);
-        assert.equal(realm.started("b").length, 1);
+        assert.deepEqual(prefixes((await client.initializeAndList()).map(({ name }) => name)), [
+          "a",
+          "second",
+        ]);
+        realm.editManifest(
+          of({ a: controlled({ prefix: "one" }), b: controlled({ prefix: "first" }) }),
+        );
+        await waitForListChanged(client, 1);
+        assert.deepEqual(prefixes(await listToolNames(client)), ["one", "second"]);
+        realm.editManifest(
+          of({ b: controlled({ prefix: "two" }), c: controlled() }),
+          "by rename",
+          second,
+        );
+        await client.until(EXIT_LIMIT, "the tools of c", () => realm.startedPids("c")[0]);
+        await callPid(client, "c");
+        assert.deepEqual(prefixes(await listToolNames(client)), ["c", "one", "two"]);
+        assert.equal(realm.startedPids("b").length, 1);
       }, args);
     }),
   );
 });
 
 describe("a call that never ends", () => {
-  it("fails clearly 10 s after its server was removed or changed", LIMIT, async () => {
+  it("fails clearly 10 s after its server was removed or changed", TEST_OPTIONS, async () => {
     await (overtaken ?? overtake());
   });
 });

@@ -1,15 +1,20 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { type FullClient, connectFull, textOf } from "../harness/full-client.ts";
-import { withFace } from "../harness/serve.ts";
-import { LIMIT, withHub } from "../harness/hub.ts";
-import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote-process.ts";
+import { type FullClient, connectFullClient, textOf } from "../harness/full-client.ts";
+import { withServe } from "../harness/serve.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import {
+  type RemoteProcess,
+  startRemote,
+  type RemoteTransport,
+  REMOTE_TRANSPORTS,
+} from "../harness/remote-process.ts";
 
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/1";
 
 /** Clients of one hub in front of a server of everything that is reached so. */
-function lasting(way: Way): () => readonly [FullClient, FullClient] {
+function lasting(way: RemoteTransport): () => readonly [FullClient, FullClient] {
   let clients: readonly [FullClient, FullClient] | undefined;
   let remote: RemoteProcess | undefined;
   let leave = (): void => {};
@@ -18,9 +23,9 @@ function lasting(way: Way): () => readonly [FullClient, FullClient] {
     remote = await startRemote(way);
     const all = { url: remote.url, transport: way };
     await new Promise<void>((ready, fail) => {
-      over = withFace("HTTP", { servers: { all } }, async ({ reach }) => {
-        const one = await connectFull("SDK v2", reach, "one");
-        const two = await connectFull("SDK v1", reach, "two");
+      over = withServe("HTTP", { servers: { all } }, async ({ target: reach }) => {
+        const one = await connectFullClient("SDK v2", reach, "one");
+        const two = await connectFullClient("SDK v1", reach, "two");
         clients = [one, two];
         await one.sdk.listTools();
         await two.sdk.listTools();
@@ -44,11 +49,11 @@ function lasting(way: Way): () => readonly [FullClient, FullClient] {
   };
 }
 
-for (const way of WAYS) {
+for (const way of REMOTE_TRANSPORTS) {
   describe(`the server of everything over ${way === "http" ? "Streamable HTTP" : "HTTP with SSE"}`, () => {
     const connected = lasting(way);
 
-    it("has its tools, prompts, resources and completions", LIMIT, async () => {
+    it("has its tools, prompts, resources and completions", TEST_OPTIONS, async () => {
       const [{ sdk, call }] = connected();
       assert.equal(textOf(await call("all__echo", { message: "hi" })), "Echo: hi");
       const { prompts } = await sdk.listPrompts();
@@ -64,7 +69,7 @@ for (const way of WAYS) {
       assert.ok(completion.values.length > 0);
     });
 
-    it("tells how far a long call is", LIMIT, async () => {
+    it("tells how far a long call is", TEST_OPTIONS, async () => {
       const [{ call }] = connected();
       const steps: number[] = [];
       const onprogress = ({ progress }: { progress: number }): void => void steps.push(progress);
@@ -72,7 +77,7 @@ for (const way of WAYS) {
       assert.deepEqual(steps, [1, 2, 3, 4]);
     });
 
-    it("has a call cancelled", LIMIT, async () => {
+    it("has a call cancelled", TEST_OPTIONS, async () => {
       const [{ call }] = connected();
       const abort = new AbortController();
       const onprogress = (): void => abort.abort();
@@ -81,8 +86,8 @@ for (const way of WAYS) {
       assert.equal(textOf(await call("all__echo", { message: "on" })), "Echo: on");
     });
 
-    it("tells of what its clients have subscribed to", LIMIT, async () => {
-      const [{ sdk, call, until, updated }] = connected();
+    it("tells of what its clients have subscribed to", TEST_OPTIONS, async () => {
+      const [{ sdk, call, until, updatedUris: updated }] = connected();
       await sdk.subscribeResource({ uri: TEXT });
       await call("all__toggle-subscriber-updates");
       await until("an update", () => updated.find((uri) => uri === TEXT));
@@ -91,7 +96,7 @@ for (const way of WAYS) {
     });
 
     if (way === "http") {
-      it("asks whichever of two clients it works for", LIMIT, async () => {
+      it("asks whichever of two clients it works for", TEST_OPTIONS, async () => {
         const args = { prompt: "say it", maxTokens: 7 };
         for (const [i, client] of connected().entries()) {
           const sample = await client.call("all__trigger-sampling-request", args);
@@ -102,7 +107,7 @@ for (const way of WAYS) {
       // The call of the first that was cancelled is never answered: it may be what the server still works on.
       it(
         "asks the one of two clients that alone has calls, and neither if both may have",
-        LIMIT,
+        TEST_OPTIONS,
         async () => {
           const [one, two] = connected();
           const args = { prompt: "say it", maxTokens: 7 };
@@ -119,7 +124,7 @@ for (const way of WAYS) {
 }
 
 describe("a server over HTTP", () => {
-  it("asks the one client that there is", LIMIT, async () => {
+  it("asks the one client that there is", TEST_OPTIONS, async () => {
     const remote = await startRemote("sse");
     try {
       const manifest = JSON.stringify({ servers: { all: { url: remote.url } } });
@@ -129,7 +134,7 @@ describe("a server over HTTP", () => {
           await client.initialize("2025-11-25", { sampling: {} });
           await client.request("tools/list");
           const args = { prompt: "say it", maxTokens: 7 };
-          const id = client.askCall("all__trigger-sampling-request", args);
+          const id = client.sendCall("all__trigger-sampling-request", args);
           const { message } = await client.find(
             ({ method }) => method === "sampling/createMessage",
             "the question",
@@ -137,7 +142,7 @@ describe("a server over HTTP", () => {
           const content = { type: "text", text: "sampled" };
           const result = { model: "none", role: "assistant", content };
           client.send({ jsonrpc: "2.0", id: message.id, result });
-          const answer = await client.answer(id);
+          const answer = await client.response(id);
           assert.match(JSON.stringify(answer.message.result), /sampled/);
         },
         "toolmux.json",

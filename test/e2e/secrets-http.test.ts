@@ -6,7 +6,13 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 
 const CANARIES = {
   bearer: "canary-of-the-store",
@@ -97,7 +103,7 @@ function findCanaries(text: string): string[] {
     .filter((spelling) => text.includes(spelling));
 }
 
-function readFolders(stage: Stage): string {
+function readFolders(stage: TestFolder): string {
   return ["config", "cache", "state", "data", "runtime", "tmp"]
     .flatMap((name) => {
       const files = readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" });
@@ -107,11 +113,13 @@ function readFolders(stage: Stage): string {
     .join("\n");
 }
 
-async function run(stage: Stage, args: readonly string[], env: Record<string, string>) {
+async function run(stage: TestFolder, args: readonly string[], env: Record<string, string>) {
   const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
   command.end();
-  await command.ended(END);
-  return command.lines.map(({ text }) => text).join("\n") + command.rest + command.stderr;
+  await command.waitForExit(EXIT_LIMIT);
+  return (
+    command.lines.map(({ text }) => text).join("\n") + command.unterminatedOutput + command.stderr
+  );
 }
 
 const ENV = {
@@ -123,9 +131,9 @@ const BASIC = Buffer.from(`user:${CANARIES.password}`).toString("base64");
 
 describe("what a server over HTTP is given that must not be shown", () => {
   for (const mode of ["error page", "refusal", "redirect", "tools"] as const) {
-    it(`is in nothing that the hub says of it, nor on disk (${mode})`, LIMIT, () =>
+    it(`is in nothing that the hub says of it, nor on disk (${mode})`, TEST_OPTIONS, () =>
       withTelltale(mode, (port) =>
-        withStage({ servers: {} }, async (stage) => {
+        withTestFolder({ servers: {} }, async (stage) => {
           const url = `http://127.0.0.1:${port}/mcp?key=\${env:QUERY}`;
           const manifest = [
             [
@@ -152,12 +160,12 @@ describe("what a server over HTTP is given that must not be shown", () => {
             said += await run(stage, [...args, ...common], ENV);
           for (const _ of [1, 2]) {
             const client = new RawClient(executable(), common, stage.dir, { ...stage.env, ...ENV });
-            await client.open();
+            await client.initializeAndList();
             if (mode !== "tools") {
               for (const name of ["a", "b", "c"]) said += (await client.call(`${name}__tell`)).text;
             }
             client.end();
-            await client.ended(END);
+            await client.waitForExit(EXIT_LIMIT);
             said += client.stderr;
           }
           assert.match(said, /\[redacted\]/);

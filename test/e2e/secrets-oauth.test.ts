@@ -6,7 +6,13 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 
 const SECRET = "canary-client-secret";
 const TOKEN = "canary-access-token";
@@ -66,7 +72,7 @@ async function answer(who: string, request: IncomingMessage, response: ServerRes
   }
 }
 
-function readFolders(stage: Stage): string {
+function readFolders(stage: TestFolder): string {
   return ["config", "cache", "state", "data", "runtime", "tmp"]
     .flatMap((name) => {
       const files = readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" });
@@ -78,49 +84,52 @@ function readFolders(stage: Stage): string {
 
 describe("what gets the hub into a server", () => {
   for (const who of ["issuer", "resource"] as const) {
-    it(`is in nothing that the hub says, nor on disk, though the ${who} tells it`, LIMIT, () =>
-      withServers(who, (origin) =>
-        withStage({ servers: {} }, async (stage) => {
-          const manifest = [
-            "[servers.a]",
-            `url = "${origin}/mcp"`,
-            `reconnect.policy = "none"`,
-            `oauth = { grant = "clientCredentials", clientId = "client", clientSecret = "\${secret:client}" }`,
-          ];
-          writeFileSync(stage.config, manifest.join("\n"));
-          const env = { ...stage.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
-          const common = ["--config", stage.config, "--log-level", "debug"];
-          let said = "";
-          for (const args of [
-            ["status"],
-            ["status", "--json"],
-            ["auth", "login", "a"],
-            ["auth", "status"],
-          ]) {
-            const command = new RawClient(executable(), [...args, ...common], stage.dir, env);
-            command.end();
-            await command.ended(END);
-            said += `\n== ${args.join(" ")}\n${command.lines.map(({ text }) => text).join("\n")}${command.rest}${command.stderr}`;
-          }
-          const client = new RawClient(executable(), common, stage.dir, env);
-          await client.open();
-          said += (await client.call("a__x")).text;
-          client.end();
-          await client.ended(END);
-          said += client.stderr;
-          assert.match(said, who === "issuer" ? /invalid_client/ : /\[redacted\]/);
-          assert.deepEqual(
-            SPELLINGS.filter((spelling) => said.includes(spelling)),
-            [],
-            said,
-          );
-          const disk = readFolders(stage);
-          assert.deepEqual(
-            SPELLINGS.filter((spelling) => disk.includes(spelling)),
-            [],
-          );
-        }),
-      ),
+    it(
+      `is in nothing that the hub says, nor on disk, though the ${who} tells it`,
+      TEST_OPTIONS,
+      () =>
+        withServers(who, (origin) =>
+          withTestFolder({ servers: {} }, async (stage) => {
+            const manifest = [
+              "[servers.a]",
+              `url = "${origin}/mcp"`,
+              `reconnect.policy = "none"`,
+              `oauth = { grant = "clientCredentials", clientId = "client", clientSecret = "\${secret:client}" }`,
+            ];
+            writeFileSync(stage.config, manifest.join("\n"));
+            const env = { ...stage.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
+            const common = ["--config", stage.config, "--log-level", "debug"];
+            let said = "";
+            for (const args of [
+              ["status"],
+              ["status", "--json"],
+              ["auth", "login", "a"],
+              ["auth", "status"],
+            ]) {
+              const command = new RawClient(executable(), [...args, ...common], stage.dir, env);
+              command.end();
+              await command.waitForExit(EXIT_LIMIT);
+              said += `\n== ${args.join(" ")}\n${command.lines.map(({ text }) => text).join("\n")}${command.unterminatedOutput}${command.stderr}`;
+            }
+            const client = new RawClient(executable(), common, stage.dir, env);
+            await client.initializeAndList();
+            said += (await client.call("a__x")).text;
+            client.end();
+            await client.waitForExit(EXIT_LIMIT);
+            said += client.stderr;
+            assert.match(said, who === "issuer" ? /invalid_client/ : /\[redacted\]/);
+            assert.deepEqual(
+              SPELLINGS.filter((spelling) => said.includes(spelling)),
+              [],
+              said,
+            );
+            const disk = readFolders(stage);
+            assert.deepEqual(
+              SPELLINGS.filter((spelling) => disk.includes(spelling)),
+              [],
+            );
+          }),
+        ),
     );
   }
 });

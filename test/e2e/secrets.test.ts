@@ -6,7 +6,13 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 
 const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
@@ -36,15 +42,15 @@ interface Output {
 }
 
 async function run(
-  stage: Stage,
+  stage: TestFolder,
   args: readonly string[],
   { input, env = {} }: { input?: string | Uint8Array; env?: Record<string, string> } = {},
 ): Promise<Output> {
   const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
   if (input !== undefined) command.write(input);
   command.end();
-  const { code } = await command.ended(END);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(EXIT_LIMIT);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
@@ -65,8 +71,11 @@ function manifestOf(mode: string): string {
   return `${toToml({ servers: { tell: server } })}\n[secrets]\ncommands = true\n`;
 }
 
-async function withCanaries(mode: string, use: (stage: Stage) => Promise<void>): Promise<void> {
-  await withStage(manifestOf(mode), async (stage) => {
+async function withCanaries(
+  mode: string,
+  use: (stage: TestFolder) => Promise<void>,
+): Promise<void> {
+  await withTestFolder(manifestOf(mode), async (stage) => {
     writeFileSync(join(stage.dir, "given"), `${CANARIES.file}\n`);
     writeFileSync(join(stage.dir, "command"), `${CANARIES.command}\n`);
     const kept = await run(stage, ["secret", "set", "a/store"], { input: `${CANARIES.store}\n` });
@@ -90,7 +99,7 @@ function findCanaries(text: string): string[] {
 }
 
 /** All that was written to disk, but for what the test has written itself. */
-function readFolders(stage: Stage, names: readonly string[]): string {
+function readFolders(stage: TestFolder, names: readonly string[]): string {
   return names
     .flatMap((name) =>
       readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" }).map((file) =>
@@ -104,7 +113,7 @@ function readFolders(stage: Stage, names: readonly string[]): string {
 const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 
 describe("what a server is given that must not be shown", () => {
-  it("is given to it, whole", LIMIT, () =>
+  it("is given to it, whole", TEST_OPTIONS, () =>
     withCanaries("list", async (stage) => {
       const { stdout } = await run(stage, ["list", "--json", "--config", stage.config]);
       for (const value of Object.values(CANARIES))
@@ -113,7 +122,7 @@ describe("what a server is given that must not be shown", () => {
   );
 
   for (const mode of ["refuse", "die"]) {
-    it(`is in nothing that is said of a server that fails (${mode})`, LIMIT, () =>
+    it(`is in nothing that is said of a server that fails (${mode})`, TEST_OPTIONS, () =>
       withCanaries(mode, async (stage) => {
         const common = ["--config", stage.config, "--log-level", "debug"];
         for (const args of [
@@ -132,11 +141,11 @@ describe("what a server is given that must not be shown", () => {
           assert.notEqual(stdout + stderr, "");
         }
         const client = new RawClient(executable(), common, stage.dir, stage.env);
-        await client.open();
+        await client.initializeAndList();
         const { message } = await client.call("tell__tell");
         assert.ok(message.error);
         client.end();
-        await client.ended(END);
+        await client.waitForExit(EXIT_LIMIT);
         const said = client.lines.map(({ text }) => text).join("\n") + client.stderr;
         assert.match(said, /\[redacted\]/);
         assert.deepEqual(findCanaries(said), []);
@@ -145,18 +154,18 @@ describe("what a server is given that must not be shown", () => {
     );
   }
 
-  it("is neither in the log nor on disk when a server that runs tells it", LIMIT, () =>
+  it("is neither in the log nor on disk when a server that runs tells it", TEST_OPTIONS, () =>
     withCanaries("serve", async (stage) => {
       for (const format of ["text", "json"]) {
         const args = ["--config", stage.config, "--log-level", "debug", "--log-format", format];
         const client = new RawClient(executable(), args, stage.dir, stage.env);
-        await client.open();
+        await client.initializeAndList();
         await client.call("tell__tell");
         await client.until(5000, "the late answer's warning", () =>
           client.stderr.split("stray").length > 1 ? true : undefined,
         );
         client.end();
-        await client.ended(END);
+        await client.waitForExit(EXIT_LIMIT);
         assert.match(client.stderr, /\[redacted\]/);
         assert.deepEqual(findCanaries(client.stderr), []);
       }
@@ -164,20 +173,20 @@ describe("what a server is given that must not be shown", () => {
     }),
   );
 
-  it("is not in the alert that tools are described otherwise", LIMIT, () =>
+  it("is not in the alert that tools are described otherwise", TEST_OPTIONS, () =>
     withCanaries("list", async (stage) => {
       let said = "";
       for (const _ of [1, 2]) {
         const args = ["--config", stage.config, "--log-level", "debug"];
         const client = new RawClient(executable(), args, stage.dir, stage.env);
-        await client.open();
+        await client.initializeAndList();
         await client.until(
           5000,
           "a list from the server itself",
           () => /connected/.test(client.stderr) || undefined,
         );
         client.end();
-        await client.ended(END);
+        await client.waitForExit(EXIT_LIMIT);
         said += client.stderr;
       }
       assert.match(said, /otherwise than before/);
@@ -187,8 +196,8 @@ describe("what a server is given that must not be shown", () => {
 });
 
 describe("what a plugin has for a server", () => {
-  it("is taken out of what that plugin logs and prints from then on", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is taken out of what that plugin logs and prints from then on", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const plugin = `
         export default {
           name: "vault",
@@ -209,10 +218,10 @@ describe("what a plugin has for a server", () => {
       writeFileSync(stage.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
       const args = ["--config", stage.config, "--log-level", "debug"];
       const client = new RawClient(executable(), args, stage.dir, stage.env);
-      await client.open();
+      await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       assert.match(client.stderr, /it is \[redacted\]/);
       // Nobody knows it before it was asked for.
       const [, after = ""] = client.stderr.split(/it is \[redacted\]/);
@@ -224,8 +233,8 @@ describe("what a plugin has for a server", () => {
 describe("toolmux secret", () => {
   const MANIFEST = { servers: { a: scripted("", { env: { TOKEN: "${secret:a/token}" } }) } };
 
-  it("says what to run when a server lacks one, and after that it starts", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
+  it("says what to run when a server lacks one, and after that it starts", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (stage) => {
       const common = ["--config", stage.config];
       const before = await run(stage, ["status", ...common]);
       assert.equal(before.code, 3);
@@ -265,8 +274,8 @@ describe("toolmux secret", () => {
     ["another store", ["set", "x", "--store", "cloud"], "y"],
     ["two names", ["remove", "x", "y"], ""],
   ] as const) {
-    it(`refuses ${what}, shows no value, and keeps nothing`, LIMIT, () =>
-      withStage({ servers: {} }, async (stage) => {
+    it(`refuses ${what}, shows no value, and keeps nothing`, TEST_OPTIONS, () =>
+      withTestFolder({ servers: {} }, async (stage) => {
         const { code, stdout, stderr } = await run(stage, ["secret", ...args], { input });
         assert.equal(code, 2, stderr);
         assert.ok(!(stdout + stderr).includes("hunter2"), stderr);
@@ -275,8 +284,8 @@ describe("toolmux secret", () => {
     );
   }
 
-  it("keeps a value as it was piped in, but for its last line end", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("keeps a value as it was piped in, but for its last line end", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const value = " two\nlines € \n";
       await run(stage, ["secret", "set", "x"], { input: `${value}\r\n` });
       const manifest = `[servers.s]\ncommand = "printf"\nargs = ["%s", "\${secret:x}"]\n`;
@@ -291,8 +300,8 @@ describe("toolmux secret", () => {
 });
 
 describe("a command that gives a value", () => {
-  it("is shown whole to whoever is to trust the file that it stands in", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is shown whole to whoever is to trust the file that it stands in", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const server = scripted("", { env: { A: "${cmd:pass show 'my token'}" } });
       writeFileSync(
         stage.config,
@@ -306,8 +315,8 @@ describe("a command that gives a value", () => {
     }),
   );
 
-  it("is run once for a start, and not at all by check", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is run once for a start, and not at all by check", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const count = join(stage.dir, "count");
       const manifest = {
         servers: {
@@ -323,10 +332,10 @@ describe("a command that gives a value", () => {
       await run(stage, ["check", "--config", stage.config]);
       assert.throws(() => readFileSync(count), /ENOENT/);
       const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
-      await client.open();
+      await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
       assert.equal(readFileSync(count, "utf8"), "run\n");
     }),
   );

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Tool, failure } from "../harness/message.ts";
+import { type Tool, failureText } from "../harness/message.ts";
 import { poll } from "../harness/wait.ts";
-import { LIMIT, type ScriptedEvent, withHub } from "../harness/hub.ts";
+import { TEST_OPTIONS, type ScriptedEvent, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { isAlive } from "../harness/processes.ts";
 
@@ -17,56 +17,67 @@ function names(tools: readonly Tool[]): string[] {
 describe("a server that dies in the middle of a call", () => {
   it(
     "fails that call with an error that names the server, its exit and its last words",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         const { message } = await client.call("mortal__die", { code: 7 });
-        const said = failure(message);
+        const said = failureText(message);
         assert.match(said, /mortal/);
         assert.match(said, /\b7\b/);
         assert.match(said, /last words of mortal/);
       }),
   );
 
-  it("fails that call with an error that names the signal that killed it", LIMIT, () =>
+  it("fails that call with an error that names the signal that killed it", TEST_OPTIONS, () =>
     withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const { message } = await client.call("mortal__kill-self", { signal: "SIGKILL" });
-      assert.match(failure(message), /mortal[^]*SIGKILL/);
+      assert.match(failureText(message), /mortal[^]*SIGKILL/);
     }),
   );
 
-  it("fails every other call that it had not answered, and no call to another server", LIMIT, () =>
-    withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client, logged }) => {
-      await client.open();
-      const hanging = [client.askCall("mortal__hang"), client.askCall("mortal__hang")];
-      const sleeping = client.askCall("other__sleep", { ms: 300, n: 1 });
-      await logged("other", ({ tool }) => tool === "sleep");
-      const died = client.askCall("mortal__die");
-      for (const id of [...hanging, died]) {
-        assert.match(failure((await client.answer(id)).message), /mortal/);
-      }
-      const { message } = await client.answer(sleeping);
-      assert.deepEqual(message.result?.structuredContent, { ms: 300, n: 1 });
-    }),
+  it(
+    "fails every other call that it had not answered, and no call to another server",
+    TEST_OPTIONS,
+    () =>
+      withHub(
+        { servers: { mortal: scripted(), other: scripted() } },
+        async ({ client, waitForEvent: logged }) => {
+          await client.initializeAndList();
+          const hanging = [client.sendCall("mortal__hang"), client.sendCall("mortal__hang")];
+          const sleeping = client.sendCall("other__sleep", { ms: 300, n: 1 });
+          await logged("other", ({ tool }) => tool === "sleep");
+          const died = client.sendCall("mortal__die");
+          for (const id of [...hanging, died]) {
+            assert.match(failureText((await client.response(id)).message), /mortal/);
+          }
+          const { message } = await client.response(sleeping);
+          assert.deepEqual(message.result?.structuredContent, { ms: 300, n: 1 });
+        },
+      ),
   );
 
-  it("is started again by the next calls, once, even when 20 come at the same time", LIMIT, () =>
-    withHub({ servers: { mortal: scripted("--start-delay 100") } }, async ({ client, log }) => {
-      await client.open();
-      await client.call("mortal__die");
-      const asked = Array.from({ length: 20 }, (_, at) => client.askCall("mortal__echo", { at }));
-      for (const [at, id] of asked.entries()) {
-        assert.deepEqual((await client.answer(id)).message.result?.structuredContent, { at });
-      }
-      assert.equal(starts(log("mortal")), 2);
-    }),
+  it(
+    "is started again by the next calls, once, even when 20 come at the same time",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { mortal: scripted("--start-delay 100") } }, async ({ client, log }) => {
+        await client.initializeAndList();
+        await client.call("mortal__die");
+        const asked = Array.from({ length: 20 }, (_, at) =>
+          client.sendCall("mortal__echo", { at }),
+        );
+        for (const [at, id] of asked.entries()) {
+          assert.deepEqual((await client.response(id)).message.result?.structuredContent, { at });
+        }
+        assert.equal(starts(log("mortal")), 2);
+      }),
   );
 
-  it("keeps its tools listed, and nobody is told that the list changed", LIMIT, () =>
+  it("keeps its tools listed, and nobody is told that the list changed", TEST_OPTIONS, () =>
     withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const before = await client.request("tools/list");
       await client.call("mortal__die");
       const after = await client.request("tools/list");
@@ -79,12 +90,12 @@ describe("a server that dies in the middle of a call", () => {
     }),
   );
 
-  it("can die again and again, and each time only its own call fails", LIMIT, () =>
+  it("can die again and again, and each time only its own call fails", TEST_OPTIONS, () =>
     withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       for (let at = 0; at < 3; at += 1) {
         assert.match(
-          failure((await client.call("mortal__die", { code: 20 + at })).message),
+          failureText((await client.call("mortal__die", { code: 20 + at })).message),
           new RegExp(String(20 + at)),
         );
         const { message } = await client.call("other__echo", { at });
@@ -100,7 +111,7 @@ const UNANSWERED = /server "?mute[^]*(initialize|handshake|connect|1 ?s|1000 ?ms
 describe("a server that never gets up", () => {
   it(
     "exits at once: its tools are missing, the others are served, and a call says why",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         {
@@ -108,13 +119,13 @@ describe("a server that never gets up", () => {
           servers: { broken: scripted("--exit-at-once"), fine: scripted() },
         },
         async ({ client }) => {
-          const listed = names(await client.open());
+          const listed = names(await client.initializeAndList());
           assert.ok(listed.includes("fine__echo"));
           assert.deepEqual(
             listed.filter((name) => name.startsWith("broken")),
             [],
           );
-          const said = failure((await client.call("broken__echo")).message);
+          const said = failureText((await client.call("broken__echo")).message);
           assert.match(said, /broken/);
           assert.match(said, /cannot open the database of scripted/);
           assert.equal((await client.call("fine__echo")).message.error, undefined);
@@ -122,14 +133,14 @@ describe("a server that never gets up", () => {
       ),
   );
 
-  it("has no such command: the others are served, and a call says so", LIMIT, () =>
+  it("has no such command: the others are served, and a call says so", TEST_OPTIONS, () =>
     withHub(
       { servers: { broken: { command: "no-such-command-anywhere" }, fine: scripted() } },
       async ({ client }) => {
-        const listed = names(await client.open());
+        const listed = names(await client.initializeAndList());
         assert.ok(listed.includes("fine__echo"));
         assert.match(
-          failure((await client.call("broken__echo")).message),
+          failureText((await client.call("broken__echo")).message),
           /no-such-command-anywhere[^]*broken/,
         );
       },
@@ -138,7 +149,7 @@ describe("a server that never gets up", () => {
 
   it(
     "never answers initialize: the others are served, connectTimeout ends it, and a call says so",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         {
@@ -147,8 +158,8 @@ describe("a server that never gets up", () => {
             fine: scripted(),
           },
         },
-        async ({ client, logged }) => {
-          const listed = names(await client.open());
+        async ({ client, waitForEvent: logged }) => {
+          const listed = names(await client.initializeAndList());
           assert.deepEqual(
             listed.filter((name) => name.startsWith("mute")),
             [],
@@ -160,21 +171,21 @@ describe("a server that never gets up", () => {
             () => `the end of the mute server ${pid}`,
             () => (isAlive(pid) ? undefined : true),
           );
-          assert.match(failure((await client.call("mute__echo")).message), UNANSWERED);
+          assert.match(failureText((await client.call("mute__echo")).message), UNANSWERED);
         },
       ),
   );
 
-  it("a call to it ends with the cause when its attempt to connect does", LIMIT, () =>
+  it("a call to it ends with the cause when its attempt to connect does", TEST_OPTIONS, () =>
     withHub(
       {
         hub: { listWait: "100ms" },
         servers: { mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }) },
       },
       async ({ client }) => {
-        await client.open();
+        await client.initializeAndList();
         const { message } = await client.call("mute__echo", {}, 6000);
-        assert.match(failure(message), UNANSWERED);
+        assert.match(failureText(message), UNANSWERED);
       },
     ),
   );

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
-import { LIMIT, withHub } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 
 const CAPABILITIES = {
@@ -10,7 +10,7 @@ const CAPABILITIES = {
   sampling: {},
   elicitation: { form: {}, url: {} },
 };
-const MANIFEST = { servers: { every: published("everything", ["stdio"]) } };
+const MANIFEST = { servers: { every: publishedServer("everything", ["stdio"]) } };
 
 async function introduce(client: RawClient, capabilities: object): Promise<readonly string[]> {
   await client.initialize("2025-11-25", capabilities);
@@ -31,7 +31,7 @@ function textOf({ message }: Received): string {
 }
 
 describe("a published server that asks its client", () => {
-  it("shows the tools that need it only if the client can be asked", LIMIT, () =>
+  it("shows the tools that need it only if the client can be asked", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
       const names = await introduce(client, {});
       assert.ok(names.length > 0);
@@ -39,7 +39,7 @@ describe("a published server that asks its client", () => {
     }),
   );
 
-  it("gets a sample, a filled in form, and the roots", LIMIT, () =>
+  it("gets a sample, a filled in form, and the roots", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
       const names = await introduce(client, CAPABILITIES);
       const find = (word: string): string => {
@@ -51,26 +51,26 @@ describe("a published server that asks its client", () => {
         roots: [{ uri: "file:///somewhere", name: "somewhere" }],
       });
 
-      const sample = client.askCall(find("sampling-request"), { prompt: "p", maxTokens: 9 });
+      const sample = client.sendCall(find("sampling-request"), { prompt: "p", maxTokens: 9 });
       const content = { type: "text", text: "from the client" };
       answer(client, await asked(client, "sampling/createMessage"), {
         model: "m",
         role: "assistant",
         content,
       });
-      assert.match(textOf(await client.answer(sample)), /from the client/);
+      assert.match(textOf(await client.response(sample)), /from the client/);
 
-      const form = client.askCall(find("trigger-elicitation-request"));
+      const form = client.sendCall(find("trigger-elicitation-request"));
       const question = await asked(client, "elicitation/create");
       assert.match(String(question.message.params?.["message"]), /^\[every\] /);
       answer(client, question, { action: "accept", content: { name: "Ada" } });
-      assert.match(textOf(await client.answer(form)), /Ada/);
+      assert.match(textOf(await client.response(form)), /Ada/);
 
       assert.match(textOf(await client.call(find("roots"))), /somewhere/);
     }),
   );
 
-  it("hears that the roots are others, and asks for them again", LIMIT, () =>
+  it("hears that the roots are others, and asks for them again", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
       await introduce(client, CAPABILITIES);
       answer(client, await asked(client, "roots/list"), { roots: [] });
@@ -80,7 +80,7 @@ describe("a published server that asks its client", () => {
     }),
   );
 
-  it("logs under its own name, from the level on that the client wants", LIMIT, () =>
+  it("logs under its own name, from the level on that the client wants", TEST_OPTIONS, () =>
     withHub(MANIFEST, async ({ client }) => {
       await introduce(client, CAPABILITIES);
       await client.request("logging/setLevel", { level: "info" });

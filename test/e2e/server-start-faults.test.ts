@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import { assertServes, faulty, peakMemory, withFaulty } from "../harness/faulty-server.ts";
-import { LIMIT } from "../harness/hub.ts";
-import { failure, type Tool } from "../harness/message.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
+import { failureText, type Tool } from "../harness/message.ts";
 
 const CHANGED = "notifications/tools/list_changed";
 
@@ -29,9 +29,9 @@ describe("a server that begins oddly but well", () => {
     ["begins with a byte order mark", "bom"],
   ];
   for (const [what, fault] of ODD) {
-    it(`and ${what} is served as all others`, LIMIT, () =>
+    it(`and ${what} is served as all others`, TEST_OPTIONS, () =>
       withFaulty(faulty(["--fault", fault]), async ({ client }) => {
-        assert.ok(ofBad(await client.open()).includes("bad__fine"));
+        assert.ok(ofBad(await client.initializeAndList()).includes("bad__fine"));
         await assertServes(client, "bad__fine");
       }),
     );
@@ -53,12 +53,12 @@ describe("a server that does not get up", () => {
     ],
   ];
   for (const [what, options, says] of BROKEN) {
-    it(`because it ${what} has no tools, and a call says why`, LIMIT, () =>
+    it(`because it ${what} has no tools, and a call says why`, TEST_OPTIONS, () =>
       withFaulty(faulty(options, { connectTimeout: "1s" }), async ({ client }) => {
-        assert.deepEqual(ofBad(await client.open()), []);
+        assert.deepEqual(ofBad(await client.initializeAndList()), []);
         const { message } = await client.call("bad__fine");
-        assert.match(failure(message), says);
-        assert.match(failure(message), /"server":"bad"/);
+        assert.match(failureText(message), says);
+        assert.match(failureText(message), /"server":"bad"/);
       }),
     );
   }
@@ -79,7 +79,7 @@ describe("a server that takes its time to get up", () => {
       faulty(slow(ms), connectTimeout === undefined ? {} : { connectTimeout }),
       async ({ client }) => {
         const began = performance.now();
-        assert.deepEqual(ofBad(await client.open()), []);
+        assert.deepEqual(ofBad(await client.initializeAndList()), []);
         await assertServes(client, "good__echo");
         const took = performance.now() - began;
         assert.ok(took < ms, `the other server was there after ${took} ms`);
@@ -95,11 +95,11 @@ describe("a server that takes its time to get up", () => {
     );
   }
 
-  it("is announced when it is up, within connectTimeout", LIMIT, () => start(2000, "5s"));
+  it("is announced when it is up, within connectTimeout", TEST_OPTIONS, () => start(2000, "5s"));
 
   // The defaults as they are; what they mean is tested above in less time.
   const skip = process.env["TOOLMUX_SLOW_TESTS"] === undefined;
-  it("may take 25 s with the default connectTimeout", { ...LIMIT, skip }, () =>
+  it("may take 25 s with the default connectTimeout", { ...TEST_OPTIONS, skip }, () =>
     start(25_000, "30s"),
   );
   it(
@@ -116,7 +116,7 @@ describe("a listing without an end", () => {
     ["of heavy pages", "heavy-pages", 10_000_000, 6, 7],
   ];
   for (const [what, fault, value, least, most] of ENDLESS) {
-    it(`${what} is cut, and what came before is served`, LIMIT, () =>
+    it(`${what} is cut, and what came before is served`, TEST_OPTIONS, () =>
       withFaulty(faulty(["--fault", fault, "--value", String(value)]), async ({ client }) => {
         await client.initialize();
         const names = ofBad(await list(client, 30_000));
@@ -134,28 +134,31 @@ describe("a listing without an end", () => {
 });
 
 describe("a very long listing", () => {
-  it("of 100,000 tools on one page is listed within 10 s, and each can be called", LIMIT, () =>
-    withFaulty(
-      faulty(["--fault", "many", "--value", "100000"]),
-      async ({ client }) => {
-        const began = performance.now();
-        await client.initialize();
-        const names = ofBad(await list(client, 30_000));
-        const took = performance.now() - began;
-        assert.equal(names.filter((name) => name.startsWith("bad__other_")).length, 100_000);
-        for (const at of [0, 50_000, 99_999]) await assertServes(client, `bad__other_${at}`);
-        assert.ok(took < 10_000, `${took} ms`);
-        assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
-      },
-      { hub: { listWait: "30s" } },
-    ),
+  it(
+    "of 100,000 tools on one page is listed within 10 s, and each can be called",
+    TEST_OPTIONS,
+    () =>
+      withFaulty(
+        faulty(["--fault", "many", "--value", "100000"]),
+        async ({ client }) => {
+          const began = performance.now();
+          await client.initialize();
+          const names = ofBad(await list(client, 30_000));
+          const took = performance.now() - began;
+          assert.equal(names.filter((name) => name.startsWith("bad__other_")).length, 100_000);
+          for (const at of [0, 50_000, 99_999]) await assertServes(client, `bad__other_${at}`);
+          assert.ok(took < 10_000, `${took} ms`);
+          assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
+        },
+        { hub: { listWait: "30s" } },
+      ),
   );
 });
 
 describe("a server whose listing is never the same", () => {
-  it("is asked ever more rarely, however often it announces a change", LIMIT, () =>
+  it("is asked ever more rarely, however often it announces a change", TEST_OPTIONS, () =>
     withFaulty(faulty(["--fault", "restless"]), async ({ client }) => {
-      await client.open();
+      await client.initializeAndList();
       const began = performance.now();
       const changes = (): number => client.filter(({ method }) => method === CHANGED).length;
       await client.until(20_000, "five changes", () => changes() >= 5 || undefined);

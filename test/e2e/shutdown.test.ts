@@ -11,22 +11,22 @@ import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
   assertProtocolOnly,
-  END,
+  EXIT_LIMIT,
   executable,
-  LIMIT,
-  type Stage,
+  TEST_OPTIONS,
+  type TestFolder,
   withHub,
-  withStage,
+  withTestFolder,
 } from "../harness/hub.ts";
 import { type Manifest, scripted, toToml } from "../harness/manifest.ts";
 import {
-  carrying,
-  command,
-  environment,
-  families,
+  pidsWithEnv,
+  commandLineOf,
+  environmentOf,
+  waitForTrees,
   isAlive,
-  waitUntilGone,
-  withFamily,
+  waitUntilExited,
+  withProcessTree,
 } from "../harness/processes.ts";
 
 /** How long anything of a hub may still run after it has to end, in ms. */
@@ -34,12 +34,12 @@ const GRACE = 5000;
 
 /** Each has processes around it that stay in its group or leave it, that can be asked to end and that cannot. */
 const SERVERS = {
-  polite: withFamily(scripted()),
-  stubborn: withFamily(scripted("--ignore-term")),
+  polite: withProcessTree(scripted()),
+  stubborn: withProcessTree(scripted("--ignore-term")),
 };
 
 /** Starts the hub without the checks of `withHub`. */
-function open(stage: Stage, more: Readonly<Record<string, string>> = {}): RawClient {
+function open(stage: TestFolder, more: Readonly<Record<string, string>> = {}): RawClient {
   const args = ["--config", stage.config];
   const env = { ...stage.env, ...more };
   if (!("UNREAD" in more)) return new RawClient(executable(), args, stage.dir, env);
@@ -49,11 +49,14 @@ function open(stage: Stage, more: Readonly<Record<string, string>> = {}): RawCli
 }
 
 /** Starts every server, all that belongs to it and a call that hangs; returns the pids of all. */
-async function populate(client: RawClient, { dir, logged }: Stage): Promise<number[]> {
-  await client.open();
-  client.askCall("stubborn__hang");
+async function populate(
+  client: RawClient,
+  { dir, waitForEvent: logged }: TestFolder,
+): Promise<number[]> {
+  await client.initializeAndList();
+  client.sendCall("stubborn__hang");
   await logged("stubborn", ({ tool }) => tool === "hang");
-  return await families(dir, Object.keys(SERVERS).length);
+  return await waitForTrees(dir, Object.keys(SERVERS).length);
 }
 
 /** Lets a server start a process that leaves its group; returns its pid. */
@@ -64,7 +67,7 @@ async function spawnGrandchild(client: RawClient, server: string, dir: string): 
   await poll(
     5000,
     () => `the environment of ${pid}`,
-    () => carrying(dir).includes(pid) || undefined,
+    () => pidsWithEnv(dir).includes(pid) || undefined,
   );
   return pid;
 }
@@ -79,7 +82,7 @@ interface Ending {
   /** What is said of it on stderr. */
   readonly says?: RegExp;
   /** @returns whether it took so long that servers may have been asked before it was abrupt */
-  end(client: RawClient, stage: Stage): void | boolean | Promise<void | boolean>;
+  end(client: RawClient, stage: TestFolder): void | boolean | Promise<void | boolean>;
 }
 
 /** A mistake that crash.mjs makes in the hub. */
@@ -94,7 +97,7 @@ function signal(name: NodeJS.Signals, code: number, isSecond = false): Ending {
   return {
     code,
     isAbrupt: isSecond,
-    async end(client, { logged }) {
+    async end(client, { waitForEvent: logged }) {
       const start = performance.now();
       client.signal(name);
       if (!isSecond) return false;
@@ -115,7 +118,7 @@ const ENDINGS: Readonly<Record<string, Ending>> = {
   "standing still for long in the middle of its end": {
     code: 0,
     isAbrupt: false,
-    async end(client, { logged }) {
+    async end(client, { waitForEvent: logged }) {
       client.end();
       await logged("stubborn", ({ event }) => event === "eof");
       client.signal("SIGSTOP");
@@ -142,13 +145,13 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   after(() => Promise.allSettled(Object.values(runs)));
 
   function run({ env, code, isAbrupt, says, end }: Ending): Promise<void> {
-    return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+    return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
       const client = open(stage, env);
       const pids = await populate(client, stage);
       const isLate = (await end(client, stage)) === true;
-      await waitUntilGone(pids, GRACE);
-      assert.deepEqual(carrying(stage.dir), [], "nothing was started meanwhile");
-      assert.deepEqual(await client.ended(END), { code, signal: null });
+      await waitUntilExited(pids, GRACE);
+      assert.deepEqual(pidsWithEnv(stage.dir), [], "nothing was started meanwhile");
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code, signal: null });
       if (says !== undefined) assert.match(client.stderr, says);
       const asked = stage.log("stubborn").some(({ event }) => event === "signal");
       if (!isLate) assert.equal(asked, !isAbrupt);
@@ -156,7 +159,7 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
     });
   }
 
-  for (const name of Object.keys(ENDINGS)) it(name, LIMIT, () => runs[name]);
+  for (const name of Object.keys(ENDINGS)) it(name, TEST_OPTIONS, () => runs[name]);
 });
 
 describe("a hub that is another one's server", () => {
@@ -172,92 +175,100 @@ describe("a hub that is another one's server", () => {
       const reconnect = { policy: "none" };
       return { hub: { listWait: "10s" }, defaults: { reconnect }, servers: { inner } };
     };
-    return withStage(manifest, async (stage) => {
+    return withTestFolder(manifest, async (stage) => {
       const client = open(stage);
-      await client.open();
-      const pids = await families(stage.dir, Object.keys(SERVERS).length);
-      const inner = pids.find((pid) => command(pid).includes("inner.toml"));
+      await client.initializeAndList();
+      const pids = await waitForTrees(stage.dir, Object.keys(SERVERS).length);
+      const inner = pids.find((pid) => commandLineOf(pid).includes("inner.toml"));
       assert.ok(inner !== undefined);
       await run({ client, inner, pids });
-      await waitUntilGone(
+      await waitUntilExited(
         pids.filter((pid) => pid !== client.pid),
         GRACE,
       );
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
     });
   }
 
-  it("ends with it, and with all that it has started itself", LIMIT, () =>
+  it("ends with it, and with all that it has started itself", TEST_OPTIONS, () =>
     nested(({ client }) => Promise.resolve(client.end())),
   );
 
-  it("leaves nothing to it if it is killed", LIMIT, () =>
+  it("leaves nothing to it if it is killed", TEST_OPTIONS, () =>
     nested(({ inner }) => Promise.resolve(void process.kill(inner, "SIGKILL"))),
   );
 
-  it("ends if that one is killed", LIMIT, () =>
+  it("ends if that one is killed", TEST_OPTIONS, () =>
     nested(({ client }) => Promise.resolve(client.signal("SIGKILL"))),
   );
 });
 
 describe("a client that goes away", () => {
-  it("in the middle of a call takes everything with it, and the server learns of it", LIMIT, () =>
-    withHub({ servers: { a: scripted() } }, async ({ client, dir, logged }) => {
-      await client.open();
-      client.askCall("a__hang");
-      await logged("a", ({ tool }) => tool === "hang");
-      const pids = carrying(dir);
-      client.end();
-      await logged("a", ({ event }) => event === "cancelled" || event === "eof");
-      await client.ended(END);
-      await waitUntilGone(pids, 1000);
-    }),
+  it(
+    "in the middle of a call takes everything with it, and the server learns of it",
+    TEST_OPTIONS,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client, dir, waitForEvent: logged }) => {
+        await client.initializeAndList();
+        client.sendCall("a__hang");
+        await logged("a", ({ tool }) => tool === "hang");
+        const pids = pidsWithEnv(dir);
+        client.end();
+        await logged("a", ({ event }) => event === "cancelled" || event === "eof");
+        await client.waitForExit(EXIT_LIMIT);
+        await waitUntilExited(pids, 1000);
+      }),
   );
 
-  it("before it said anything leaves nothing behind", LIMIT, () =>
+  it("before it said anything leaves nothing behind", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted("--start-delay 60000") } }, async ({ client }) => {
       client.end();
-      await client.ended(END);
+      await client.waitForExit(EXIT_LIMIT);
     }),
   );
 
-  it("by kill -9 takes everything with it, in the middle of a call", LIMIT, () =>
+  it("by kill -9 takes everything with it, in the middle of a call", TEST_OPTIONS, () =>
     whenTheClientIsKilled("relay"),
   );
 
-  it("by kill -9 takes everything with it although somebody else holds stdin open", LIMIT, () =>
-    whenTheClientIsKilled("inherit"),
+  it(
+    "by kill -9 takes everything with it although somebody else holds stdin open",
+    TEST_OPTIONS,
+    () => whenTheClientIsKilled("inherit"),
   );
 
-  it("while a big answer is on its way that it does not read is no reason to stay", LIMIT, () =>
-    withStage({ servers: { a: scripted() } }, async (stage) => {
-      const client = open(stage);
-      await client.open();
-      client.pause();
-      client.askCall("a__big", { bytes: 8_000_000 });
-      await stage.logged("a", ({ tool }) => tool === "big");
-      const pids = carrying(stage.dir);
-      client.end();
-      await waitUntilGone(pids, END);
-      client.resume();
-    }),
+  it(
+    "while a big answer is on its way that it does not read is no reason to stay",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+        const client = open(stage);
+        await client.initializeAndList();
+        client.pause();
+        client.sendCall("a__big", { bytes: 8_000_000 });
+        await stage.waitForEvent("a", ({ tool }) => tool === "big");
+        const pids = pidsWithEnv(stage.dir);
+        client.end();
+        await waitUntilExited(pids, EXIT_LIMIT);
+        client.resume();
+      }),
   );
 
   it(
     "is seen while the hub takes nothing in, as the client does not read, although a request stands before it",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage({ servers: { a: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
         const client = open(stage);
-        await client.open();
-        const pids = carrying(stage.dir);
+        await client.initializeAndList();
+        const pids = pidsWithEnv(stage.dir);
         client.pause();
-        for (let n = 0; n < 12; n++) client.askCall("a__big", { bytes: 4_000_000 });
+        for (let n = 0; n < 12; n++) client.sendCall("a__big", { bytes: 4_000_000 });
         const isTaken = async (n: number): Promise<boolean> => {
-          client.askCall("a__echo", { n });
+          client.sendCall("a__echo", { n });
           const test = (text = ""): boolean => text === JSON.stringify({ n });
-          const seen = stage.logged("a", (event) => test(event.arguments), 1000);
+          const seen = stage.waitForEvent("a", (event) => test(event.arguments), 1000);
           return seen.then(
             () => true,
             () => false,
@@ -266,7 +277,7 @@ describe("a client that goes away", () => {
         let requests = 1;
         while (await isTaken(requests)) requests++;
         client.end();
-        await waitUntilGone(pids, GRACE);
+        await waitUntilExited(pids, GRACE);
         client.resume();
       }),
   );
@@ -274,24 +285,24 @@ describe("a client that goes away", () => {
 
 /** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */
 function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
-  return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+  return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
     const victim = fileURLToPath(new URL("../harness/killable-client.mjs", import.meta.url));
     const args = [victim, mode, executable(), "--config", stage.config];
     const client = new RawClient(process.execPath, args, stage.dir, stage.env);
     const pids = await populate(client, stage);
     client.signal("SIGKILL");
-    await waitUntilGone(pids, GRACE);
+    await waitUntilExited(pids, GRACE);
   });
 }
 
 describe("the processes of servers", () => {
-  it("carry the hub's tag, also those that left their parent's process group", LIMIT, () =>
+  it("carry the hub's tag, also those that left their parent's process group", TEST_OPTIONS, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
-      await client.open();
+      await client.initializeAndList();
       const server = Number((await client.call("a__pid")).message.result?.content?.[0]?.text);
       const grandchild = await spawnGrandchild(client, "a", dir);
       const tags = [server, grandchild].map((pid) =>
-        environment(pid).find((pair) => pair.startsWith("TOOLMUX_OWNER=")),
+        environmentOf(pid).find((pair) => pair.startsWith("TOOLMUX_OWNER=")),
       );
       assert.ok(tags[0]?.includes(String(client.pid)));
       assert.equal(tags[1], tags[0]);
@@ -300,15 +311,15 @@ describe("the processes of servers", () => {
 
   it(
     "of a server that died are swept with it: a process that it left behind does not outlive its next start",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
-        await client.open();
+        await client.initializeAndList();
         const grandchild = await spawnGrandchild(client, "a", dir);
         await client.call("a__die");
         await client.call("a__echo");
         await poll(
-          END,
+          EXIT_LIMIT,
           () => `the end of ${grandchild}`,
           () => (isAlive(grandchild) ? undefined : true),
         );
@@ -317,9 +328,9 @@ describe("the processes of servers", () => {
 
   it(
     "see a small environment, their own settings and their own folder, and no secret of the hub's",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         {
           servers: {
             a: scripted("", { env: { OWN: "value" }, inheritEnv: ["WANTED"], cwd: "state" }),
@@ -335,7 +346,7 @@ describe("the processes of servers", () => {
             LC_ALL: "C",
           };
           const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-          await client.open();
+          await client.initializeAndList();
           const text =
             (await client.call("a__surroundings")).message.result?.content?.[0]?.text ?? "{}";
           const seen = JSON.parse(text) as { cwd: string; env: Record<string, string> };
@@ -350,7 +361,7 @@ describe("the processes of servers", () => {
             [],
           );
           client.end();
-          await client.ended(END);
+          await client.waitForExit(EXIT_LIMIT);
           assertProtocolOnly(client);
         },
       ),

@@ -19,11 +19,11 @@ import {
 } from "@olaservo/ext-skills/client";
 import { listenHttp } from "../../src/frontend/http/http1/server.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
-import { answerWith } from "../fixtures/web-adapter.ts";
-import { FACES, type Face, withFace } from "../harness/serve.ts";
-import { executable, LIMIT, withStage } from "../harness/hub.ts";
+import { handlerOfFetch } from "../fixtures/web-adapter.ts";
+import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
+import { executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
-import type { Program } from "../harness/sdk-client.ts";
+import type { StdioCommand } from "../harness/sdk-client.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/skills.ts", import.meta.url));
 const ROOT = mkdtempSync(join(tmpdir(), "toolmux-skills-"));
@@ -75,7 +75,7 @@ async function withRemote(
   run: (entry: RemoteEntry) => Promise<void>,
 ): Promise<void> {
   const handler = createMcpHandler(() => makeServer(folder, words));
-  const answer = answerWith((request) => handler.fetch(request), 1024 * 1024);
+  const answer = handlerOfFetch((request) => handler.fetch(request), 1024 * 1024);
   const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: answer });
   try {
     await run({ url: `http://127.0.0.1:${listener.port}/mcp` });
@@ -84,7 +84,7 @@ async function withRemote(
   }
 }
 
-async function connect(reach: Program | string): Promise<Client> {
+async function connect(reach: StdioCommand | string): Promise<Client> {
   const client = new Client(
     { name: "host", version: "1" },
     { versionNegotiation: { mode: { pin: "2026-07-28" } } },
@@ -99,11 +99,11 @@ async function connect(reach: Program | string): Promise<Client> {
 
 /** A client of the modern era before the hub with these servers, after they have been listed once: what they declare is known. */
 async function withClient(
-  face: Face,
+  face: ServerTransportName,
   servers: Readonly<Record<string, ServerEntry | RemoteEntry>>,
   run: (client: Host) => Promise<void>,
 ): Promise<void> {
-  await withFace(face, { servers }, async ({ reach }) => {
+  await withServe(face, { servers }, async ({ target: reach }) => {
     const first = await connect(reach);
     await first.listResources();
     await first.close();
@@ -176,10 +176,10 @@ async function checkBoth(client: Host): Promise<void> {
 describe("toolmux list skills", () => {
   it(
     "shows the skills as clients see them, and with --all which were renamed and which are hidden",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       const two = { ...stdio(FOLDERS.two), skills: { deny: ["own"] } };
-      await withStage(
+      await withTestFolder(
         { servers: { one: stdio(FOLDERS.one), two } },
         async ({ dir, config, env }) => {
           const run = (...args: string[]) =>
@@ -204,11 +204,11 @@ describe("toolmux list skills", () => {
   );
 });
 
-for (const face of FACES) {
+for (const face of SERVER_TRANSPORTS) {
   describe(`skills of real servers behind the hub, for a client over ${face}`, () => {
     it(
       "of the same URI at two servers over stdio are read apart, and what is read is what their digests say",
-      LIMIT,
+      TEST_OPTIONS,
       async () => {
         const servers = {
           one: stdio(FOLDERS.one, "dynamic"),
@@ -218,13 +218,13 @@ for (const face of FACES) {
       },
     );
 
-    it("are the same where one of the servers is reached over HTTP", LIMIT, async () => {
+    it("are the same where one of the servers is reached over HTTP", TEST_OPTIONS, async () => {
       await withRemote(FOLDERS.two, ["partial"], async (two) => {
         await withClient(face, { one: stdio(FOLDERS.one, "dynamic"), two }, checkBoth);
       });
     });
 
-    it("are all listed over several pages if there are 1,100 of them", LIMIT, async () => {
+    it("are all listed over several pages if there are 1,100 of them", TEST_OPTIONS, async () => {
       await withClient(face, { many: stdio(MANY), two: stdio(FOLDERS.two) }, async (client) => {
         const entries = await listSkills(client);
         assert.equal(entries.length, 1104);

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { soak } from "../../bench/soak/soak.ts";
-import { executable, LIMIT } from "../harness/hub.ts";
+import { executable, TEST_OPTIONS } from "../harness/hub.ts";
 
 const DURATION = 15_000;
 
 describe("a hub in trouble", () => {
   it(
     "serves, follows its manifest and ends as it has to, whatever its servers and its client do",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       const options = { executable: executable(), duration: DURATION, seed: 1, print: () => {} };
       const report = await soak(options);

@@ -5,8 +5,14 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import { faulty } from "../harness/faulty-server.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
-import { published, scripted, type ServerEntry } from "../harness/manifest.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
 import { findPort, startRemote } from "../harness/remote-process.ts";
 
 interface Output {
@@ -35,24 +41,29 @@ interface Document {
 }
 
 /** Runs a command on the stage's manifest to its end. */
-function run(stage: Stage, ...args: string[]): Promise<Output> {
+function run(stage: TestFolder, ...args: string[]): Promise<Output> {
   return execute(stage, [...args, "--config", stage.config]);
 }
 
 /** Runs a command line to its end, for `ms` at most. */
-async function execute(stage: Stage, line: readonly string[], ms = END): Promise<Output> {
+async function execute(
+  stage: TestFolder,
+  line: readonly string[],
+  ms = EXIT_LIMIT,
+): Promise<Output> {
   const command = new RawClient(executable(), line, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(ms);
-  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  const { code } = await command.waitForExit(ms);
+  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
-const status = (stage: Stage, ...args: string[]): Promise<Output> => run(stage, "status", ...args);
+const status = (stage: TestFolder, ...args: string[]): Promise<Output> =>
+  run(stage, "status", ...args);
 
 /** What `--json` says, and the exit code. */
 async function document(
-  stage: Stage,
+  stage: TestFolder,
   ...args: string[]
 ): Promise<Document & { code: number | null }> {
   const { code, stdout } = await status(stage, "--json", ...args);
@@ -67,9 +78,9 @@ const SECRET = "hunter2-is-the-secret";
 describe("list servers", () => {
   it(
     "shows one that waits to be called as idle, with its tools, and that is no failure",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
-      withStage(
+      withTestFolder(
         { servers: { a: scripted("--bare --tool one", { lazy: true }) } },
         async (stage) => {
           const { code, stdout, stderr } = await run(stage, "list", "servers");
@@ -81,10 +92,10 @@ describe("list servers", () => {
 });
 
 describe("list", () => {
-  it("names each server that it could not reach", LIMIT, async () => {
+  it("names each server that it could not reach", TEST_OPTIONS, async () => {
     const port = await findPort();
     const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
-    await withStage({ servers }, async (stage) => {
+    await withTestFolder({ servers }, async (stage) => {
       const { code, stderr } = await run(stage, "list");
       assert.equal(code, 3);
       assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
@@ -93,11 +104,11 @@ describe("list", () => {
 });
 
 describe("list servers, over HTTP", () => {
-  it("says where each is and how it is spoken to, also to programs", LIMIT, async () => {
+  it("says where each is and how it is spoken to, also to programs", TEST_OPTIONS, async () => {
     const upstream = await startRemote("http");
     try {
       const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
-      await withStage({ servers }, async (stage) => {
+      await withTestFolder({ servers }, async (stage) => {
         const { code, stdout } = await run(stage, "list", "servers");
         assert.equal(code, 0);
         assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
@@ -119,11 +130,11 @@ describe("list servers, over HTTP", () => {
 });
 
 describe("status", () => {
-  it("of healthy servers is a table and the verdict, and nothing else", LIMIT, () =>
-    withStage(
+  it("of healthy servers is a table and the verdict, and nothing else", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
-          e: published("everything"),
+          e: publishedServer("everything"),
           a: scripted("--bare --tool one --tool two", { tools: { deny: ["two"] } }),
           off: off(MISSING),
         },
@@ -143,8 +154,8 @@ describe("status", () => {
     ),
   );
 
-  it("tells for programs what the servers say, and which processes they are", LIMIT, () =>
-    withStage(
+  it("tells for programs what the servers say, and which processes they are", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { a: scripted("--bare --tool one --name me"), off: off(MISSING) } },
       async (stage) => {
         const { code, verdict, servers } = await document(stage);
@@ -176,7 +187,7 @@ describe("status", () => {
     "counts a server that needs 33 s as starting, as list does; call and add wait for it",
     { timeout: 120_000, skip },
     () =>
-      withStage(
+      withTestFolder(
         { servers: { good: scripted(), slow: scripted("--start-delay 33000") } },
         async (stage) => {
           const { command, args = [] } = scripted("--start-delay 33000");
@@ -212,8 +223,8 @@ describe("status", () => {
       ),
   );
 
-  it("says of each failure the step, the cause, the last words and what to do", LIMIT, () =>
-    withStage(
+  it("says of each failure the step, the cause, the last words and what to do", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           good: scripted(),
@@ -267,8 +278,8 @@ describe("status", () => {
     ),
   );
 
-  it("starts only the servers that are named, and no other name will do", LIMIT, () =>
-    withStage(
+  it("starts only the servers that are named, and no other name will do", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { alpha: scripted(), beta: scripted(), gone: MISSING } },
       async (stage) => {
         const { code, servers } = await document(stage, "beta");
@@ -286,8 +297,8 @@ describe("status", () => {
     ),
   );
 
-  it("exits with 3 if all have failed, and with 2 if there is none to ask", LIMIT, () =>
-    withStage({ servers: { missing: MISSING, off: off(MISSING) } }, async (stage) => {
+  it("exits with 3 if all have failed, and with 2 if there is none to ask", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { missing: MISSING, off: off(MISSING) } }, async (stage) => {
       const all = await document(stage);
       assert.deepEqual([all.code, all.verdict], [3, "failed"]);
       const none = await status(stage, "off");
@@ -300,8 +311,8 @@ describe("status", () => {
     }),
   );
 
-  it("counts what cannot be used as failed, and says what to do", LIMIT, () =>
-    withStage(
+  it("counts what cannot be used as failed, and says what to do", TEST_OPTIONS, () =>
+    withTestFolder(
       JSON.stringify({ mcpServers: { web: { type: "ws", url: "wss://localhost/" } } }),
       async (stage) => {
         const { code, servers } = await document(stage);
@@ -316,13 +327,13 @@ describe("status", () => {
 
   it(
     "says of a server over HTTP how it is reached, and what to do if it is not",
-    LIMIT,
+    TEST_OPTIONS,
     async () => {
       const remote = await startRemote("sse");
       try {
         const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
         const servers = { there: { url: remote.url }, gone: { url: gone } };
-        await withStage({ servers }, async (stage) => {
+        await withTestFolder({ servers }, async (stage) => {
           const said = await document(stage);
           assert.equal(said.code, 1);
           const [there, missing] = said.servers;
@@ -338,11 +349,11 @@ describe("status", () => {
     },
   );
 
-  it("shows no secret, in no form", LIMIT, () => {
+  it("shows no secret, in no form", TEST_OPTIONS, () => {
     const script = "console.error('I got', process.env.API_TOKEN); process.exit(4)";
     const args = ["-e", script, "--", "--token", SECRET, "${env:FROM_OUTSIDE}"];
     const leaky = { command: process.execPath, args, env: { API_TOKEN: SECRET } };
-    return withStage({ servers: { leaky, good: scripted() } }, async (plain) => {
+    return withTestFolder({ servers: { leaky, good: scripted() } }, async (plain) => {
       const stage = { ...plain, env: { ...plain.env, FROM_OUTSIDE: `${SECRET}-2` } };
       for (const options of [[], ["--json"], ["--log-level", "debug"]]) {
         const { code, stdout, stderr } = await status(stage, ...options);
@@ -353,8 +364,8 @@ describe("status", () => {
     });
   });
 
-  it("tells what the servers say now, whatever they said before", LIMIT, () =>
-    withStage(
+  it("tells what the servers say now, whatever they said before", TEST_OPTIONS, () =>
+    withTestFolder(
       (dir) => {
         const { command, args = [] } = scripted();
         const line = `exec "$0" "$1" $(cat '${dir}/options')`;
@@ -370,7 +381,7 @@ describe("status", () => {
           stage.dir,
           stage.env,
         );
-        assert.equal((await before.ended(END)).code, 0);
+        assert.equal((await before.waitForExit(EXIT_LIMIT)).code, 0);
         become("--bare --tool one --tool two");
         assert.equal((await document(stage)).servers[0]?.tools, 2);
         become("--exit-at-once");
@@ -381,8 +392,8 @@ describe("status", () => {
     ),
   );
 
-  it("starts also those that are to be started by a call, or for each client", LIMIT, () =>
-    withStage(
+  it("starts also those that are to be started by a call, or for each client", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           lazy: scripted("", { lazy: true }),
@@ -398,8 +409,8 @@ describe("status", () => {
     ),
   );
 
-  it("tries each server once, and stops none before the last is there", LIMIT, () =>
-    withStage(
+  it("tries each server once, and stops none before the last is there", TEST_OPTIONS, () =>
+    withTestFolder(
       {
         servers: {
           dies: scripted("--exit-at-once", { reconnect: { policy: "immediate" } }),
@@ -416,13 +427,13 @@ describe("status", () => {
     ),
   );
 
-  it("is ended by an interrupt at once, and leaves nothing behind", LIMIT, () =>
-    withStage({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
+  it("is ended by an interrupt at once, and leaves nothing behind", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
       const line = ["status", "--config", stage.config];
       const command = new RawClient(executable(), line, stage.dir, stage.env);
-      await stage.logged("hangs", ({ event }) => event === "initialize");
+      await stage.waitForEvent("hangs", ({ event }) => event === "initialize");
       command.signal("SIGINT");
-      assert.equal((await command.ended(5_000)).code, 130);
+      assert.equal((await command.waitForExit(5_000)).code, 130);
       assert.equal(command.lines.length, 0);
     }),
   );
@@ -434,12 +445,12 @@ const skip =
     : "there is no script(1) of util-linux here, so terminals are NOT tested";
 
 /** Runs `toolmux status …` in a terminal of its own; what it shows is the stdout of the client. */
-function inTerminal(stage: Stage, args = "", env: Record<string, string> = {}): RawClient {
+function inTerminal(stage: TestFolder, args = "", env: Record<string, string> = {}): RawClient {
   return typed(stage, `status --config '${stage.config}' ${args}`, env);
 }
 
 /** Runs any command so. */
-function typed(stage: Stage, line: string, env: Record<string, string> = {}): RawClient {
+function typed(stage: TestFolder, line: string, env: Record<string, string> = {}): RawClient {
   const columns = env["COLUMNS"] ?? "200";
   const command = `stty cols ${columns}; exec '${executable()}' ${line}`;
   const surroundings = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh", ...env };
@@ -447,7 +458,7 @@ function typed(stage: Stage, line: string, env: Record<string, string> = {}): Ra
 }
 
 const shownBy = (terminal: RawClient): string =>
-  [...terminal.lines.map(({ text }) => text), terminal.rest].join("\n");
+  [...terminal.lines.map(({ text }) => text), terminal.unterminatedOutput].join("\n");
 
 const ERASE = "\r\u001b[K";
 
@@ -461,15 +472,15 @@ describe("progress of a start in a terminal", () => {
   ] as const) {
     it(
       `is shown by ${what} in one line, which is gone when there is an answer`,
-      { ...LIMIT, skip },
+      { ...TEST_OPTIONS, skip },
       () =>
-        withStage({ servers: { slow: scripted("--start-delay 700") } }, async (stage) => {
+        withTestFolder({ servers: { slow: scripted("--start-delay 700") } }, async (stage) => {
           writeFileSync(join(stage.dir, "added.toml"), "");
           const terminal = typed(
             stage,
             what === "add" ? line : `${line} --config '${stage.config}'`,
           );
-          assert.equal((await terminal.ended(END)).code, 0, shownBy(terminal));
+          assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0, shownBy(terminal));
           const lines = shownBy(terminal).split(ERASE);
           const last = lines.pop() ?? "";
           assert.ok(
@@ -489,34 +500,37 @@ describe("status in a terminal", () => {
     off: off(MISSING),
   };
 
-  it("shows one line of progress that is gone when the table comes", { ...LIMIT, skip }, () =>
-    withStage({ servers }, async (stage) => {
-      const terminal = inTerminal(stage);
-      assert.equal((await terminal.ended(END)).code, 0);
-      const [before, ...lines] = shownBy(terminal).split(ERASE);
-      assert.equal(before, "");
-      const table = lines.pop() ?? "";
-      assert.equal(lines[0], "0 of 2 ready");
-      assert.ok(
-        lines.some((line) => /^1 of 2 ready; waiting for slow [\d.]+ m?s$/.test(line)),
-        lines.join("|"),
-      );
-      assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
-      assert.match(
-        table,
-        /SERVER [^\n]*\nquick +connected [^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
-      );
-      assert.ok(table.includes("\u001b["), "colours");
-    }),
+  it(
+    "shows one line of progress that is gone when the table comes",
+    { ...TEST_OPTIONS, skip },
+    () =>
+      withTestFolder({ servers }, async (stage) => {
+        const terminal = inTerminal(stage);
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
+        const [before, ...lines] = shownBy(terminal).split(ERASE);
+        assert.equal(before, "");
+        const table = lines.pop() ?? "";
+        assert.equal(lines[0], "0 of 2 ready");
+        assert.ok(
+          lines.some((line) => /^1 of 2 ready; waiting for slow [\d.]+ m?s$/.test(line)),
+          lines.join("|"),
+        );
+        assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
+        assert.match(
+          table,
+          /SERVER [^\n]*\nquick +connected [^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
+        );
+        assert.ok(table.includes("\u001b["), "colours");
+      }),
   );
 
   it(
     "has no colours where they are not wanted, and fits into a narrow one",
-    { ...LIMIT, skip },
+    { ...TEST_OPTIONS, skip },
     () =>
-      withStage({ servers }, async (stage) => {
+      withTestFolder({ servers }, async (stage) => {
         const terminal = inTerminal(stage, "", { NO_COLOR: "1", COLUMNS: "30" });
-        assert.equal((await terminal.ended(END)).code, 0);
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
         const lines = shownBy(terminal).split(ERASE);
         assert.ok(lines.some((line) => /^0 of 2 ready; waiting for \S+.*…$/.test(line)));
         for (const line of lines.slice(0, -1)) assert.ok(line.length < 30, line);
@@ -526,25 +540,25 @@ describe("status in a terminal", () => {
 
   it(
     "has no progress in it where it is for programs, or the terminal can show none",
-    { ...LIMIT, skip },
+    { ...TEST_OPTIONS, skip },
     () =>
-      withStage({ servers }, async (stage) => {
+      withTestFolder({ servers }, async (stage) => {
         for (const [args, env] of [
           ["--json", {}],
           ["", { TERM: "dumb" }],
         ] as const) {
           const terminal = inTerminal(stage, args, env);
-          assert.equal((await terminal.ended(END)).code, 0);
+          assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
           const shown = shownBy(terminal);
           assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
         }
       }),
   );
 
-  it("does not mix its progress with what is logged", { ...LIMIT, skip }, () =>
-    withStage({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (stage) => {
+  it("does not mix its progress with what is logged", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (stage) => {
       const terminal = inTerminal(stage, "--log-level info");
-      assert.equal((await terminal.ended(END)).code, 1);
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 1);
       const shown = shownBy(terminal);
       const logged = [...shown.matchAll(/(?<before>.?)toolmux: info dies: /gs)];
       assert.ok(logged.length >= 2, shown);
@@ -553,12 +567,12 @@ describe("status in a terminal", () => {
     }),
   );
 
-  it("is ended by Ctrl-C, and clears its line", { ...LIMIT, skip }, () =>
-    withStage({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
+  it("is ended by Ctrl-C, and clears its line", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
       const terminal = inTerminal(stage);
-      await stage.logged("hangs", ({ event }) => event === "initialize");
+      await stage.waitForEvent("hangs", ({ event }) => event === "initialize");
       terminal.write("\u0003");
-      assert.equal((await terminal.ended(5_000)).code, 130);
+      assert.equal((await terminal.waitForExit(5_000)).code, 130);
       assert.equal(shownBy(terminal).split(ERASE).at(-1), "toolmux: Interrupted.\r\n");
     }),
   );
@@ -571,8 +585,8 @@ describe("a server that writes to stdout what is not MCP", () => {
     return { command: "sh", args: ["-c", script, command, ...args] };
   };
 
-  it("is healthy, with a note of it", LIMIT, () =>
-    withStage(
+  it("is healthy, with a note of it", TEST_OPTIONS, () =>
+    withTestFolder(
       { servers: { noisy: noisy(), quiet: scripted("--bare --tool one") } },
       async (stage) => {
         const { stdout, code } = await status(stage);

@@ -9,16 +9,16 @@ import {
   CreateMessageRequestSchema,
   ElicitRequestSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { FACES, type Face, withFace } from "../harness/serve.ts";
-import type { Reach } from "../harness/full-client.ts";
-import { LIMIT } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
+import type { ConnectTarget } from "../harness/full-client.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
+import { publishedServer } from "../harness/manifest.ts";
 
-const SERVERS = { all: published("everything", ["stdio"]) };
+const SERVERS = { all: publishedServer("everything", ["stdio"]) };
 const RESEARCH = "all__simulate-research-query";
 
 /** A client of the SDK that has tasks, and can be asked for some. */
-async function connect(reach: Reach): Promise<Client> {
+async function connect(reach: ConnectTarget): Promise<Client> {
   const requests = { sampling: { createMessage: {} }, elicitation: { create: {} } };
   const client = new Client(
     { name: "tasks", version: "1.0.0" },
@@ -102,10 +102,10 @@ function idsOf(tasks: readonly { readonly taskId: string }[]): Set<string> {
 }
 
 function withClients(
-  face: Face,
+  face: ServerTransportName,
   run: (connected: () => Promise<Client>) => Promise<void>,
 ): Promise<void> {
-  return withFace(face, { servers: SERVERS }, async ({ reach }) => {
+  return withServe(face, { servers: SERVERS }, async ({ target: reach }) => {
     const clients: Client[] = [];
     await run(async () => {
       const client = await connect(reach);
@@ -120,9 +120,9 @@ function withClients(
   });
 }
 
-for (const face of FACES) {
+for (const face of SERVER_TRANSPORTS) {
   describe(`tasks of the server of everything, over ${face}`, () => {
-    it("run to their end, and ask their client on the way", LIMIT, () =>
+    it("run to their end, and ask their client on the way", TEST_OPTIONS, () =>
       withClients(face, async (connected) => {
         const client = await connected();
         const plain = research(client, { topic: "bees" });
@@ -139,7 +139,7 @@ for (const face of FACES) {
       }),
     );
 
-    it("are cancelled, and then have ended", LIMIT, () =>
+    it("are cancelled, and then have ended", TEST_OPTIONS, () =>
       withClients(face, async (connected) => {
         const { tasks } = (await connected()).experimental;
         const stream = tasks.callToolStream(
@@ -156,7 +156,7 @@ for (const face of FACES) {
       }),
     );
 
-    it("that it makes its client do are followed to their end", LIMIT, () =>
+    it("that it makes its client do are followed to their end", TEST_OPTIONS, () =>
       withClients(face, async (connected) => {
         const client = await connected();
         const args = { prompt: "p", maxTokens: 9 };
@@ -172,7 +172,7 @@ for (const face of FACES) {
 }
 
 describe("clients that share the server of everything", () => {
-  it("have their own tasks only, and answer what their own tasks ask", LIMIT, () =>
+  it("have their own tasks only, and answer what their own tasks ask", TEST_OPTIONS, () =>
     withClients("HTTP", async (connected) => {
       const [one, two] = [await connected(), await connected()];
       const asking = { topic: "python", ambiguous: true };

@@ -6,24 +6,30 @@ import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 
 const SCRIPT = "/usr/bin/script";
 const isThere = process.platform === "linux" && existsSync(SCRIPT);
 const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
 
-const type = (stage: Stage, ...keys: readonly string[]) =>
+const type = (stage: TestFolder, ...keys: readonly string[]) =>
   typeAt(stage, "secret set x", "it is not shown", keys);
 
 /** Runs a command at a terminal, says after it how the terminal is, and types when it asks. What it writes into `notes` counts as shown. */
-async function typeAt(stage: Stage, command: string, prompt: string, keys: readonly string[]) {
+async function typeAt(stage: TestFolder, command: string, prompt: string, keys: readonly string[]) {
   const line = `trap : INT; '${executable()}' ${command}; echo "code $?"; stty -a`;
   const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
   const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
   const notes = join(stage.dir, "notes");
   const shown = (): string =>
     terminal.lines.map(({ text }) => text).join("\n") +
-    terminal.rest +
+    terminal.unterminatedOutput +
     terminal.stderr +
     (existsSync(notes) ? readFileSync(notes, "utf8") : "");
   await poll(
@@ -38,13 +44,13 @@ async function typeAt(stage: Stage, command: string, prompt: string, keys: reado
     () => /code \d+[^]*stty|code \d+[^]*echo/.exec(shown()) ?? undefined,
   );
   terminal.end();
-  await terminal.ended(END);
+  await terminal.waitForExit(EXIT_LIMIT);
   const output = shown();
   const code = Number(/code (\d+)/.exec(output)?.[1]);
   return { output, code, isEchoing: /(?<!-)\becho\b/.test(output.split("code ")[1] ?? "") };
 }
 
-function read(stage: Stage): Promise<string | undefined> {
+function read(stage: TestFolder): Promise<string | undefined> {
   const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
   return openSecrets({ env, platform: process.platform })
     .find("x")
@@ -62,8 +68,8 @@ describe("a value that is typed", { skip }, () => {
       "pasted",
     ],
   ] as const) {
-    it(`${what} is kept, and the terminal shows nothing of it`, LIMIT, () =>
-      withStage({ servers: {} }, async (stage) => {
+    it(`${what} is kept, and the terminal shows nothing of it`, TEST_OPTIONS, () =>
+      withTestFolder({ servers: {} }, async (stage) => {
         const { output, code, isEchoing } = await type(stage, ...keys);
         assert.equal(code, 0, output);
         assert.ok(!output.includes(value), output);
@@ -73,8 +79,8 @@ describe("a value that is typed", { skip }, () => {
     );
   }
 
-  it("is hidden also where the question goes elsewhere", LIMIT, () =>
-    withStage({ servers: {} }, async (stage) => {
+  it("is hidden also where the question goes elsewhere", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (stage) => {
       const where = `2>'${join(stage.dir, "notes")}'`;
       const { output, code } = await typeAt(stage, `secret set x ${where}`, "it is not shown", [
         "hunter2-typed\r",
@@ -91,8 +97,8 @@ describe("a value that is typed", { skip }, () => {
     ["nothing", ["\r"], 2],
     ["several lines", ["one\rtwo-lines\r"], 2],
   ] as const) {
-    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, LIMIT, () =>
-      withStage({ servers: {} }, async (stage) => {
+    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, TEST_OPTIONS, () =>
+      withTestFolder({ servers: {} }, async (stage) => {
         const { output, code, isEchoing } = await type(stage, ...keys);
         assert.equal(code, exit, output);
         assert.ok(isEchoing, output);
@@ -112,9 +118,9 @@ describe("a question", { skip }, () => {
   ] as const) {
     it(
       `that is answered with ${what} changes nothing, and leaves the terminal as it was`,
-      LIMIT,
+      TEST_OPTIONS,
       () =>
-        withStage({ servers: {} }, async (stage) => {
+        withTestFolder({ servers: {} }, async (stage) => {
           const folder = join(stage.dir, ".cursor");
           mkdirSync(folder);
           const servers = { one: { command: "x" } };

@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { LIMIT } from "../harness/hub.ts";
+import { TEST_OPTIONS } from "../harness/hub.ts";
 
 const RUNNER = fileURLToPath(new URL("../../scripts/test.ts", import.meta.url));
 const NEEDS = new URL("../harness/requirements.ts", import.meta.url).href;
@@ -49,7 +49,7 @@ function runTests(args: readonly string[], env: Readonly<Record<string, string>>
   const { stdout, status } = spawnSync(process.execPath, [RUNNER, ...args], {
     encoding: "utf8",
     env: { ...process.env, ...env },
-    timeout: LIMIT.timeout,
+    timeout: TEST_OPTIONS.timeout,
   });
   const lines = stdout.trimEnd().split("\n");
   const beginWith = (start: string): string[] => lines.filter((line) => line.startsWith(start));
@@ -81,7 +81,7 @@ function runFolder(files: Readonly<Record<string, string>>, ...names: readonly s
 describe("the test runner", () => {
   it(
     "counts a file all of whose tests are skipped as skipped on either runtime, and says once what to install",
-    LIMIT,
+    TEST_OPTIONS,
     () => {
       for (const [name, skipped] of [
         ["e2e/skipped.test.ts", 2],
@@ -95,7 +95,7 @@ describe("the test runner", () => {
     },
   );
 
-  it("counts skipped tests beside others", LIMIT, () => {
+  it("counts skipped tests beside others", TEST_OPTIONS, () => {
     const files = { "e2e/a.test.ts": PASSING, "e2e/b.test.ts": SKIPPED, "e2e/c.test.ts": PASSING };
     assert.equal(runFolder(files).totals, "2 passed, 0 failed, 2 skipped");
     assert.equal(runFolder(files, "a.test").totals, "1 passed, 0 failed");
@@ -108,7 +108,7 @@ describe("the test runner", () => {
     "with a test that fails": FAILING,
     "that does not load": BROKEN,
   })) {
-    it(`fails for a file ${what}, wherever it is`, LIMIT, () => {
+    it(`fails for a file ${what}, wherever it is`, TEST_OPTIONS, () => {
       for (const folder of ["", "e2e/"]) {
         const alone = runFolder({ [`${folder}x.test.ts`]: text });
         assert.equal(alone.code, 1, folder);
@@ -124,14 +124,14 @@ describe("the test runner", () => {
     });
   }
 
-  it("names the file that reports no test, and counts it once", LIMIT, () => {
+  it("names the file that reports no test, and counts it once", TEST_OPTIONS, () => {
     const { totals, problems } = runFolder({ "e2e/a.test.ts": PASSING, "e2e/x.test.ts": EMPTY });
     assert.equal(totals, "1 passed, 1 failed");
     assert.equal(problems.length, 1);
     assert.match(problems[0] ?? "", /e2e\/x\.test\.ts reported no test/);
   });
 
-  it("fails if there is no test file", LIMIT, () => {
+  it("fails if there is no test file", TEST_OPTIONS, () => {
     const { code, totals } = runFolder({ "readme.md": "" });
     assert.deepEqual({ code, totals }, { code: 1, totals: "0 passed, 1 failed" });
   });
@@ -140,7 +140,7 @@ describe("the test runner", () => {
 describe("a machine that has neither a browser nor Python nor a keychain", () => {
   it(
     "passes the tests that need them, all skipped, with one line for each that says what to install",
-    LIMIT,
+    TEST_OPTIONS,
     () => {
       const folder = mkdtempSync(join(tmpdir(), "toolmux-runner-"));
       try {

@@ -2,22 +2,26 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openUserAuthorizer } from "../../src/cli/transport-factory.ts";
-import { Authority } from "../fixtures/authorization-server.ts";
-import { Guarded, remote, resolved } from "../fixtures/protected-server.ts";
+import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
+import {
+  ProtectedServer,
+  protectedServerSpec,
+  resolvedProtectedServer,
+} from "../fixtures/protected-server.ts";
 import { browse } from "../fixtures/browser.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { END, executable, LIMIT, withStage } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
 
 const SIGNAL = new AbortController().signal;
 
 describe("a refresh token that is good once", () => {
-  it("is not lost with a hub whose client leaves while it is exchanged", LIMIT, async () => {
-    const authority = await Authority.open({ rotates: true });
-    const server = await Guarded.open(authority);
+  it("is not lost with a hub whose client leaves while it is exchanged", TEST_OPTIONS, async () => {
+    const authority = await TestAuthorizationServer.open({ rotatesRefreshTokens: true });
+    const server = await ProtectedServer.open(authority);
     try {
       const manifest = `[hub]\nlistWait = "500ms"\n[servers.guarded]\nurl = "${server.url.href}"\n`;
-      await withStage(manifest, async (stage) => {
+      await withTestFolder(manifest, async (stage) => {
         const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
         const open = () =>
           openUserAuthorizer({ env, platform: process.platform }, async (url) => {
@@ -25,23 +29,28 @@ describe("a refresh token that is good once", () => {
           });
         const challenge = { status: 401, header: undefined } as const;
         const quiet = { signal: SIGNAL, onProgress: () => {} };
-        await (await open()).authorize(remote(server), resolved(server), challenge, quiet);
-        authority.expire();
+        await (
+          await open()
+        ).authorize(protectedServerSpec(server), resolvedProtectedServer(server), challenge, quiet);
+        authority.expireAccessTokens();
         let release = (): void => {};
-        authority.switches.gate = new Promise((resolve) => (release = resolve));
+        authority.settings.tokenDelay = new Promise((resolve) => (release = resolve));
         const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-        await client.open();
+        await client.initializeAndList();
         await poll(
           10_000,
           () => "the exchange",
-          () => (authority.at("/token").length === 2 ? true : undefined),
+          () => (authority.requestsTo("/token").length === 2 ? true : undefined),
         );
         client.end();
         setTimeout(release, 300);
-        await client.ended(END);
-        const next = (await open()).credentialsFor(remote(server), resolved(server));
+        await client.waitForExit(EXIT_LIMIT);
+        const next = (await open()).credentialsFor(
+          protectedServerSpec(server),
+          resolvedProtectedServer(server),
+        );
         const { Authorization = "" } = await next.bear(SIGNAL);
-        assert.equal(await server.try(Authorization.replace("Bearer ", "")), 200);
+        assert.equal(await server.statusFor(Authorization.replace("Bearer ", "")), 200);
       });
     } finally {
       await Promise.all([authority.close(), server.close()]);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import type { Tool } from "../harness/message.ts";
-import { LIMIT, withHub } from "../harness/hub.ts";
+import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
 import { type ServerEntry, scripted } from "../harness/manifest.ts";
 
 /** A server that has only the tools of these names; each returns its own remote name as its second text. */
@@ -37,7 +37,7 @@ describe("the name that a client sees", () => {
 
   it(
     "fits the budget and the alphabet whatever the server calls its tools, and each reaches its own tool",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         { servers: { docs: tools([`${LONG}first`, `${LONG}second`, "short", ...ODD]) } },
@@ -67,7 +67,7 @@ describe("the name that a client sees", () => {
       ),
   );
 
-  it("may be as long as nameLimit less the client's own prefix", LIMIT, () =>
+  it("may be as long as nameLimit less the client's own prefix", TEST_OPTIONS, () =>
     withHub(
       {
         hub: { nameLimit: 40, clientPrefix: "" },
@@ -83,7 +83,7 @@ describe("the name that a client sees", () => {
     ),
   );
 
-  it("stays the same when a server is added", LIMIT, async () => {
+  it("stays the same when a server is added", TEST_OPTIONS, async () => {
     const odd = tools([`${LONG}first`, "größe", "plain"]);
     const exposed: string[][] = [];
     for (const servers of [
@@ -97,7 +97,7 @@ describe("the name that a client sees", () => {
     assert.deepEqual(exposed[0], exposed[1]);
   });
 
-  it("has the manifest's prefix and separator", LIMIT, () =>
+  it("has the manifest's prefix and separator", TEST_OPTIONS, () =>
     withHub(
       {
         hub: { separator: "-" },
@@ -110,7 +110,7 @@ describe("the name that a client sees", () => {
     ),
   );
 
-  it("has no prefix at all if the manifest says so", LIMIT, () =>
+  it("has no prefix at all if the manifest says so", TEST_OPTIONS, () =>
     withHub(
       { servers: { a: tools(["plain"], { prefix: "" }), b: tools(["plain"]) } },
       async ({ client }) => {
@@ -122,7 +122,7 @@ describe("the name that a client sees", () => {
 });
 
 describe("tools.rename, allow and deny", () => {
-  it("rename maps remote names, and the renamed tool reaches the remote one", LIMIT, () =>
+  it("rename maps remote names, and the renamed tool reaches the remote one", TEST_OPTIONS, () =>
     withHub(
       { servers: { a: tools(["read", "write"], { tools: { rename: { read: "cat" } } }) } },
       async ({ client }) => {
@@ -133,7 +133,7 @@ describe("tools.rename, allow and deny", () => {
     ),
   );
 
-  it("a rename wins over an original of the same name", LIMIT, () =>
+  it("a rename wins over an original of the same name", TEST_OPTIONS, () =>
     withHub(
       { servers: { a: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }) } },
       async ({ client }) => {
@@ -146,7 +146,7 @@ describe("tools.rename, allow and deny", () => {
 
   it(
     "allow keeps only what it names, deny takes away from that, both as patterns over remote names",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         {
@@ -170,7 +170,7 @@ describe("tools.rename, allow and deny", () => {
       ),
   );
 
-  it("a filtered tool cannot be called, not even by its remote name", LIMIT, () =>
+  it("a filtered tool cannot be called, not even by its remote name", TEST_OPTIONS, () =>
     withHub(
       { servers: { a: tools(["keep", "drop"], { tools: { deny: ["drop"] } }) } },
       async ({ client, log }) => {
@@ -189,7 +189,7 @@ describe("tools.rename, allow and deny", () => {
 describe("two tools that would have the same name", () => {
   it(
     "the first server of the manifest keeps it, the later one's is hidden and reported, all else is served",
-    LIMIT,
+    TEST_OPTIONS,
     () =>
       withHub(
         {
@@ -213,7 +213,7 @@ describe("two tools that would have the same name", () => {
       ),
   );
 
-  it("an unprefixed name loses to a prefixed one, whatever the order", LIMIT, () =>
+  it("an unprefixed name loses to a prefixed one, whatever the order", TEST_OPTIONS, () =>
     withHub(
       { servers: { bare: tools(["b__same"], { prefix: "" }), b: tools(["same"]) } },
       async ({ client, log }) => {
@@ -228,7 +228,7 @@ describe("two tools that would have the same name", () => {
     ),
   );
 
-  it("one server that lists a name twice keeps the first", LIMIT, () =>
+  it("one server that lists a name twice keeps the first", TEST_OPTIONS, () =>
     withHub({ servers: { a: tools(["twice", "other", "twice"]) } }, async ({ client }) => {
       assert.deepEqual(names(await list(client)), ["a__other", "a__twice"]);
       assert.equal(await remote(client, "a__twice"), "twice");

@@ -5,16 +5,16 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { deadline } from "./wait.ts";
+import { withDeadline } from "./wait.ts";
 import { skipWithout } from "./requirements.ts";
 
 export const CHROMIUM = "/usr/bin/chromium";
 
 /** The `skip` option of tests that need Chromium: the reason, or false if it is installed. */
-export const noChromium = skipWithout({
+export const skipWithoutChromium = skipWithout({
   isMet: existsSync(CHROMIUM),
   tests: "pages and logins in a browser",
-  cure: `there is no ${CHROMIUM} (apt-get install chromium)`,
+  remedy: `there is no ${CHROMIUM} (apt-get install chromium)`,
 });
 
 const FLAGS = [
@@ -30,19 +30,19 @@ const FLAGS = [
 ];
 
 /** Time limit of one browser step, in ms. */
-const STEP = 20_000;
+const STEP_LIMIT = 20_000;
 
 /** A page of a real browser, driven over the Chrome DevTools Protocol. */
-export interface Page {
+export interface BrowserPage {
   /** Navigates to the URL and waits for the load event. */
-  visit(url: string): Promise<void>;
+  navigate(url: string): Promise<void>;
   /** Evaluates an expression in the page and returns its value. */
-  look(expression: string): Promise<unknown>;
+  evaluate(expression: string): Promise<unknown>;
   /** Evaluates an expression that navigates, and waits for the load event of the new page. */
-  follow(expression: string): Promise<void>;
+  evaluateAndNavigate(expression: string): Promise<void>;
 }
 
-interface Message {
+interface DevToolsMessage {
   readonly id?: number;
   readonly method?: string;
   readonly sessionId?: string;
@@ -51,7 +51,9 @@ interface Message {
 }
 
 /** Runs `run` with a page of a browser whose profile is new and empty. */
-export async function withPage<Value>(run: (page: Page) => Promise<Value>): Promise<Value> {
+export async function withBrowserPage<Value>(
+  run: (page: BrowserPage) => Promise<Value>,
+): Promise<Value> {
   const profile = await mkdtemp(join(tmpdir(), "toolmux-chromium-"));
   const env = { PATH: process.env["PATH"], HOME: profile };
   const browser = spawn(CHROMIUM, [...FLAGS, `--user-data-dir=${profile}`, "about:blank"], {
@@ -61,14 +63,14 @@ export async function withPage<Value>(run: (page: Page) => Promise<Value>): Prom
   });
   const ended = once(browser, "exit");
   try {
-    let said = "";
-    const address = await deadline<string>(
-      STEP,
-      () => `the browser; it says: ${said}`,
+    let output = "";
+    const address = await withDeadline<string>(
+      STEP_LIMIT,
+      () => `the browser; it says: ${output}`,
       (resolve) => {
         browser.stderr.on("data", (chunk: Buffer) => {
-          said += chunk.toString();
-          const [, found] = /DevTools listening on (ws:\S+)/.exec(said) ?? [];
+          output += chunk.toString();
+          const [, found] = /DevTools listening on (ws:\S+)/.exec(output) ?? [];
           if (found !== undefined) resolve(found);
         });
       },
@@ -81,37 +83,40 @@ export async function withPage<Value>(run: (page: Page) => Promise<Value>): Prom
   }
 }
 
-async function openPage(address: string): Promise<Page> {
+async function openPage(address: string): Promise<BrowserPage> {
   const socket = new WebSocket(address);
-  const heard = new Set<(message: Message) => void>();
+  const listeners = new Set<(message: DevToolsMessage) => void>();
   socket.addEventListener("message", ({ data }) => {
-    const message = JSON.parse(String(data)) as Message;
-    for (const listener of heard) listener(message);
+    const message = JSON.parse(String(data)) as DevToolsMessage;
+    for (const listener of listeners) listener(message);
   });
   await new Promise((resolve) => socket.addEventListener("open", resolve));
-  const hear = (what: string, test: (message: Message) => boolean): Promise<Message> =>
-    deadline<Message>(
-      STEP,
+  const waitForMessage = (
+    what: string,
+    test: (message: DevToolsMessage) => boolean,
+  ): Promise<DevToolsMessage> =>
+    withDeadline<DevToolsMessage>(
+      STEP_LIMIT,
       () => what,
       (resolve) => {
-        const listener = (message: Message): void => {
+        const listener = (message: DevToolsMessage): void => {
           if (!test(message)) return;
-          heard.delete(listener);
+          listeners.delete(listener);
           resolve(message);
         };
-        heard.add(listener);
+        listeners.add(listener);
       },
     );
-  let count = 0;
+  let lastId = 0;
   const send = async (
     method: string,
     params: object,
     sessionId?: string,
   ): Promise<Record<string, unknown>> => {
-    const id = ++count;
-    const answer = hear(method, (message) => message.id === id);
+    const id = ++lastId;
+    const response = waitForMessage(method, (message) => message.id === id);
     socket.send(JSON.stringify({ id, method, params, ...(sessionId && { sessionId }) }));
-    const { error, result } = await answer;
+    const { error, result } = await response;
     if (error !== undefined) throw new Error(`${method}: ${error.message}`);
     return { ...result };
   };
@@ -119,19 +124,20 @@ async function openPage(address: string): Promise<Page> {
   const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
   const session = String(sessionId);
   await send("Page.enable", {}, session);
-  const loaded = (): Promise<Message> =>
-    hear(
+  const waitForLoad = (): Promise<DevToolsMessage> =>
+    waitForMessage(
       "a page",
       (message) => message.method === "Page.loadEventFired" && message.sessionId === session,
     );
-  const look = async (expression: string): Promise<unknown> => {
+  const evaluate = async (expression: string): Promise<unknown> => {
     const { result } = await send("Runtime.evaluate", { expression, returnByValue: true }, session);
     return (result as { value?: unknown }).value;
   };
   return {
-    look,
-    visit: async (url) =>
-      void (await Promise.all([loaded(), send("Page.navigate", { url }, session)])),
-    follow: async (expression) => void (await Promise.all([loaded(), look(expression)])),
+    evaluate,
+    navigate: async (url) =>
+      void (await Promise.all([waitForLoad(), send("Page.navigate", { url }, session)])),
+    evaluateAndNavigate: async (expression) =>
+      void (await Promise.all([waitForLoad(), evaluate(expression)])),
   };
 }

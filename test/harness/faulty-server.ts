@@ -42,15 +42,18 @@ export function peakMemory(pid: number): number {
 }
 
 /** The slowest of the calls of `good__echo` that are made until `other` settles, in ms. */
-export async function slowestWhile(client: RawClient, other: Promise<unknown>): Promise<number> {
-  let goesOn = true;
-  const end = (): void => void (goesOn = false);
+export async function slowestCallDuring(
+  client: RawClient,
+  other: Promise<unknown>,
+): Promise<number> {
+  let isPending = true;
+  const end = (): void => void (isPending = false);
   other.then(end, end);
   let slowest = 0;
-  while (goesOn) {
-    const began = performance.now();
+  while (isPending) {
+    const start = performance.now();
     await assertServes(client, "good__echo");
-    slowest = Math.max(slowest, performance.now() - began);
+    slowest = Math.max(slowest, performance.now() - start);
   }
   return slowest;
 }

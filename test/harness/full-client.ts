@@ -15,29 +15,29 @@ import {
   ResourceUpdatedNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 import { poll } from "./wait.ts";
-import type { CallOptions, Program, ToolResult } from "./sdk-client.ts";
+import type { CallOptions, StdioCommand, ToolResult } from "./sdk-client.ts";
 
 export const SDK_NAMES = ["SDK v1", "SDK v2"] as const;
 export type SdkName = (typeof SDK_NAMES)[number];
 
 /** A command to start, or the URL of a running server. */
-export type Reach = Program | string;
+export type ConnectTarget = StdioCommand | string;
 
 type Params = Readonly<Record<string, unknown>>;
 
 /** The requests and notifications that one client has received from servers. */
-export interface Heard {
-  readonly asked: { readonly method: string; readonly params: Params }[];
+export interface ReceivedFromServers {
+  readonly requests: { readonly method: string; readonly params: Params }[];
   readonly logs: { readonly level: string; readonly logger?: string; readonly data: unknown }[];
-  readonly updated: string[];
+  readonly updatedUris: string[];
   /** Ids of `notifications/elicitation/complete`. */
-  readonly visited: string[];
+  readonly completedElicitations: string[];
   /** Methods of received requests that were cancelled. */
-  readonly withdrawn: string[];
+  readonly cancelledMethods: string[];
 }
 
 /** The methods of both SDKs' clients that `FullClient` uses; the SDKs type them differently. */
-interface Methods {
+interface SdkMethods {
   listTools(): Promise<{ tools: { name: string }[] }>;
   listPrompts(): Promise<{ prompts: { name: string }[] }>;
   getPrompt(params: { name: string; arguments?: Record<string, string> }): Promise<{
@@ -59,11 +59,11 @@ interface Methods {
 }
 
 /** An SDK client that declares sampling, elicitation and roots, and records what it receives. */
-export interface FullClient extends Heard {
-  readonly sdk: Methods;
+export interface FullClient extends ReceivedFromServers {
+  readonly sdk: SdkMethods;
   call(name: string, args?: Record<string, unknown>, options?: CallOptions): Promise<ToolResult>;
   /** Waits until `find` returns a value; it is polled. */
-  until<Found>(what: string, look: () => Found | undefined): Promise<Found>;
+  until<Found>(what: string, find: () => Found | undefined): Promise<Found>;
   close(): Promise<void>;
 }
 
@@ -75,39 +75,45 @@ const CAPABILITIES = {
 };
 
 /** Connects a client that puts `name` into all answers. With "pending" it answers no elicitation until cancelled. */
-export async function connectFull(
+export async function connectFullClient(
   sdk: SdkName,
-  reach: Reach,
+  target: ConnectTarget,
   name = "full-client",
-  mood: "prompt" | "pensive" = "prompt",
+  elicitation: "prompt" | "pensive" = "prompt",
 ): Promise<FullClient> {
-  const heard: Heard = { asked: [], logs: [], updated: [], visited: [], withdrawn: [] };
-  const answers = answersOf(name, mood, heard);
+  const received: ReceivedFromServers = {
+    requests: [],
+    logs: [],
+    updatedUris: [],
+    completedElicitations: [],
+    cancelledMethods: [],
+  };
+  const handlers = requestHandlersOf(name, elicitation, received);
   const info = { name, version: "1.0.0" };
   if (sdk === "SDK v1") {
     const client = new ClientV1(info, { capabilities: CAPABILITIES });
-    client.setRequestHandler(CreateMessageRequestSchema, answers.sample);
-    client.setRequestHandler(ElicitRequestSchema, answers.elicit);
-    client.setRequestHandler(ListRootsRequestSchema, answers.roots);
+    client.setRequestHandler(CreateMessageRequestSchema, handlers.createMessage);
+    client.setRequestHandler(ElicitRequestSchema, handlers.elicit);
+    client.setRequestHandler(ListRootsRequestSchema, handlers.roots);
     client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => {
-      heard.logs.push(params as Heard["logs"][number]);
+      received.logs.push(params as ReceivedFromServers["logs"][number]);
     });
     client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => {
-      heard.updated.push(params.uri);
+      received.updatedUris.push(params.uri);
     });
     client.setNotificationHandler(ElicitationCompleteNotificationSchema, ({ params }) => {
-      heard.visited.push(params.elicitationId);
+      received.completedElicitations.push(params.elicitationId);
     });
-    const link =
-      typeof reach === "string"
-        ? new HttpV1(new URL(reach))
-        : new StdioV1({ ...reach, stderr: "ignore" });
-    await client.connect(link);
-    return full(client, heard, {
+    const transport =
+      typeof target === "string"
+        ? new HttpV1(new URL(target))
+        : new StdioV1({ ...target, stderr: "ignore" });
+    await client.connect(transport);
+    return makeFullClient(client, received, {
       call: async (tool, args, options) =>
         (await client.callTool({ name: tool, arguments: args }, undefined, options)) as ToolResult,
       close: async () => {
-        if (link instanceof HttpV1) await link.terminateSession();
+        if (transport instanceof HttpV1) await transport.terminateSession();
         await client.close();
       },
     });
@@ -116,43 +122,47 @@ export async function connectFull(
     capabilities: CAPABILITIES,
     versionNegotiation: { mode: "legacy" },
   });
-  client.setRequestHandler("sampling/createMessage", answers.sample);
+  client.setRequestHandler("sampling/createMessage", handlers.createMessage);
   client.setRequestHandler("elicitation/create", (request, { mcpReq }) =>
-    answers.elicit(request, mcpReq),
+    handlers.elicit(request, mcpReq),
   );
-  client.setRequestHandler("roots/list", answers.roots);
+  client.setRequestHandler("roots/list", handlers.roots);
   client.setNotificationHandler("notifications/message", ({ params }) => {
-    heard.logs.push(params as Heard["logs"][number]);
+    received.logs.push(params as ReceivedFromServers["logs"][number]);
   });
   client.setNotificationHandler("notifications/resources/updated", ({ params }) => {
-    heard.updated.push(params.uri);
+    received.updatedUris.push(params.uri);
   });
   client.setNotificationHandler("notifications/elicitation/complete", ({ params }) => {
-    heard.visited.push(params.elicitationId);
+    received.completedElicitations.push(params.elicitationId);
   });
-  const link =
-    typeof reach === "string"
-      ? new HttpV2(new URL(reach))
-      : new StdioV2({ ...reach, stderr: "ignore" });
-  await client.connect(link);
-  return full(client, heard, {
+  const transport =
+    typeof target === "string"
+      ? new HttpV2(new URL(target))
+      : new StdioV2({ ...target, stderr: "ignore" });
+  await client.connect(transport);
+  return makeFullClient(client, received, {
     call: async (tool, args, options) =>
       await client.callTool({ name: tool, arguments: args }, options),
     close: async () => {
-      if (link instanceof HttpV2) await link.terminateSession();
+      if (transport instanceof HttpV2) await transport.terminateSession();
       await client.close();
     },
   });
 }
 
 /** The request handlers of a client called `name`. */
-function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn }: Heard) {
-  const note = ({ method, params }: { method: string; params?: unknown }): void => {
-    asked.push({ method, params: (params ?? {}) as Params });
+function requestHandlersOf(
+  name: string,
+  elicitation: "prompt" | "pensive",
+  { requests, cancelledMethods }: ReceivedFromServers,
+) {
+  const record = ({ method, params }: { method: string; params?: unknown }): void => {
+    requests.push({ method, params: (params ?? {}) as Params });
   };
   return {
-    sample: (request: { method: string; params?: unknown }) => {
-      note(request);
+    createMessage: (request: { method: string; params?: unknown }) => {
+      record(request);
       const content = { type: "text" as const, text: `sampled by ${name}` };
       return { model: "none", role: "assistant" as const, content, stopReason: "endTurn" as const };
     },
@@ -160,10 +170,10 @@ function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn 
       request: { method: string; params: { mode?: string | undefined } },
       { signal }: { readonly signal: AbortSignal },
     ) => {
-      note(request);
-      if (mood === "pensive") {
+      record(request);
+      if (elicitation === "pensive") {
         await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
-        withdrawn.push(request.method);
+        cancelledMethods.push(request.method);
         return { action: "cancel" as const };
       }
       return request.params.mode === "url"
@@ -171,23 +181,23 @@ function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn 
         : { action: "accept" as const, content: { name, check: true, value: true } };
     },
     roots: (request: { method: string; params?: unknown }) => {
-      note(request);
+      record(request);
       return { roots: [{ uri: `file:///${name}`, name }] };
     },
   };
 }
 
-function full(
-  sdk: Methods,
-  heard: Heard,
-  own: { call: Required<FullClient>["call"]; close: FullClient["close"] },
+function makeFullClient(
+  sdk: SdkMethods,
+  received: ReceivedFromServers,
+  sdkCalls: { call: Required<FullClient>["call"]; close: FullClient["close"] },
 ): FullClient {
-  const until: FullClient["until"] = (what, look) =>
-    poll(10_000, () => `${what}; heard: ${JSON.stringify(heard)}`, look);
+  const until: FullClient["until"] = (what, find) =>
+    poll(10_000, () => `${what}; heard: ${JSON.stringify(received)}`, find);
   return {
-    ...heard,
-    ...own,
-    call: (name, args = {}, options) => own.call(name, args, options),
+    ...received,
+    ...sdkCalls,
+    call: (name, args = {}, options) => sdkCalls.call(name, args, options),
     sdk,
     until,
   };

@@ -9,15 +9,15 @@ import { ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/typ
 const INFO = { name: "sdk-client", version: "1.0.0" };
 
 /** An SDK client over the SDK's own Streamable HTTP transport. */
-export interface Sdk {
+export interface HttpSdk {
   readonly name: string;
-  connect(url: string, headers?: Record<string, string>): Promise<Connected>;
+  connect(url: string, headers?: Record<string, string>): Promise<ConnectedHttpClient>;
 }
 
 /** A connected client. */
-export interface Connected {
+export interface ConnectedHttpClient {
   /** The session id; undefined in the modern era, which has no sessions. */
-  readonly session: () => string | undefined;
+  readonly sessionId: () => string | undefined;
   list(): Promise<readonly string[]>;
   call(
     name: string,
@@ -26,48 +26,48 @@ export interface Connected {
   ): Promise<unknown>;
   onListChanged(callback: () => void): void;
   /** Ends the session with DELETE. */
-  leave(): Promise<void>;
+  endSession(): Promise<void>;
   close(): Promise<void>;
 }
 
-const V1: Sdk = {
+const V1: HttpSdk = {
   name: "SDK v1",
   async connect(url, headers = {}) {
     const client = new ClientV1(INFO);
-    const link = new HttpV1(new URL(url), { requestInit: { headers } });
-    await client.connect(link);
+    const transport = new HttpV1(new URL(url), { requestInit: { headers } });
+    await client.connect(transport);
     return {
-      session: () => link.sessionId,
+      sessionId: () => transport.sessionId,
       list: async () => (await client.listTools()).tools.map(({ name }) => name),
       call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
       onListChanged: (callback) =>
         client.setNotificationHandler(ToolListChangedNotificationSchema, callback),
-      leave: () => link.terminateSession(),
+      endSession: () => transport.terminateSession(),
       close: () => client.close(),
     };
   },
 };
 
-function v2(mode: "legacy" | "auto"): Sdk {
+function v2(mode: "legacy" | "auto"): HttpSdk {
   return {
     name: mode === "auto" ? "SDK v2 with negotiation" : "SDK v2",
     async connect(url, headers = {}) {
       const client = new ClientV2(INFO, { versionNegotiation: { mode } });
-      const link = new HttpV2(new URL(url), { requestInit: { headers } });
-      await client.connect(link);
+      const transport = new HttpV2(new URL(url), { requestInit: { headers } });
+      await client.connect(transport);
       return {
-        session: () => link.sessionId,
+        sessionId: () => transport.sessionId,
         list: async () => (await client.listTools()).tools.map(({ name }) => name),
         call: (name, args, options) => client.callTool({ name, arguments: args }, options),
         onListChanged(callback) {
           client.setNotificationHandler("notifications/tools/list_changed", callback);
           if (client.getProtocolEra() === "modern") void client.listen({ toolsListChanged: true });
         },
-        leave: () => link.terminateSession(),
+        endSession: () => transport.terminateSession(),
         close: () => client.close(),
       };
     },
   };
 }
 
-export const SDKS: readonly Sdk[] = [V1, v2("legacy"), v2("auto")];
+export const SDKS: readonly HttpSdk[] = [V1, v2("legacy"), v2("auto")];

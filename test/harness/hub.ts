@@ -4,10 +4,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "./raw-client.ts";
-import { isProtocol } from "./message.ts";
+import { isJsonRpc } from "./message.ts";
 import { poll } from "./wait.ts";
 import { type Manifest, toToml, withVariables } from "./manifest.ts";
-import { carrying, descendants, isAlive, killCarrying, waitUntilGone } from "./processes.ts";
+import {
+  pidsWithEnv,
+  descendants,
+  isAlive,
+  killPidsWithEnv,
+  waitUntilExited,
+} from "./processes.ts";
 
 /*
  * test/harness: runs the built executable for the end-to-end tests. `withHub` starts it on a manifest with a
@@ -30,7 +36,7 @@ export interface ScriptedEvent {
 }
 
 /** The temporary folder of one test, the manifest in it, and the environment for the executable. */
-export interface Stage {
+export interface TestFolder {
   readonly dir: string;
   /** The manifest's path. */
   readonly config: string;
@@ -38,7 +44,7 @@ export interface Stage {
   /** The events that a scripted server has logged so far. */
   log(server: string): ScriptedEvent[];
   /** Waits for the first event of a scripted server that satisfies `test`. */
-  logged(
+  waitForEvent(
     server: string,
     test: (event: ScriptedEvent) => boolean,
     ms?: number,
@@ -46,10 +52,10 @@ export interface Stage {
 }
 
 /** Time limit for the hub and all its servers to exit, including servers that ignore SIGTERM, in ms. */
-export const END = 12_000;
+export const EXIT_LIMIT = 12_000;
 
 /** Test timeout in ms: longer than any wait in a test, so that the wait fails first and names what is missing. */
-export const LIMIT = { timeout: 60_000 };
+export const TEST_OPTIONS = { timeout: 60_000 };
 
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
 export function executable(): string {
@@ -64,20 +70,20 @@ export function executable(): string {
  * Runs `run` with a temporary folder that holds the manifest, and checks afterwards that no process is left with the
  * folder's path in its environment. A manifest given as a string is written unchanged. `name`: its file name.
  */
-export async function withStage<Value>(
+export async function withTestFolder<Value>(
   manifest: Manifest | string | ((dir: string) => Manifest),
-  run: (stage: Stage) => Promise<Value>,
+  run: (testFolder: TestFolder) => Promise<Value>,
   name = "toolmux.toml",
 ): Promise<Value> {
   const dir = mkdtempSync(join(tmpdir(), "toolmux-e2e-"));
   const logOf = (server: string): string => join(dir, `${server}.log`);
   const log = (server: string): ScriptedEvent[] => readLog(logOf(server));
-  const stage: Stage = {
+  const testFolder: TestFolder = {
     dir,
     config: join(dir, name),
-    env: surroundings(dir),
+    env: testEnvironment(dir),
     log,
-    logged: (server, test, ms = 10_000) =>
+    waitForEvent: (server, test, ms = 10_000) =>
       poll(
         ms,
         () => `an event of ${server}; noted: ${JSON.stringify(log(server))}`,
@@ -86,13 +92,13 @@ export async function withStage<Value>(
   };
   for (const folder of ["config", "cache", "state", "data", "runtime", "tmp"])
     mkdirSync(join(dir, folder), { mode: 0o700 });
-  writeFileSync(stage.config, manifestText(manifest, dir, logOf));
+  writeFileSync(testFolder.config, manifestText(manifest, dir, logOf));
   try {
-    const value = await run(stage);
-    await waitUntilGone(carrying(dir), END);
+    const value = await run(testFolder);
+    await waitUntilExited(pidsWithEnv(dir), EXIT_LIMIT);
     return value;
   } finally {
-    await killCarrying(dir);
+    await killPidsWithEnv(dir);
     rmSync(dir, { recursive: true, force: true });
   }
 }
@@ -111,7 +117,7 @@ function withLogs(manifest: Manifest, logOf: (server: string) => string): Manife
   return withVariables(manifest, (key) => ({ SCRIPTED_LOG: logOf(key) }));
 }
 
-function surroundings(dir: string): Record<string, string> {
+function testEnvironment(dir: string): Record<string, string> {
   return {
     PATH: process.env["PATH"] ?? "/usr/bin:/bin",
     HOME: dir,
@@ -131,7 +137,7 @@ function readLog(file: string): ScriptedEvent[] {
 }
 
 /** A running `toolmux serve` and the client at its stdin and stdout. */
-export interface Hub extends Stage {
+export interface Hub extends TestFolder {
   readonly client: RawClient;
 }
 
@@ -144,12 +150,17 @@ export function withHub<Value>(
   run: (hub: Hub) => Promise<Value>,
   name?: string,
 ): Promise<Value> {
-  return withStage(
+  return withTestFolder(
     manifest,
-    async (stage) => {
-      const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
-      const value = await run({ ...stage, client });
-      await end(client);
+    async (testFolder) => {
+      const client = new RawClient(
+        executable(),
+        ["--config", testFolder.config],
+        testFolder.dir,
+        testFolder.env,
+      );
+      const value = await run({ ...testFolder, client });
+      await closeClient(client);
       return value;
     },
     name,
@@ -157,19 +168,19 @@ export function withHub<Value>(
 }
 
 /** Closes the client's stdin and checks what `withHub` says of the exit. */
-export async function end(client: RawClient): Promise<void> {
+export async function closeClient(client: RawClient): Promise<void> {
   const started = isAlive(client.pid) ? descendants(client.pid) : [];
   client.end();
-  await client.ended(END);
+  await client.waitForExit(EXIT_LIMIT);
   assertProtocolOnly(client);
-  await waitUntilGone(started, END);
+  await waitUntilExited(started, EXIT_LIMIT);
 }
 
 /** Throws unless stdout so far is complete lines, each a JSON-RPC 2.0 message in valid UTF-8. */
 export function assertProtocolOnly(client: RawClient): void {
-  const strays = client.lines
-    .filter((line) => !isProtocol(line.json) || !line.isText)
+  const invalidLines = client.lines
+    .filter((line) => !isJsonRpc(line.json) || !line.isValidUtf8)
     .map((line) => line.text.slice(0, 300));
-  assert.deepEqual(strays, [], "stdout carries nothing but protocol");
-  assert.equal(client.rest, "", "stdout ends with a whole line");
+  assert.deepEqual(invalidLines, [], "stdout carries nothing but protocol");
+  assert.equal(client.unterminatedOutput, "", "stdout ends with a whole line");
 }

@@ -35,7 +35,7 @@ export function scripted(options = "", more: Readonly<Record<string, unknown>> =
 }
 
 /** A published server (`@modelcontextprotocol/server-NAME`), run by Node. */
-export function published(
+export function publishedServer(
   name: string,
   args: readonly string[] = [],
   env: Readonly<Record<string, string>> = {},
@@ -46,10 +46,12 @@ export function published(
 /** Adds environment variables to every stdio server; the server's own take precedence. */
 export function withVariables(
   manifest: Manifest,
-  give: (server: string) => Readonly<Record<string, string>>,
+  variablesFor: (server: string) => Readonly<Record<string, string>>,
 ): Manifest {
   const servers = Object.entries(manifest.servers).map(([key, server]) =>
-    isRemote(server) ? [key, server] : [key, { ...server, env: { ...give(key), ...server.env } }],
+    isRemote(server)
+      ? [key, server]
+      : [key, { ...server, env: { ...variablesFor(key), ...server.env } }],
   ) as readonly (readonly [string, ServerEntry | RemoteEntry])[];
   return { ...manifest, servers: Object.fromEntries(servers) };
 }
@@ -74,7 +76,7 @@ export function toToml(manifest: Manifest): string {
         : [
             `[${title}]`,
             ...Object.entries(section).map(
-              ([key, value]) => `${JSON.stringify(key)} = ${inline(value)}`,
+              ([key, value]) => `${JSON.stringify(key)} = ${inlineToml(value)}`,
             ),
             "",
           ],
@@ -82,11 +84,11 @@ export function toToml(manifest: Manifest): string {
     .join("\n");
 }
 
-function inline(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(inline).join(", ")}]`;
+function inlineToml(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(inlineToml).join(", ")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   const pairs = Object.entries(value).map(
-    ([key, member]) => `${JSON.stringify(key)} = ${inline(member)}`,
+    ([key, member]) => `${JSON.stringify(key)} = ${inlineToml(member)}`,
   );
   return `{ ${pairs.join(", ")} }`;
 }

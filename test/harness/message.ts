@@ -31,7 +31,7 @@ export interface Line {
   readonly text: string;
   readonly json: unknown;
   /** Whether its bytes are valid UTF-8. */
-  readonly isText: boolean;
+  readonly isValidUtf8: boolean;
 }
 
 /** A line that is one JSON-RPC message. */
@@ -41,11 +41,11 @@ export interface Received extends Line {
 
 export function parseLine(bytes: Uint8Array): Line {
   const text = textOf(bytes);
-  const isText = isUtf8(bytes);
+  const isValidUtf8 = isUtf8(bytes);
   try {
-    return { text, isText, json: JSON.parse(text) };
+    return { text, isValidUtf8, json: JSON.parse(text) };
   } catch {
-    return { text, isText, json: undefined };
+    return { text, isValidUtf8, json: undefined };
   }
 }
 
@@ -58,16 +58,16 @@ export function isObject(json: unknown): json is RpcMessage {
 }
 
 /** True if a line of stdout is a JSON-RPC 2.0 message, or a batch of them. */
-export function isProtocol(json: unknown): boolean {
+export function isJsonRpc(json: unknown): boolean {
   if (Array.isArray(json))
-    return json.length > 0 && json.every((one) => !Array.isArray(one) && isProtocol(one));
+    return json.length > 0 && json.every((item) => !Array.isArray(item) && isJsonRpc(item));
   if (!isObject(json) || json.jsonrpc !== "2.0") return false;
   if (typeof json.method === "string") return !("result" in json) && !("error" in json);
   return "id" in json && "result" in json !== "error" in json;
 }
 
 /** The text of a failed call: the error's message and data, or the text content of a result with `isError`. */
-export function failure({ result, error }: RpcMessage): string {
+export function failureText({ result, error }: RpcMessage): string {
   if (error !== undefined) return `${error.message}\n${JSON.stringify(error.data)}`;
   return result?.isError === true ? (result.content ?? []).map(({ text }) => text).join("\n") : "";
 }

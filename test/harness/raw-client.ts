@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { type ChildProcess, spawn } from "node:child_process";
-import { deadline } from "./wait.ts";
+import { withDeadline } from "./wait.ts";
 import {
   isObject,
   type Line,
@@ -11,7 +11,7 @@ import {
   type Tool,
 } from "./message.ts";
 
-export interface Exit {
+export interface ProcessExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
@@ -23,11 +23,11 @@ export interface Exit {
 export class RawClient {
   readonly lines: Line[] = [];
   /** Resolves when the process has exited and its output has been read. */
-  readonly exit: Promise<Exit>;
+  readonly exit: Promise<ProcessExit>;
   stderr = "";
   readonly #child: ChildProcess;
-  readonly #waiting = new Set<() => void>();
-  #pieces: Buffer[] = [];
+  readonly #waiters = new Set<() => void>();
+  #partialLine: Buffer[] = [];
   #nextId = 1;
 
   constructor(
@@ -41,13 +41,13 @@ export class RawClient {
     this.#child.stdout?.on("data", (chunk: Buffer) => this.#read(chunk));
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
       this.stderr += text;
-      this.#wake();
+      this.#checkWaiters();
     });
     this.exit = new Promise((resolve, reject) => {
       this.#child.once("error", reject);
       this.#child.once("close", (code, signal) => {
         resolve({ code, signal });
-        this.#wake();
+        this.#checkWaiters();
       });
     });
     this.exit.catch(() => undefined);
@@ -68,7 +68,7 @@ export class RawClient {
   }
 
   /** Sends a request and returns its id, by default the next number; `params` may be JSON text. */
-  ask(
+  sendRequest(
     method: string,
     params?: string | object,
     id: string | number = this.#nextId++,
@@ -83,11 +83,11 @@ export class RawClient {
 
   /** Sends a request and waits for its response, which may be an error. */
   request(method: string, params?: string | object, ms = 10_000): Promise<Received> {
-    return this.answer(this.ask(method, params), ms);
+    return this.response(this.sendRequest(method, params), ms);
   }
 
   /** Waits for the response with this id. */
-  answer(id: unknown, ms = 10_000): Promise<Received> {
+  response(id: unknown, ms = 10_000): Promise<Received> {
     return this.find(
       (message) => message.id === id && message.method === undefined,
       `the answer to ${String(id)}`,
@@ -96,13 +96,17 @@ export class RawClient {
   }
 
   call(name: string, args: string | object = {}, ms = 10_000): Promise<Received> {
-    return this.answer(this.askCall(name, args), ms);
+    return this.response(this.sendCall(name, args), ms);
   }
 
   /** Sends a tools/call and returns its id; `args` may be JSON text. */
-  askCall(name: string, args: string | object = {}, id?: string | number): string | number {
+  sendCall(name: string, args: string | object = {}, id?: string | number): string | number {
     const text = typeof args === "string" ? args : JSON.stringify(args);
-    return this.ask("tools/call", `{"name":${JSON.stringify(name)},"arguments":${text}}`, id);
+    return this.sendRequest(
+      "tools/call",
+      `{"name":${JSON.stringify(name)},"arguments":${text}}`,
+      id,
+    );
   }
 
   /** The legacy handshake; returns the result of `initialize`. */
@@ -120,7 +124,7 @@ export class RawClient {
   }
 
   /** The handshake and the first listing; returns the tools. */
-  async open(protocolVersion?: string): Promise<readonly Tool[]> {
+  async initializeAndList(protocolVersion?: string): Promise<readonly Tool[]> {
     await this.initialize(protocolVersion);
     const { message } = await this.request("tools/list");
     if (message.result?.tools === undefined) throw new Error(`no list: ${JSON.stringify(message)}`);
@@ -128,18 +132,18 @@ export class RawClient {
   }
 
   /** Sends one line and then a ping, which proves that the hub lives. @returns the lines before the ping's response */
-  async answersTo(line: string | Uint8Array, ms = 10_000): Promise<Line[]> {
+  async sendAndCollect(line: string | Uint8Array, ms = 10_000): Promise<Line[]> {
     const from = this.lines.length;
     this.write(line);
     this.write("\n");
-    const ping = this.ask("ping");
-    await this.answer(ping, ms);
+    const ping = this.sendRequest("ping");
+    await this.response(ping, ms);
     return this.lines.slice(from).filter(({ json }) => !isObject(json) || json.id !== ping);
   }
 
   /** Sends one line and returns the single message that answers it; throws unless there is exactly one. */
-  async answerTo(line: string | Uint8Array, ms?: number): Promise<RpcMessage> {
-    const lines = await this.answersTo(line, ms);
+  async sendAndReceive(line: string | Uint8Array, ms?: number): Promise<RpcMessage> {
+    const lines = await this.sendAndCollect(line, ms);
     const texts = lines.map(({ text }) => text.slice(0, 300));
     if (lines.length !== 1 || !isObject(lines[0]?.json))
       throw new Error(`not one answer: ${JSON.stringify(texts)}`);
@@ -171,20 +175,20 @@ export class RawClient {
   }
 
   /** Waits until `find` returns a value; calls it again whenever output arrives. */
-  until<Found>(ms: number, what: string, look: () => Found | undefined): Promise<Found> {
-    return deadline(
+  until<Found>(ms: number, what: string, find: () => Found | undefined): Promise<Found> {
+    return withDeadline(
       ms,
-      () => `${what}; stdout so far: ${this.#tail()}; stderr: ${this.stderr.slice(-2000)}`,
+      () => `${what}; stdout so far: ${this.#lastLines()}; stderr: ${this.stderr.slice(-2000)}`,
       (resolve) => {
-        const attempt = (): void => {
-          const found = look();
+        const check = (): void => {
+          const found = find();
           if (found === undefined) return;
-          this.#waiting.delete(attempt);
+          this.#waiters.delete(check);
           resolve(found);
         };
-        this.#waiting.add(attempt);
-        attempt();
-        return () => this.#waiting.delete(attempt);
+        this.#waiters.add(check);
+        check();
+        return () => this.#waiters.delete(check);
       },
     );
   }
@@ -208,8 +212,8 @@ export class RawClient {
   }
 
   /** Waits until the process has exited. */
-  ended(ms: number): Promise<Exit> {
-    return deadline(
+  waitForExit(ms: number): Promise<ProcessExit> {
+    return withDeadline(
       ms,
       () => `the end of process ${this.pid}; stderr: ${this.stderr.slice(-2000)}`,
       (resolve, reject) => {
@@ -221,26 +225,26 @@ export class RawClient {
   #read(chunk: Buffer): void {
     let from = 0;
     for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, from)) {
-      this.#pieces.push(chunk.subarray(from, at));
+      this.#partialLine.push(chunk.subarray(from, at));
       from = at + 1;
-      const bytes = Buffer.concat(this.#pieces);
-      this.#pieces = [];
+      const bytes = Buffer.concat(this.#partialLine);
+      this.#partialLine = [];
       this.lines.push(parseLine(bytes));
     }
-    if (from < chunk.length) this.#pieces.push(chunk.subarray(from));
-    this.#wake();
+    if (from < chunk.length) this.#partialLine.push(chunk.subarray(from));
+    this.#checkWaiters();
   }
 
   /** Output after the last line end. */
-  get rest(): string {
-    return Buffer.concat(this.#pieces).toString("utf8");
+  get unterminatedOutput(): string {
+    return Buffer.concat(this.#partialLine).toString("utf8");
   }
 
-  #wake(): void {
-    for (const attempt of this.#waiting) attempt();
+  #checkWaiters(): void {
+    for (const attempt of this.#waiters) attempt();
   }
 
-  #tail(): string {
+  #lastLines(): string {
     return this.lines
       .slice(-5)
       .map((line) => line.text.slice(0, 400))

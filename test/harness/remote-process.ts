@@ -3,8 +3,8 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 
-export const WAYS = ["http", "sse"] as const;
-export type Way = (typeof WAYS)[number];
+export const REMOTE_TRANSPORTS = ["http", "sse"] as const;
+export type RemoteTransport = (typeof REMOTE_TRANSPORTS)[number];
 
 const EVERYTHING = fileURLToPath(
   new URL(
@@ -20,24 +20,24 @@ export interface RemoteProcess {
 }
 
 /** Starts the server; resolves when it listens. */
-export async function startRemote(way: Way): Promise<RemoteProcess> {
+export async function startRemote(transport: RemoteTransport): Promise<RemoteProcess> {
   const port = await findPort();
-  const mode = way === "http" ? "streamableHttp" : "sse";
+  const mode = transport === "http" ? "streamableHttp" : "sse";
   const child = spawn("node", [EVERYTHING, mode], {
     env: { PATH: process.env["PATH"] ?? "", PORT: String(port) },
     stdio: ["ignore", "ignore", "pipe"],
   });
   const { stderr } = child;
-  let said = "";
+  let output = "";
   await new Promise<void>((resolve, reject) => {
     stderr.setEncoding("utf8").on("data", (text: string) => {
-      said += text;
-      if (said.includes(String(port))) resolve();
+      output += text;
+      if (output.includes(String(port))) resolve();
     });
-    child.once("exit", () => reject(new Error(`It has ended: ${said}`)));
+    child.once("exit", () => reject(new Error(`It has ended: ${output}`)));
   });
   return {
-    url: `http://127.0.0.1:${port}/${way === "http" ? "mcp" : "sse"}`,
+    url: `http://127.0.0.1:${port}/${transport === "http" ? "mcp" : "sse"}`,
     stop: async () => {
       child.kill("SIGKILL");
       if (child.exitCode === null && child.signalCode === null) await once(child, "exit");

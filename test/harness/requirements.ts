@@ -6,13 +6,13 @@ import process from "node:process";
 export const NOT_TESTED = "NOT TESTED: ";
 
 /** A requirement of some tests beyond what `npm test` installs. */
-export interface Need {
+export interface TestRequirement {
   /** Whether this machine meets it. */
   readonly isMet: boolean;
   /** Which tests are skipped without it. */
   readonly tests: string;
   /** What is missing, and what to install or to do, in one line. */
-  readonly cure: string;
+  readonly remedy: string;
 }
 
 /**
@@ -20,9 +20,9 @@ export interface Need {
  * For tests only, not for suites: bun reports nothing about a suite that is skipped as a whole.
  * With TOOLMUX_TEST_BARE in the environment no requirement counts as met.
  */
-export function skipWithout({ isMet, tests, cure }: Need): string | false {
+export function skipWithout({ isMet, tests, remedy }: TestRequirement): string | false {
   if (isMet && process.env["TOOLMUX_TEST_BARE"] === undefined) return false;
-  const reason = `${NOT_TESTED}${tests}: ${cure}`;
+  const reason = `${NOT_TESTED}${tests}: ${remedy}`;
   process.stdout.write(`${reason}\n`);
   return reason;
 }
@@ -35,5 +35,5 @@ export function missingPrograms(names: readonly string[]): readonly string[] {
 
 /** The `skip` option of tests that need Linux. */
 export function skipWithoutLinux(tests: string): string | false {
-  return skipWithout({ isMet: process.platform === "linux", tests, cure: "this needs Linux" });
+  return skipWithout({ isMet: process.platform === "linux", tests, remedy: "this needs Linux" });
 }

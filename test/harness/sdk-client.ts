@@ -4,10 +4,10 @@ import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { isProtocol } from "./message.ts";
+import { isJsonRpc } from "./message.ts";
 
 /** A command to start as a stdio server. */
-export interface Program {
+export interface StdioCommand {
   readonly command: string;
   readonly args: string[];
   readonly cwd: string;
@@ -37,64 +37,64 @@ export interface SdkClient {
   close(): Promise<void>;
 }
 
-export type Flavour = "SDK v1" | "SDK v2" | "SDK v2 with negotiation";
+export type SdkVersion = "SDK v1" | "SDK v2" | "SDK v2 with negotiation";
 
 const INFO = { name: "sdk-client", version: "1.0.0" };
 
 /** Starts a command and connects an SDK client to it over the SDK's own stdio transport. */
-export function connect(flavour: Flavour, program: Program): Promise<SdkClient> {
-  switch (flavour) {
+export function connectSdk(sdk: SdkVersion, command: StdioCommand): Promise<SdkClient> {
+  switch (sdk) {
     case "SDK v1":
-      return connectV1(program);
+      return connectV1(command);
     case "SDK v2":
-      return connectV2(program, "legacy");
+      return connectV2(command, "legacy");
     case "SDK v2 with negotiation":
-      return connectV2(program, "auto");
+      return connectV2(command, "auto");
   }
 }
 
-async function connectV1(program: Program): Promise<SdkClient> {
+async function connectV1(command: StdioCommand): Promise<SdkClient> {
   const client = new ClientV1(INFO);
-  const transport = new StdioV1({ ...program, stderr: "ignore" });
-  const check = tap(transport);
+  const transport = new StdioV1({ ...command, stderr: "ignore" });
+  const assertOutput = watchOutput(transport);
   await client.connect(transport);
   return {
-    list: () => collect((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
+    list: () => listAllTools((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
     call: async (name, args, options) =>
       (await client.callTool({ name, arguments: args }, undefined, options)) as ToolResult,
     close: async () => {
       await client.close();
-      check();
+      assertOutput();
     },
   };
 }
 
-async function connectV2(program: Program, mode: "legacy" | "auto"): Promise<SdkClient> {
+async function connectV2(command: StdioCommand, mode: "legacy" | "auto"): Promise<SdkClient> {
   const client = new ClientV2(INFO, { versionNegotiation: { mode } });
-  const transport = new StdioV2({ ...program, stderr: "ignore" });
-  const check = tap(transport);
+  const transport = new StdioV2({ ...command, stderr: "ignore" });
+  const assertOutput = watchOutput(transport);
   await client.connect(transport);
   return {
-    list: () => collect((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
+    list: () => listAllTools((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
     call: async (name, args, options) => await client.callTool({ name, arguments: args }, options),
     close: async () => {
       await client.close();
-      check();
+      assertOutput();
     },
   };
 }
 
-async function collect(
-  page: (
+async function listAllTools(
+  requestPage: (
     cursor: string | undefined,
   ) => Promise<{ tools: { name: string }[]; nextCursor?: string | undefined }>,
 ): Promise<{ readonly name: string }[]> {
   const tools: { name: string }[] = [];
   let cursor: string | undefined;
   do {
-    const answer = await page(cursor);
-    tools.push(...answer.tools);
-    cursor = answer.nextCursor;
+    const result = await requestPage(cursor);
+    tools.push(...result.tools);
+    cursor = result.nextCursor;
   } while (cursor !== undefined);
   return tools;
 }
@@ -103,7 +103,7 @@ async function collect(
  * Collects the stdout that a transport reads; the returned function throws if a line is not a JSON-RPC message.
  * The SDKs silently drop such lines, so the output is read from their private process object.
  */
-function tap(transport: { start(): Promise<void> }): () => void {
+function watchOutput(transport: { start(): Promise<void> }): () => void {
   let text = "";
   const start = transport.start.bind(transport);
   transport.start = async () => {
@@ -116,6 +116,6 @@ function tap(transport: { start(): Promise<void> }): () => void {
     const lines = text.split("\n");
     assert.equal(lines.pop(), "", "stdout ends with a whole line");
     assert.ok(lines.length > 0, "the server answered");
-    for (const line of lines) assert.ok(isProtocol(JSON.parse(line)), line);
+    for (const line of lines) assert.ok(isJsonRpc(JSON.parse(line)), line);
   };
 }

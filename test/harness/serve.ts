@@ -1,43 +1,43 @@
 import assert from "node:assert/strict";
 import { RawClient } from "./raw-client.ts";
-import { END, type Stage, executable, withStage } from "./hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, withTestFolder } from "./hub.ts";
 import type { Manifest } from "./manifest.ts";
-import type { Program } from "./sdk-client.ts";
+import type { StdioCommand } from "./sdk-client.ts";
 
-export const FACES = ["stdio", "HTTP"] as const;
-export type Face = (typeof FACES)[number];
+export const SERVER_TRANSPORTS = ["stdio", "HTTP"] as const;
+export type ServerTransportName = (typeof SERVER_TRANSPORTS)[number];
 
 /** The executable with its manifest; `target` is the command or the URL that a client connects to. */
-export interface Reachable<At> extends Stage {
-  readonly reach: At;
+export interface ServedHub<At> extends TestFolder {
+  readonly target: At;
 }
 
 /** Runs `run` with the executable served over one transport; over stdio each client starts a process of its own. */
-export function withFace(
-  face: Face,
+export function withServe(
+  transport: ServerTransportName,
   manifest: Manifest,
-  run: (hub: Reachable<Program | string>) => Promise<void>,
+  run: (hub: ServedHub<StdioCommand | string>) => Promise<void>,
 ): Promise<void> {
-  if (face === "HTTP") return withHttp(manifest, run);
-  return withStage(manifest, async (stage) => {
-    const { dir: cwd, config, env } = stage;
+  if (transport === "HTTP") return withHttpServe(manifest, run);
+  return withTestFolder(manifest, async (testFolder) => {
+    const { dir: cwd, config, env } = testFolder;
     const args = ["serve", "--config", config];
-    await run({ ...stage, reach: { command: executable(), args, cwd, env: { ...env } } });
+    await run({ ...testFolder, target: { command: executable(), args, cwd, env: { ...env } } });
   });
 }
 
 /** Serves over HTTP. Afterwards the executable gets SIGTERM and must have written nothing to stdout. */
-export function withHttp(
+export function withHttpServe(
   manifest: Manifest,
-  run: (hub: Reachable<string>) => Promise<void>,
+  run: (hub: ServedHub<string>) => Promise<void>,
 ): Promise<void> {
-  return withStage(manifest, async (stage) => {
-    const args = ["serve", "--http", "127.0.0.1:0", "--config", stage.config];
-    const hub = new RawClient(executable(), args, stage.dir, stage.env);
-    const reach = await hub.until(10_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
-    await run({ ...stage, reach });
+  return withTestFolder(manifest, async (testFolder) => {
+    const args = ["serve", "--http", "127.0.0.1:0", "--config", testFolder.config];
+    const hub = new RawClient(executable(), args, testFolder.dir, testFolder.env);
+    const target = await hub.until(10_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+    await run({ ...testFolder, target });
     hub.signal("SIGTERM");
-    assert.equal((await hub.ended(END)).code, 143);
+    assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
     assert.deepEqual(hub.lines, []);
   });
 }

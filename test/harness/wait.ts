@@ -2,21 +2,21 @@
  * A promise with a time limit: calls `start` with `resolve` and `reject`, and rejects after `ms` with what was awaited.
  * `start` may return a cleanup function, which is called on timeout.
  */
-export function deadline<Value>(
+export function withDeadline<Value>(
   ms: number,
-  what: () => string,
+  describe: () => string,
   start: (
     resolve: (value: Value) => void,
     reject: (reason: unknown) => void,
   ) => (() => void) | void,
 ): Promise<Value> {
   return new Promise((resolve, reject) => {
-    let undo: (() => void) | void = undefined;
+    let cleanUp: (() => void) | void = undefined;
     const timer = setTimeout(() => {
-      undo?.();
-      reject(new Error(`waited ${ms} ms for ${what()}`));
+      cleanUp?.();
+      reject(new Error(`waited ${ms} ms for ${describe()}`));
     }, ms);
-    undo = start(
+    cleanUp = start(
       (value) => {
         clearTimeout(timer);
         resolve(value);
@@ -32,18 +32,18 @@ export function deadline<Value>(
 /** Calls `find` every 15 ms until it returns a value: for state without events, such as the process table or a file. */
 export function poll<Found>(
   ms: number,
-  what: () => string,
-  look: () => Found | undefined,
+  describe: () => string,
+  find: () => Found | undefined,
 ): Promise<Found> {
-  return deadline(ms, what, (resolve) => {
-    const attempt = (): void => {
-      const found = look();
+  return withDeadline(ms, describe, (resolve) => {
+    const check = (): void => {
+      const found = find();
       if (found === undefined) return;
       clearInterval(timer);
       resolve(found);
     };
-    const timer = setInterval(attempt, 15);
-    attempt();
+    const timer = setInterval(check, 15);
+    check();
     return () => clearInterval(timer);
   });
 }

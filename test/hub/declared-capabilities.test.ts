@@ -4,25 +4,25 @@ import { MetaKey } from "../../src/protocol/modern.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  INITIALIZE,
-  introduce,
-  isAnswer,
+  INITIALIZE_REQUEST,
+  initialize,
+  isResponseTo,
   type Json,
-  Script,
-  setStage,
+  ScriptedServer,
+  setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
-import { request } from "../fixtures/modern-requests.ts";
-import { DISCOVERY, ModernScript } from "../fixtures/modern-server.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { DISCOVER_RESULT, ModernScriptedServer } from "../fixtures/modern-server.ts";
 
 const UI = "io.modelcontextprotocol/ui";
 const TASKS = "io.modelcontextprotocol/tasks";
 const LEGACY_TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /** A server of the legacy era that declares this. */
-function declaring(capabilities: object): Script {
-  const script = new Script("x");
+function declaring(capabilities: object): ScriptedServer {
+  const script = new ScriptedServer("x");
   script.onInitialize = () =>
     `"result":${JSON.stringify({
       protocolVersion: "2025-11-25",
@@ -33,20 +33,20 @@ function declaring(capabilities: object): Script {
 }
 
 /** One of the modern era. */
-function modernDeclaring(capabilities: object): ModernScript {
-  const script = new ModernScript("x");
-  const result = { ...DISCOVERY, capabilities: { tools: {}, ...capabilities } };
-  script.on["server/discover"] = () => `"result":${JSON.stringify(result)}`;
+function modernDeclaring(capabilities: object): ModernScriptedServer {
+  const script = new ModernScriptedServer("x");
+  const result = { ...DISCOVER_RESULT, capabilities: { tools: {}, ...capabilities } };
+  script.handlers["server/discover"] = () => `"result":${JSON.stringify(result)}`;
   return script;
 }
 
-type Scripts = Record<string, Script>;
+type Scripts = Record<string, ScriptedServer>;
 const AUTO = { era: "auto" } as const;
 
 /** A hub over these servers. */
-function setUp(scripts: Scripts, snapshots: Snapshots): ReturnType<typeof setStage> {
+function setUp(scripts: Scripts, snapshots: Snapshots): ReturnType<typeof setUpHubWithClock> {
   const servers = Object.fromEntries(Object.keys(scripts).map((name) => [name, AUTO]));
-  return setStage(scripts, { servers, snapshots });
+  return setUpHubWithClock(scripts, { servers, snapshots });
 }
 
 /** What a client of each era is told at a start: the first one, or one after servers have been listed. */
@@ -58,9 +58,11 @@ async function tell(
     const { client, hub } = setUp(make(), snapshots);
     const answer =
       era === "modern"
-        ? await request(client, "server/discover")
-        : (client.send(INITIALIZE), await client.find(isAnswer(INITIALIZE.id)));
-    await (era === "modern" ? request(client, "tools/list") : ask(client, "tools/list"));
+        ? await sendModernRequest(client, "server/discover")
+        : (client.send(INITIALIZE_REQUEST), await client.find(isResponseTo(INITIALIZE_REQUEST.id)));
+    await (era === "modern"
+      ? sendModernRequest(client, "tools/list")
+      : sendRequest(client, "tools/list"));
     await turn();
     await hub.close();
     return answer;
@@ -134,8 +136,8 @@ describe("what the hub tells clients that its servers can do", () => {
 });
 
 describe("the _meta of a list", () => {
-  const listing = (meta: object | undefined): Script => {
-    const script = new Script("x");
+  const listing = (meta: object | undefined): ScriptedServer => {
+    const script = new ScriptedServer("x");
     const [tool] = script.tools;
     script.onList = () =>
       `"result":{"tools":[${tool}]${meta === undefined ? "" : `,"_meta":${JSON.stringify(meta)}`}}`;
@@ -143,9 +145,9 @@ describe("the _meta of a list", () => {
   };
   const listed = async (scripts: Scripts, snapshots: Snapshots): Promise<unknown[]> => {
     const { client, hub } = setUp(scripts, snapshots);
-    client.send(INITIALIZE);
-    const old = await ask(client, "tools/list");
-    const now = await request(client, "tools/list");
+    client.send(INITIALIZE_REQUEST);
+    const old = await sendRequest(client, "tools/list");
+    const now = await sendModernRequest(client, "tools/list");
     await hub.close();
     return [old.result?.["_meta"], now.result?.["_meta"]];
   };
@@ -177,8 +179,8 @@ const DECLARED = {
 const CARRIED = { [UI]: { mimeTypes: ["text/html"] }, "y.test/z": { a: 1.5 } };
 
 /** What each process of a server was told in its handshake. */
-const toldOf = (script: Script): unknown[] =>
-  script.asked("initialize").map(({ params }) => params?.["capabilities"]);
+const toldOf = (script: ScriptedServer): unknown[] =>
+  script.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
 
 describe("the extensions and experiments of a client", () => {
   for (const [isolation, experimental] of [
@@ -186,28 +188,28 @@ describe("the extensions and experiments of a client", () => {
     ["perClient", DECLARED.experimental],
   ] as const) {
     it(`of the legacy era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
-      const a = new Script("x");
-      const { client } = setStage({ a }, { servers: { a: { isolation } } });
-      await introduce(client, DECLARED);
+      const a = new ScriptedServer("x");
+      const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
+      await initialize(client, DECLARED);
       const own = { ...(experimental && { experimental }) };
       assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
     });
 
     it(`of the modern era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
-      const a = new Script("x");
-      const { client } = setStage({ a }, { servers: { a: { isolation } } });
-      await request(client, "tools/list", {}, DECLARED);
+      const a = new ScriptedServer("x");
+      const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
+      await sendModernRequest(client, "tools/list", {}, DECLARED);
       const own = { ...(experimental && { experimental }) };
       assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
     });
   }
 
   it("of the legacy era reach a modern server with each request, but for tasks", async () => {
-    const a = new ModernScript("x");
-    const { client } = setStage({ a }, { servers: { a: AUTO } });
-    await introduce(client, DECLARED);
+    const a = new ModernScriptedServer("x");
+    const { client } = setUpHubWithClock({ a }, { servers: { a: AUTO } });
+    await initialize(client, DECLARED);
     await callTool(client, "a__x");
-    const [sent] = a.asked("tools/call");
+    const [sent] = a.messagesOf("tools/call");
     const meta = sent?.params?.["_meta"] as Record<string, unknown>;
     const { sampling, experimental } = DECLARED;
     const expected = { sampling, extensions: CARRIED, experimental };
@@ -215,45 +217,45 @@ describe("the extensions and experiments of a client", () => {
   });
 
   it("of the modern era reach a modern server as they are", async () => {
-    const a = new ModernScript("x");
-    const { client } = setStage({ a }, { servers: { a: AUTO } });
-    await request(client, "tools/call", { name: "a__x" }, DECLARED);
-    const [sent] = a.asked("tools/call");
+    const a = new ModernScriptedServer("x");
+    const { client } = setUpHubWithClock({ a }, { servers: { a: AUTO } });
+    await sendModernRequest(client, "tools/call", { name: "a__x" }, DECLARED);
+    const [sent] = a.messagesOf("tools/call");
     const meta = sent?.params?.["_meta"] as Record<string, unknown>;
     assert.deepEqual(meta[MetaKey.capabilities], DECLARED);
   });
 
   it("are no reason for another process if no server has declared them", async () => {
-    const a = new Script("x");
-    const { client, connect } = setStage({ a });
-    await introduce(client);
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client);
     for (const extensions of [{ [UI]: {} }, { "y.test/z": {} }]) {
       const other = connect();
-      await introduce(other, { extensions, experimental: { x: {} } });
+      await initialize(other, { extensions, experimental: { x: {} } });
       assert.ok((await callTool(other, "a__x")).result);
     }
-    assert.equal(a.starts, 1);
+    assert.equal(a.transportCount, 1);
   });
 
   it("are told to a process of their own if a server has declared them", async () => {
     const extensions = { [UI]: {} };
     const a = declaring({ extensions });
-    const { client, connect } = setStage({ a });
-    await introduce(client);
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client);
     const other = connect();
-    await introduce(other, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } });
+    await initialize(other, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } });
     const same = connect();
-    await introduce(same, { extensions: { [UI]: { b: 2 } } });
+    await initialize(same, { extensions: { [UI]: { b: 2 } } });
     assert.ok((await callTool(same, "a__x")).result);
     assert.deepEqual(toldOf(a), [{}, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } }]);
   });
 
   it("are told to a process of their own as long as it is not known what servers declare", async () => {
-    const a = new Script("x");
-    const { client, connect } = setStage({ a });
-    await introduce(client, { extensions: { [UI]: {} } });
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client, { extensions: { [UI]: {} } });
     const other = connect();
-    await introduce(other);
+    await initialize(other);
     await callTool(other, "a__x");
     assert.deepEqual(toldOf(a), [{ extensions: { [UI]: {} } }, {}]);
   });

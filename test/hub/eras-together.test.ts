@@ -2,26 +2,26 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat, tuple } from "fast-check";
 import {
-  ALL,
-  allOf,
-  asked,
+  ALL_CAPABILITIES,
+  messagesOfMethod,
+  waitForRequest,
   INITIALIZED,
-  put,
-  SAMPLE,
-  serverEnd,
-  setAskStage,
+  sendServerRequest,
+  SAMPLING_PARAMS,
+  newestPeerOf,
+  setUpServerRequests,
 } from "../fixtures/server-requests.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
-  call,
+  sendRequest,
+  callRequest,
   callTool,
-  introduce,
-  isAnswer,
+  initialize,
+  isResponseTo,
   type Json,
   type Peer,
-  Script,
-  setStage,
+  ScriptedServer,
+  setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
@@ -31,8 +31,8 @@ const OWN = { isolation: "perClient" } as const;
 const SILENCE = (): undefined => undefined;
 
 /** The hub's ids of the calls that reached the server, in order. */
-function idsOf(script: Script): unknown[] {
-  return script.asked("tools/call").map(({ id }) => id);
+function idsOf(script: ScriptedServer): unknown[] {
+  return script.messagesOf("tools/call").map(({ id }) => id);
 }
 
 function notify(peer: Peer, method: string, params: object): void {
@@ -45,31 +45,31 @@ function reply(peer: Peer, id: unknown, result: object): void {
 
 describe("a server that answers", () => {
   it("out of order answers each call with what is its own", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    for (const id of ["a", "b", "c"]) client.send(call(id, "git__x"));
+    for (const id of ["a", "b", "c"]) client.send(callRequest(id, "git__x"));
     await turn();
     const ids = idsOf(git);
-    for (const i of [2, 0, 1]) reply(serverEnd(git), ids[i], { n: i });
+    for (const i of [2, 0, 1]) reply(newestPeerOf(git), ids[i], { n: i });
     for (const [i, id] of ["a", "b", "c"].entries()) {
-      assert.deepEqual((await client.find(isAnswer(id))).result, { n: i });
+      assert.deepEqual((await client.find(isResponseTo(id))).result, { n: i });
     }
   });
 
   it("twice is heard once, and does not answer who uses the id next", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    client.send(call("a", "git__x"));
+    client.send(callRequest("a", "git__x"));
     await turn();
     const [id] = idsOf(git);
-    reply(serverEnd(git), id, { n: 1 });
-    reply(serverEnd(git), id, { n: 2 });
-    await client.find(isAnswer("a"));
-    client.send(call("a", "git__x"));
+    reply(newestPeerOf(git), id, { n: 1 });
+    reply(newestPeerOf(git), id, { n: 2 });
+    await client.find(isResponseTo("a"));
+    client.send(callRequest("a", "git__x"));
     await turn();
-    reply(serverEnd(git), id, { n: 3 });
+    reply(newestPeerOf(git), id, { n: 3 });
     await turn();
-    const answers = client.messages.filter(isAnswer("a"));
+    const answers = client.messages.filter(isResponseTo("a"));
     assert.deepEqual(
       answers.map(({ result }) => result),
       [{ n: 1 }],
@@ -78,80 +78,80 @@ describe("a server that answers", () => {
 
   for (const foreign of ["99", '"a"', '"x"', "1.5", "-1", "null", "[1]", '""', "1e400"]) {
     it(`under the foreign id ${foreign} answers nobody`, async () => {
-      const { client, git } = await setAskStage();
+      const { client, git } = await setUpServerRequests();
       git.onCall = SILENCE;
-      client.send(call("a", "git__x"));
+      client.send(callRequest("a", "git__x"));
       await turn();
-      serverEnd(git).send(`{"jsonrpc":"2.0","id":${foreign},"result":{"n":1}}`);
-      serverEnd(git).send(`{"jsonrpc":"2.0","id":${foreign},"error":{"code":1,"message":"m"}}`);
+      newestPeerOf(git).send(`{"jsonrpc":"2.0","id":${foreign},"result":{"n":1}}`);
+      newestPeerOf(git).send(`{"jsonrpc":"2.0","id":${foreign},"error":{"code":1,"message":"m"}}`);
       await turn();
-      assert.deepEqual(client.messages.filter(isAnswer("a")), []);
-      reply(serverEnd(git), idsOf(git)[0], { n: 2 });
-      assert.deepEqual((await client.find(isAnswer("a"))).result, { n: 2 });
+      assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
+      reply(newestPeerOf(git), idsOf(git)[0], { n: 2 });
+      assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 2 });
     });
   }
 
   it("with an error without an id fails nothing", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    client.send(call("a", "git__x"));
+    client.send(callRequest("a", "git__x"));
     await turn();
-    serverEnd(git).send('{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}');
-    serverEnd(git).send('{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}');
+    newestPeerOf(git).send('{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}');
+    newestPeerOf(git).send('{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}');
     await turn();
-    assert.deepEqual(client.messages.filter(isAnswer("a")), []);
-    reply(serverEnd(git), idsOf(git)[0], { n: 1 });
-    assert.deepEqual((await client.find(isAnswer("a"))).result, { n: 1 });
+    assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
+    reply(newestPeerOf(git), idsOf(git)[0], { n: 1 });
+    assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 1 });
   });
 
   it("after a cancel answers nobody, nor reports progress to anybody", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    client.send(call("a", "git__x", {}, { _meta: { progressToken: "p" } }));
+    client.send(callRequest("a", "git__x", {}, { _meta: { progressToken: "p" } }));
     await turn();
     notify(client, CANCELLED, { requestId: "a" });
     await turn();
     const [id] = idsOf(git);
-    notify(serverEnd(git), PROGRESS, { progressToken: id, progress: 1 });
-    reply(serverEnd(git), id, {});
+    notify(newestPeerOf(git), PROGRESS, { progressToken: id, progress: 1 });
+    reply(newestPeerOf(git), id, {});
     await turn();
-    assert.deepEqual(client.messages.filter(isAnswer("a")), []);
-    assert.deepEqual(allOf(client, PROGRESS), []);
+    assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
+    assert.deepEqual(messagesOfMethod(client, PROGRESS), []);
   });
 
   it("a call of another server answers nobody", async () => {
-    const [a, b] = [new Script("x"), new Script("x")];
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
     for (const script of [a, b]) script.onCall = SILENCE;
-    const { client } = setStage({ a, b });
-    await introduce(client);
-    client.send(call("a", "a__x"));
+    const { client } = setUpHubWithClock({ a, b });
+    await initialize(client);
+    client.send(callRequest("a", "a__x"));
     await turn();
-    reply(serverEnd(b), idsOf(a)[0], { from: "b" });
+    reply(newestPeerOf(b), idsOf(a)[0], { from: "b" });
     await turn();
-    assert.deepEqual(client.messages.filter(isAnswer("a")), []);
+    assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
   });
 });
 
 describe("what comes before it is time", () => {
   it("from a client that has not introduced itself changes nothing", async () => {
-    const git = new Script("x");
-    const { client } = setStage({ git });
+    const git = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ git });
     notify(client, CANCELLED, { requestId: 1 });
     notify(client, PROGRESS, { progressToken: "toolmux-1", progress: 1 });
     notify(client, "notifications/roots/list_changed", {});
     client.send(INITIALIZED);
     reply(client, "toolmux-1", {});
     await turn();
-    await introduce(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     assert.ok((await callTool(client, "git__x")).result);
     assert.equal(client.messages.filter(({ error }) => error !== undefined).length, 0);
   });
 
   it("from a server that has not shaken hands confuses nobody", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     const shake = git.onInitialize;
     git.onInitialize = (message, text) => {
-      const end = serverEnd(git);
+      const end = newestPeerOf(git);
       notify(end, "notifications/message", { level: "error", data: "early" });
       notify(end, "notifications/tools/list_changed", {});
       notify(end, PROGRESS, { progressToken: message.id, progress: 1 });
@@ -161,48 +161,50 @@ describe("what comes before it is time", () => {
       end.send({ jsonrpc: "2.0", id: message.id, method: "roots/list" });
       return shake(message, text);
     };
-    const { client } = setStage({ git });
-    await introduce(client, ALL);
+    const { client } = setUpHubWithClock({ git });
+    await initialize(client, ALL_CAPABILITIES);
     client.send(INITIALIZED);
-    const { id } = await asked(client, "roots/list");
+    const { id } = await waitForRequest(client, "roots/list");
     reply(client, id, { roots: [] });
     assert.ok((await callTool(client, "git__x")).result);
-    const [handshake] = git.asked("initialize");
-    const answer = await serverEnd(git).find(isAnswer(handshake?.id));
+    const [handshake] = git.messagesOf("initialize");
+    const answer = await newestPeerOf(git).find(isResponseTo(handshake?.id));
     assert.deepEqual(answer.result, { roots: [] });
   });
 
   it("does not come at all for a client that never says that it is ready, until it asks for something", async () => {
-    const git = new Script("x");
-    const { client } = setStage({ git });
-    await introduce(client, ALL);
-    void put(git, 1, SAMPLING, SAMPLE);
+    const git = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ git });
+    await initialize(client, ALL_CAPABILITIES);
+    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
     await turn();
-    assert.deepEqual(allOf(client, SAMPLING), []);
-    assert.ok((await ask(client, "ping")).result);
-    assert.deepEqual(allOf(client, SAMPLING), []);
+    assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
+    assert.ok((await sendRequest(client, "ping")).result);
+    assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
     assert.ok((await callTool(client, "git__x")).result);
-    assert.ok(await asked(client, SAMPLING));
+    assert.ok(await waitForRequest(client, SAMPLING));
   });
 });
 
 describe("progress", () => {
   it("of two clients' calls under one token reaches each client for its own call", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     git.onCall = SILENCE;
-    const { client, connect } = setStage({ git });
+    const { client, connect } = setUpHubWithClock({ git });
     const other = connect();
-    for (const peer of [client, other]) await introduce(peer);
+    for (const peer of [client, other]) await initialize(peer);
     for (const peer of [client, other]) {
-      peer.send(call(1, "git__x", {}, { _meta: { progressToken: 1 } }));
+      peer.send(callRequest(1, "git__x", {}, { _meta: { progressToken: 1 } }));
       await turn();
     }
     const [mine, theirs] = idsOf(git);
     assert.notEqual(mine, theirs);
-    notify(serverEnd(git), PROGRESS, { progressToken: theirs, progress: 2 });
-    notify(serverEnd(git), PROGRESS, { progressToken: mine, progress: 1 });
+    notify(newestPeerOf(git), PROGRESS, { progressToken: theirs, progress: 2 });
+    notify(newestPeerOf(git), PROGRESS, { progressToken: mine, progress: 1 });
     await turn();
-    const seen = [client, other].map((peer) => allOf(peer, PROGRESS).map(({ params }) => params));
+    const seen = [client, other].map((peer) =>
+      messagesOfMethod(peer, PROGRESS).map(({ params }) => params),
+    );
     assert.deepEqual(seen, [
       [{ progressToken: 1, progress: 1 }],
       [{ progressToken: 1, progress: 2 }],
@@ -210,112 +212,122 @@ describe("progress", () => {
   });
 
   it("of an answer reaches only the server that asked, although another's question has its token", async () => {
-    const [a, b] = [new Script("x"), new Script("x")];
-    const { client } = setStage({ a, b });
-    await introduce(client, ALL);
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
+    const { client } = setUpHubWithClock({ a, b });
+    await initialize(client, ALL_CAPABILITIES);
     client.send(INITIALIZED);
     await turn();
-    const params = { ...SAMPLE, _meta: { progressToken: "t" } };
-    void put(a, 1, SAMPLING, params);
-    const [first] = [await asked(client, SAMPLING)];
-    void put(b, 1, SAMPLING, params);
+    const params = { ...SAMPLING_PARAMS, _meta: { progressToken: "t" } };
+    void sendServerRequest(a, 1, SAMPLING, params);
+    const [first] = [await waitForRequest(client, SAMPLING)];
+    void sendServerRequest(b, 1, SAMPLING, params);
     const progressToken = (first.params?.["_meta"] as Record<string, unknown>)["progressToken"];
     notify(client, PROGRESS, { progressToken, progress: 1 });
     await turn();
-    assert.deepEqual(allOf(serverEnd(a), PROGRESS)[0]?.params, { progressToken: "t", progress: 1 });
-    assert.deepEqual(allOf(serverEnd(b), PROGRESS), []);
+    assert.deepEqual(messagesOfMethod(newestPeerOf(a), PROGRESS)[0]?.params, {
+      progressToken: "t",
+      progress: 1,
+    });
+    assert.deepEqual(messagesOfMethod(newestPeerOf(b), PROGRESS), []);
   });
 });
 
 describe("ids", () => {
   it("of a server's question may be the client's, or the hub's own, for what runs the other way", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    client.send(call(7, "git__x"));
+    client.send(callRequest(7, "git__x"));
     await turn();
     const [id] = idsOf(git);
-    const questions = [put(git, 7, SAMPLING, { n: 7 }), put(git, id, SAMPLING, { n: id })];
-    await client.until(() => allOf(client, SAMPLING).length === 2);
-    for (const question of allOf(client, SAMPLING))
+    const questions = [
+      sendServerRequest(git, 7, SAMPLING, { n: 7 }),
+      sendServerRequest(git, id, SAMPLING, { n: id }),
+    ];
+    await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
+    for (const question of messagesOfMethod(client, SAMPLING))
       reply(client, question.id, question.params ?? {});
     const answers = await Promise.all(questions);
     assert.deepEqual(
       answers.map(({ result }) => result),
       [{ n: 7 }, { n: id }],
     );
-    assert.deepEqual(client.messages.filter(isAnswer(7)), []);
-    reply(serverEnd(git), id, { done: true });
-    assert.deepEqual((await client.find(isAnswer(7))).result, { done: true });
+    assert.deepEqual(client.messages.filter(isResponseTo(7)), []);
+    reply(newestPeerOf(git), id, { done: true });
+    assert.deepEqual((await client.find(isResponseTo(7))).result, { done: true });
   });
 
   it("that a server takes back are those of its questions, never of calls", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    client.send(call("a", "git__x"));
+    client.send(callRequest("a", "git__x"));
     await turn();
     const [id] = idsOf(git);
-    notify(serverEnd(git), CANCELLED, { requestId: id });
-    notify(serverEnd(git), CANCELLED, { requestId: "a" });
-    reply(serverEnd(git), id, { n: 1 });
-    assert.deepEqual((await client.find(isAnswer("a"))).result, { n: 1 });
-    assert.deepEqual(allOf(client, CANCELLED), []);
+    notify(newestPeerOf(git), CANCELLED, { requestId: id });
+    notify(newestPeerOf(git), CANCELLED, { requestId: "a" });
+    reply(newestPeerOf(git), id, { n: 1 });
+    assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 1 });
+    assert.deepEqual(messagesOfMethod(client, CANCELLED), []);
   });
 
   it("that a client takes back are those of its calls, never of questions", async () => {
-    const { client, git } = await setAskStage();
-    const answer = put(git, 1, SAMPLING, SAMPLE);
-    const { id } = await asked(client, SAMPLING);
+    const { client, git } = await setUpServerRequests();
+    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const { id } = await waitForRequest(client, SAMPLING);
     notify(client, CANCELLED, { requestId: id });
     notify(client, CANCELLED, { requestId: 1 });
     reply(client, id, { n: 1 });
     assert.deepEqual((await answer).result, { n: 1 });
-    assert.deepEqual(allOf(serverEnd(git), CANCELLED), []);
+    assert.deepEqual(messagesOfMethod(newestPeerOf(git), CANCELLED), []);
   });
 
   it("of the hub's questions may be a client's own for its calls", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onCall = SILENCE;
-    const answer = put(git, 1, SAMPLING, SAMPLE);
-    const { id } = await asked(client, SAMPLING);
-    client.send(call(id, "git__x"));
+    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const { id } = await waitForRequest(client, SAMPLING);
+    client.send(callRequest(id, "git__x"));
     await turn();
     reply(client, id, { n: 1 });
     assert.deepEqual((await answer).result, { n: 1 });
-    reply(serverEnd(git), idsOf(git)[0], { n: 2 });
-    assert.deepEqual((await client.find(isAnswer(id))).result, { n: 2 });
+    reply(newestPeerOf(git), idsOf(git)[0], { n: 2 });
+    assert.deepEqual((await client.find(isResponseTo(id))).result, { n: 2 });
   });
 
   it("of two servers' questions may be the same", async () => {
-    const [a, b] = [new Script("x"), new Script("x")];
-    const { client } = setStage({ a, b });
-    await introduce(client, ALL);
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
+    const { client } = setUpHubWithClock({ a, b });
+    await initialize(client, ALL_CAPABILITIES);
     client.send(INITIALIZED);
     await turn();
-    const answers = [put(a, 1, SAMPLING, { of: "a" }), put(b, 1, SAMPLING, { of: "b" })];
-    await client.until(() => allOf(client, SAMPLING).length === 2);
-    for (const { id, params } of allOf(client, SAMPLING)) reply(client, id, params ?? {});
+    const answers = [
+      sendServerRequest(a, 1, SAMPLING, { of: "a" }),
+      sendServerRequest(b, 1, SAMPLING, { of: "b" }),
+    ];
+    await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
+    for (const { id, params } of messagesOfMethod(client, SAMPLING))
+      reply(client, id, params ?? {});
     const results = (await Promise.all(answers)).map(({ result }) => result);
     assert.deepEqual(results, [{ of: "a" }, { of: "b" }]);
   });
 
   it("that one client was asked under are nothing when another answers", async () => {
-    const git = new Script("x");
-    const { client, connect } = setStage({ git }, { servers: { git: OWN } });
+    const git = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ git }, { servers: { git: OWN } });
     const other = connect();
     for (const peer of [client, other]) {
-      await introduce(peer, ALL);
+      await initialize(peer, ALL_CAPABILITIES);
       peer.send(INITIALIZED);
     }
     await turn();
     const mine = git.peers[0];
     assert.ok(mine);
-    mine.send({ jsonrpc: "2.0", id: 1, method: SAMPLING, params: SAMPLE });
-    const { id } = await asked(client, SAMPLING);
+    mine.send({ jsonrpc: "2.0", id: 1, method: SAMPLING, params: SAMPLING_PARAMS });
+    const { id } = await waitForRequest(client, SAMPLING);
     reply(other, id, { from: "other" });
     await turn();
-    assert.deepEqual(mine.messages.filter(isAnswer(1)), []);
+    assert.deepEqual(mine.messages.filter(isResponseTo(1)), []);
     reply(client, id, { from: "client" });
-    assert.deepEqual((await mine.find(isAnswer(1))).result, { from: "client" });
+    assert.deepEqual((await mine.find(isResponseTo(1))).result, { from: "client" });
   });
 });
 
@@ -334,19 +346,22 @@ describe("clients and servers that all use the same ids and tokens", () => {
   it("get only what is theirs, whatever comes when", async () => {
     const acts = constantFrom("call", "ask", "answerCall", "answerAsk", "drop", "recall", "noise");
     const run = async (steps: readonly (readonly [string, number])[]): Promise<void> => {
-      const scripts = [new Script("x"), new Script("x")] as const;
+      const scripts = [new ScriptedServer("x"), new ScriptedServer("x")] as const;
       for (const script of scripts) script.onCall = SILENCE;
       const [a, b] = scripts;
-      const { hub, client, connect, clock } = setStage({ a, b }, { servers: { a: OWN, b: OWN } });
+      const { hub, client, connect, clock } = setUpHubWithClock(
+        { a, b },
+        { servers: { a: OWN, b: OWN } },
+      );
       const clients = [client, connect()];
       for (const peer of clients) {
-        await introduce(peer, ALL);
+        await initialize(peer, ALL_CAPABILITIES);
         peer.send(INITIALIZED);
         await turn();
       }
       const ends = scripts.flatMap(({ peers }) => peers);
       const open = (peer: Peer, method: string): Json[] =>
-        allOf(peer, method).filter(
+        messagesOfMethod(peer, method).filter(
           ({ id }) => !done.has(`${everyone.indexOf(peer)} ${String(id)}`),
         );
       const done = new Set<string>();
@@ -371,7 +386,7 @@ describe("clients and servers that all use the same ids and tokens", () => {
         const to = (of: string): string => `${of} ${id}`;
         const meta = { _meta: { progressToken: id } };
         if (act === "call")
-          peer.send(call(id, n % 3 ? "a__x" : "b__x", { to: to(`c${who}`) }, meta));
+          peer.send(callRequest(id, n % 3 ? "a__x" : "b__x", { to: to(`c${who}`) }, meta));
         if (act === "ask") {
           const params = { to: to(`s${n % ends.length}`), ...meta };
           end.send({ jsonrpc: "2.0", id, method: SAMPLING, params });
@@ -392,7 +407,7 @@ describe("clients and servers that all use the same ids and tokens", () => {
       for (const [i, peer] of clients.entries()) checkAnswers(peer, `c${i}`);
       for (const [i, end] of ends.entries()) checkAnswers(end, `s${i}`);
       await hub.close();
-      assert.deepEqual(clock.armed, []);
+      assert.deepEqual(clock.pendingDelays, []);
     };
     await check(asyncProperty(array(tuple(acts, nat(50)), { maxLength: 60 }), run), {
       numRuns: 150,

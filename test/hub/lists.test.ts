@@ -3,15 +3,15 @@ import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
-  INITIALIZE,
-  introduce,
-  isAnswer,
+  sendRequest,
+  INITIALIZE_REQUEST,
+  initialize,
+  isResponseTo,
   type Json,
   type Peer,
-  Script,
-  setStage,
-  setUp,
+  ScriptedServer,
+  setUpHubWithClock,
+  setUpHub,
 } from "../fixtures/memory-hub.ts";
 
 const LISTS = [
@@ -24,15 +24,19 @@ const LISTS = [
 type Entry = Readonly<Record<string, unknown>>;
 
 async function list(client: Peer, method: string, cursor?: string) {
-  const { result, error } = await ask(client, method, cursor === undefined ? {} : { cursor });
+  const { result, error } = await sendRequest(
+    client,
+    method,
+    cursor === undefined ? {} : { cursor },
+  );
   assert.equal(error, undefined);
   const key = LISTS.find(([one]) => one === method)?.[1] ?? "";
   return { entries: result?.[key] as Entry[], next: result?.["nextCursor"] as string | undefined };
 }
 
-function offering(lists: Script["lists"], ...tools: string[]): Script {
-  const script = new Script(...tools);
-  script.lists = lists;
+function offering(lists: ScriptedServer["listings"], ...tools: string[]): ScriptedServer {
+  const script = new ScriptedServer(...tools);
+  script.listings = lists;
   return script;
 }
 
@@ -41,21 +45,21 @@ const changes = ({ messages }: Peer): Json[] => messages.filter((one) => one.met
 describe("a list of any kind", () => {
   for (const [method, key] of LISTS) {
     it(`is empty where no server offers any: ${method}`, async () => {
-      const { client } = setStage({ a: new Script() });
-      await introduce(client);
-      assert.deepEqual((await ask(client, method)).result, { [key]: [] });
+      const { client } = setUpHubWithClock({ a: new ScriptedServer() });
+      await initialize(client);
+      assert.deepEqual((await sendRequest(client, method)).result, { [key]: [] });
     });
 
     it(`waits until the servers have listed: ${method}`, async () => {
       const a = offering({ prompts: [], resources: [], resourceTemplates: [] });
       a.onInitialize = () => undefined;
-      const { client, clock } = setStage({ a }, { hub: { listWait: 5000 } });
-      await introduce(client);
+      const { client, clock } = setUpHubWithClock({ a }, { hub: { listWait: 5000 } });
+      await initialize(client);
       client.send({ jsonrpc: "2.0", id: 1, method });
-      await clock.run(4999);
-      assert.equal(client.messages.some(isAnswer(1)), false);
-      await clock.run(1);
-      assert.equal(client.messages.some(isAnswer(1)), true);
+      await clock.advanceAsync(4999);
+      assert.equal(client.messages.some(isResponseTo(1)), false);
+      await clock.advanceAsync(1);
+      assert.equal(client.messages.some(isResponseTo(1)), true);
     });
   }
 
@@ -64,8 +68,8 @@ describe("a list of any kind", () => {
       prompts: [{ name: "b", x: 1 }, { name: "draft" }, { name: "old" }, { name: "od d" }],
     });
     const prompts = { allow: undefined, deny: ["d*"], rename: { old: "new" } };
-    const { client } = setStage({ a }, { servers: { a: { prompts } } });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a }, { servers: { a: { prompts } } });
+    await initialize(client);
     const { entries } = await list(client, "prompts/list");
     assert.deepEqual(entries.slice(0, 2), [{ name: "a__b", x: 1 }, { name: "a__new" }]);
     assert.match(String(entries[2]?.["name"]), /^a__od_d_[a-z2-7]{6}$/);
@@ -73,7 +77,7 @@ describe("a list of any kind", () => {
   });
 
   it("has tools with the description, annotations and _meta that the manifest sets for them", async () => {
-    const a = new Script();
+    const a = new ScriptedServer();
     a.tools = ['{"name":"t","description":"old","inputSchema":{"type":"object"},"x":1.0}'];
     const tools = {
       allow: undefined,
@@ -84,8 +88,8 @@ describe("a list of any kind", () => {
       meta: { t: { "anthropic/searchHint": "find" } },
       annotations: { t: { readOnlyHint: true } },
     };
-    const { client } = setStage({ a }, { servers: { a: { tools } } });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a }, { servers: { a: { tools } } });
+    await initialize(client);
     await list(client, "tools/list");
     const entry =
       '{"name":"a__t","description":"new","inputSchema":{"type":"object"},"x":1.0,"annotations":{"readOnlyHint":true},"_meta":{"anthropic/searchHint":"find"}}';
@@ -96,8 +100,8 @@ describe("a list of any kind", () => {
     const resources = [{ uri: "x://1", name: "n" }];
     const a = offering({ resources: [...resources, { uri: "x://1", name: "again" }] });
     const b = offering({ resources: [...resources, { uri: "x://2", name: "n" }] });
-    const { client, events } = setStage({ a, b });
-    await introduce(client);
+    const { client, events } = setUpHubWithClock({ a, b });
+    await initialize(client);
     const { entries } = await list(client, "resources/list");
     assert.deepEqual(entries, [
       { uri: "toolmux://b/x%3A%2F%2F1", name: "n" },
@@ -118,8 +122,8 @@ describe("a list of any kind", () => {
       '{"name":"t","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui:\\/\\/v"},"x":1.0}}';
     a.tools = [tool];
     b.tools = [tool, tool.replace('"t"', '"u"').replace("v", "w")];
-    const { client } = setStage({ a, b });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a, b });
+    await initialize(client);
     await list(client, "tools/list");
     const text = client.received.at(-1) ?? "";
     const own = tool.replace('"t"', '"b__t"').replace("ui:\\/\\/v", "ui://toolmux/b/v");
@@ -132,8 +136,8 @@ describe("a list of any kind", () => {
   it("has templates the same way, as templates", async () => {
     const resourceTemplates = [{ uriTemplate: "x://{y}", name: "n" }];
     const scripts = { a: offering({ resourceTemplates }), b: offering({ resourceTemplates }) };
-    const { client } = setStage(scripts);
-    await introduce(client);
+    const { client } = setUpHubWithClock(scripts);
+    await initialize(client);
     const { entries } = await list(client, "resources/templates/list");
     assert.deepEqual(
       entries.map((one) => one["uriTemplate"]),
@@ -143,8 +147,8 @@ describe("a list of any kind", () => {
 
   it("comes in pages if it is very long, each entry once", async () => {
     const prompts = Array.from({ length: 2500 }, (_, i) => ({ name: `p${i}` }));
-    const { client } = setStage({ a: offering({ prompts }) });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a: offering({ prompts }) });
+    await initialize(client);
     const names: unknown[] = [];
     const sizes: number[] = [];
     let cursor: string | undefined;
@@ -160,27 +164,27 @@ describe("a list of any kind", () => {
   });
 
   it("has no resource that would name another server than its own", async () => {
-    const of = (...uris: string[]): Script =>
+    const of = (...uris: string[]): ScriptedServer =>
       offering({
         resources: uris.map((uri) => ({ uri, name: "n" })),
         resourceTemplates: [{ uriTemplate: "toolmux://b/{x}", name: "n" }],
       });
     const a = of("toolmux://b/x%3A%2F%2F1", "toolmux://inner/y");
-    const { client } = setStage({ a, b: of("x://1") });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a, b: of("x://1") });
+    await initialize(client);
     const { entries } = await list(client, "resources/list");
     assert.deepEqual(
       entries.map(({ uri }) => uri),
       ["toolmux://a/toolmux%3A%2F%2Fb%2Fx%253A%252F%252F1", "toolmux://inner/y", "x://1"],
     );
-    a.on = { "resources/read": () => '"result":{"contents":[]}' };
+    a.handlers = { "resources/read": () => '"result":{"contents":[]}' };
     const read = async (uri: string): Promise<unknown> =>
-      (await ask(client, "resources/read", { uri })).error?.code;
+      (await sendRequest(client, "resources/read", { uri })).error?.code;
     const other = { uri: "toolmux://b/x%3A%2F%2F1" };
     client.send({ jsonrpc: "2.0", id: 1, method: "resources/read", params: other });
     await read(String(entries[0]?.["uri"]));
     assert.deepEqual(
-      a.asked("resources/read").map(({ params }) => params?.["uri"]),
+      a.messagesOf("resources/read").map(({ params }) => params?.["uri"]),
       ["toolmux://b/x%3A%2F%2F1"],
     );
     const templates = await list(client, "resources/templates/list");
@@ -192,8 +196,8 @@ describe("a list of any kind", () => {
 
   it("is bounded: who asks for no more than the first page has the first thousand entries", async () => {
     const names = Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`);
-    const { client } = setStage({ a: new Script(...names) });
-    await introduce(client);
+    const { client } = setUpHubWithClock({ a: new ScriptedServer(...names) });
+    await initialize(client);
     const { entries, next } = await list(client, "tools/list");
     assert.deepEqual(
       entries.map(({ name }) => name),
@@ -206,15 +210,15 @@ describe("a list of any kind", () => {
   it("goes on after the last name of a page, whatever has changed since", async () => {
     const prompts = Array.from({ length: 1500 }, (_, i) => ({ name: `p${1000 + i}` }));
     const a = offering({ prompts });
-    const { client, clock } = setStage({ a });
-    await introduce(client);
+    const { client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
     const { next } = await list(client, "prompts/list");
     // The entry that the cursor speaks of goes, and one before and one after it come.
-    a.lists = {
+    a.listings = {
       prompts: [{ name: "p1" }, { name: "p9" }, ...prompts.filter(({ name }) => name !== "p1999")],
     };
-    a.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
-    await clock.run(1000);
+    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+    await clock.advanceAsync(1000);
     const { entries } = await list(client, "prompts/list", next);
     const rest = prompts.slice(1000).map(({ name }) => `a__${name}`);
     assert.deepEqual(
@@ -225,15 +229,15 @@ describe("a list of any kind", () => {
 
   for (const cursor of ["", "x", 7, null, Buffer.from('["tools","a"]').toString("base64url")]) {
     it(`refuses a cursor that is not its own: ${JSON.stringify(cursor)}`, async () => {
-      const { client } = setStage({ a: new Script() });
-      await introduce(client);
-      assert.equal((await ask(client, "prompts/list", { cursor })).error?.code, -32602);
+      const { client } = setUpHubWithClock({ a: new ScriptedServer() });
+      await initialize(client);
+      assert.equal((await sendRequest(client, "prompts/list", { cursor })).error?.code, -32602);
     });
   }
 });
 
 describe("a change of a list", () => {
-  const full = (): Script["lists"] => ({
+  const full = (): ScriptedServer["listings"] => ({
     prompts: [{ name: "p" }],
     resources: [{ uri: "x://1", name: "n" }],
     resourceTemplates: [{ uriTemplate: "x://{y}", name: "n" }],
@@ -246,14 +250,14 @@ describe("a change of a list", () => {
   ] as const) {
     it(`is told to a client that was given it: ${method}`, async () => {
       const a = offering(full());
-      const { client, clock, connect } = setStage({ a });
+      const { client, clock, connect } = setUpHubWithClock({ a });
       const other = connect();
-      await introduce(client);
-      await introduce(other);
+      await initialize(client);
+      await initialize(other);
       await list(client, method);
-      a.lists = { prompts: [], resources: [], resourceTemplates: [] };
-      a.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
-      await clock.run(1000);
+      a.listings = { prompts: [], resources: [], resourceTemplates: [] };
+      a.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      await clock.advanceAsync(1000);
       assert.deepEqual(changes(client), [
         { jsonrpc: "2.0", method: `notifications/${kind}/list_changed` },
       ]);
@@ -264,15 +268,15 @@ describe("a change of a list", () => {
 
   it("is told to nobody who has listed nothing, and so has nothing that is outdated", async () => {
     const a = offering(full(), "t");
-    const { client, clock, connect } = setStage({ a });
+    const { client, clock, connect } = setUpHubWithClock({ a });
     const other = connect();
-    for (const peer of [client, other]) await introduce(peer);
+    for (const peer of [client, other]) await initialize(peer);
     await list(other, "tools/list");
     a.tools = [];
-    a.lists = { prompts: [], resources: [], resourceTemplates: [] };
+    a.listings = { prompts: [], resources: [], resourceTemplates: [] };
     for (const kind of ["tools", "prompts", "resources"])
-      a.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
-    await clock.run(10_000);
+      a.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+    await clock.advanceAsync(10_000);
     assert.deepEqual(changes(client), []);
     assert.deepEqual(changes(other), [
       { jsonrpc: "2.0", method: "notifications/tools/list_changed" },
@@ -280,30 +284,30 @@ describe("a change of a list", () => {
   });
 
   it("is told to who has seen only the first page, wherever it is", async () => {
-    const a = new Script(...Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`));
-    const { client, clock } = setStage({ a });
-    await introduce(client);
+    const a = new ScriptedServer(...Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`));
+    const { client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
     await list(client, "tools/list");
     a.tools = a.tools.slice(0, -1);
-    a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-    await clock.run(1000);
+    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await clock.advanceAsync(1000);
     assert.equal(changes(client).length, 1);
   });
 
   it("is told to all who were given the list, also after one that was none", async () => {
-    const a = new Script("t");
-    const { client, clock, connect } = setStage({ a });
+    const a = new ScriptedServer("t");
+    const { client, clock, connect } = setUpHubWithClock({ a });
     const other = connect();
-    for (const peer of [client, other]) await introduce(peer);
+    for (const peer of [client, other]) await initialize(peer);
     await list(client, "tools/list");
     const announce = async (...names: string[]): Promise<void> => {
-      a.tools = new Script(...names).tools;
-      a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-      await clock.run(10_000);
+      a.tools = new ScriptedServer(...names).tools;
+      a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+      await clock.advanceAsync(10_000);
     };
     await announce("t", "u");
     await list(other, "tools/list");
-    a.lists = { prompts: [{ name: "p" }] };
+    a.listings = { prompts: [{ name: "p" }] };
     await announce("t", "u");
     assert.deepEqual([changes(client).length, changes(other).length], [1, 0]);
     await announce("t");
@@ -312,63 +316,67 @@ describe("a change of a list", () => {
 
   it("is told when there is only more than before", async () => {
     const a = offering({ prompts: [{ name: "p" }] });
-    const { client, clock } = setStage({ a });
-    await introduce(client);
+    const { client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
     await list(client, "prompts/list");
-    a.lists = { prompts: [{ name: "p" }, { name: "q" }] };
-    a.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
-    await clock.run(1000);
+    a.listings = { prompts: [{ name: "p" }, { name: "q" }] };
+    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+    await clock.advanceAsync(1000);
     assert.equal(changes(client).length, 1);
   });
 
   it("is told once for resources and their templates together", async () => {
     const a = offering(full());
-    const { client, clock } = setStage({ a });
-    await introduce(client);
+    const { client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
     for (const [method] of LISTS) await list(client, method);
-    a.lists = { prompts: [{ name: "p" }], resources: [], resourceTemplates: [] };
-    a.peer?.send({ jsonrpc: "2.0", method: "notifications/resources/list_changed" });
-    await clock.run(1000);
+    a.listings = { prompts: [{ name: "p" }], resources: [], resourceTemplates: [] };
+    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/resources/list_changed" });
+    await clock.advanceAsync(1000);
     assert.equal(changes(client).length, 1);
   });
 
   it("is not told if there is none, whatever the server announces", async () => {
     const a = offering(full(), "t");
-    const { client, clock } = setStage({ a });
-    await introduce(client);
+    const { client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
     for (const [method] of LISTS) await list(client, method);
     for (const kind of ["tools", "prompts", "resources"]) {
-      a.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      a.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
     }
-    await clock.run(10_000);
-    assert.equal(a.asked("resources/templates/list").length, 2);
+    await clock.advanceAsync(10_000);
+    assert.equal(a.messagesOf("resources/templates/list").length, 2);
     assert.deepEqual(changes(client), []);
   });
 });
 
 describe("instructions", () => {
-  const teller = (text: string): Script => {
-    const script = new Script("t");
+  const teller = (text: string): ScriptedServer => {
+    const script = new ScriptedServer("t");
     script.instructions = text;
     return script;
   };
 
   it("are not there in a first run, and do not hold it up", async () => {
-    const { client } = setUp({ a: teller("Be kind.") });
-    client.send(INITIALIZE);
-    const { result } = await client.find(isAnswer("init"));
+    const { client } = setUpHub({ a: teller("Be kind.") });
+    client.send(INITIALIZE_REQUEST);
+    const { result } = await client.find(isResponseTo("init"));
     assert.equal(result?.["instructions"], undefined);
   });
 
   it("are those of all servers in the next run, each under its server's name", async () => {
     const snapshots = memorySnapshots();
-    const scripts = { a: teller("Be kind."), b: new Script("t"), c: teller(" Be quick.\n") };
-    const first = setUp(scripts, { snapshots });
+    const scripts = {
+      a: teller("Be kind."),
+      b: new ScriptedServer("t"),
+      c: teller(" Be quick.\n"),
+    };
+    const first = setUpHub(scripts, { snapshots });
     await first.hub.startAllAndSettle();
     await first.hub.close();
-    const { client } = setUp(scripts, { snapshots });
-    client.send(INITIALIZE);
-    const { result } = await client.find(isAnswer("init"));
+    const { client } = setUpHub(scripts, { snapshots });
+    client.send(INITIALIZE_REQUEST);
+    const { result } = await client.find(isResponseTo("init"));
     assert.equal(result?.["instructions"], "# a\n\nBe kind.\n\n# c\n\nBe quick.");
   });
 
@@ -378,23 +386,23 @@ describe("instructions", () => {
       save: () => Promise.resolve([]),
       flush: () => Promise.resolve(),
     };
-    const { client, clock } = setStage({ a: teller("x") }, { snapshots });
-    client.send(INITIALIZE);
-    await clock.run(49);
+    const { client, clock } = setUpHubWithClock({ a: teller("x") }, { snapshots });
+    client.send(INITIALIZE_REQUEST);
+    await clock.advanceAsync(49);
     assert.equal(client.messages.length, 0);
-    await clock.run(1);
-    assert.equal(client.messages.some(isAnswer("init")), true);
+    await clock.advanceAsync(1);
+    assert.equal(client.messages.some(isResponseTo("init")), true);
   });
 
   it("come before the first list, although both wait for the same", async () => {
     const snapshots = memorySnapshots();
     const scripts = { a: teller("Be kind."), b: teller("Be quick.") };
-    const first = setUp(scripts, { snapshots });
+    const first = setUpHub(scripts, { snapshots });
     await first.hub.startAllAndSettle();
     await first.hub.close();
-    const { client } = setUp(scripts, { snapshots });
-    client.send(INITIALIZE);
-    await ask(client, "tools/list");
+    const { client } = setUpHub(scripts, { snapshots });
+    client.send(INITIALIZE_REQUEST);
+    await sendRequest(client, "tools/list");
     await turn();
     assert.equal(client.messages[0]?.id, "init");
   });

@@ -2,24 +2,24 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { isAtLeast, lowestSeverityOf } from "../../src/protocol/log-level.ts";
 import {
-  ALL,
-  allOf,
-  asked,
+  ALL_CAPABILITIES,
+  messagesOfMethod,
+  waitForRequest,
   INITIALIZED,
-  serverEnd,
-  setAskStage,
+  newestPeerOf,
+  setUpServerRequests,
 } from "../fixtures/server-requests.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  INITIALIZE,
-  introduce,
-  isAnswer,
+  INITIALIZE_REQUEST,
+  initialize,
+  isResponseTo,
   Latch,
   type Peer,
-  Script,
-  setStage,
+  ScriptedServer,
+  setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
 
 const MESSAGE = "notifications/message";
@@ -27,32 +27,32 @@ const SET_LEVEL = "logging/setLevel";
 const WITH_LOGS =
   '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{}},"serverInfo":{"name":"s","version":"1"}}';
 
-function makeLogger(): Script {
-  const script = new Script("x");
+function makeLogger(): ScriptedServer {
+  const script = new ScriptedServer("x");
   script.onInitialize = () => WITH_LOGS;
   return script;
 }
 
-async function begin(): Promise<ReturnType<typeof setStage> & { git: Script }> {
+async function begin(): Promise<ReturnType<typeof setUpHubWithClock> & { git: ScriptedServer }> {
   const git = makeLogger();
-  const stage = setStage({ git });
-  await introduce(stage.client, ALL);
+  const stage = setUpHubWithClock({ git });
+  await initialize(stage.client, ALL_CAPABILITIES);
   stage.client.send(INITIALIZED);
   await turn();
   return { ...stage, git };
 }
 
-function say(script: Script, params: object): void {
-  serverEnd(script).send({ jsonrpc: "2.0", method: MESSAGE, params });
+function say(script: ScriptedServer, params: object): void {
+  newestPeerOf(script).send({ jsonrpc: "2.0", method: MESSAGE, params });
 }
 
-function setLevel(client: Peer, level: unknown): ReturnType<typeof ask> {
-  return ask(client, SET_LEVEL, { level });
+function setLevel(client: Peer, level: unknown): ReturnType<typeof sendRequest> {
+  return sendRequest(client, SET_LEVEL, { level });
 }
 
 /** The levels that the server was told, over all its connections. */
-function levelsOf(script: Script): unknown[] {
-  return script.asked(SET_LEVEL).map(({ params }) => params?.["level"]);
+function levelsOf(script: ScriptedServer): unknown[] {
+  return script.messagesOf(SET_LEVEL).map(({ params }) => params?.["level"]);
 }
 
 describe("levels", () => {
@@ -68,10 +68,10 @@ describe("a line of a server's log", () => {
   it("reaches its client under the server's name, and is otherwise as it was", async () => {
     const { client, git } = await begin();
     const data = '{"n":1.0,"big":12345678901234567890}';
-    serverEnd(git).send(
+    newestPeerOf(git).send(
       `{"jsonrpc":"2.0","method":"${MESSAGE}","params":{"level":"info","logger":"a\\u0062","data":${data},"x":[ 1 ]}}`,
     );
-    const { params } = await asked(client, MESSAGE);
+    const { params } = await waitForRequest(client, MESSAGE);
     assert.equal(params?.["logger"], "git/ab");
     assert.ok(
       client.received.some((text) =>
@@ -88,7 +88,7 @@ describe("a line of a server's log", () => {
     it(`${what} is of "${name}"`, async () => {
       const { client, git } = await begin();
       say(git, { level: "error", ...logger, data: "d" });
-      assert.deepEqual((await asked(client, MESSAGE)).params, {
+      assert.deepEqual((await waitForRequest(client, MESSAGE)).params, {
         level: "error",
         logger: name,
         data: "d",
@@ -98,13 +98,13 @@ describe("a line of a server's log", () => {
 
   it("is in the hub's own log, whoever else reads it", async () => {
     const { git, connect, events, client } = await begin();
-    await introduce(connect(), ALL);
+    await initialize(connect(), ALL_CAPABILITIES);
     say(git, { level: "error", data: "for whom?" });
     say(git, { level: "unheard of", data: "of what?" });
     await turn();
     const texts = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
     assert.ok(texts.includes("for whom?") && texts.includes("of what?"));
-    assert.deepEqual(allOf(client, MESSAGE), []);
+    assert.deepEqual(messagesOfMethod(client, MESSAGE), []);
   });
 
   it("is in the hub's own log up to a length, however long it is", async () => {
@@ -122,35 +122,41 @@ describe("a line of a server's log", () => {
   it("reaches none of several clients", async () => {
     const { client, connect, git } = await begin();
     const other = connect();
-    await introduce(other, ALL);
+    await initialize(other, ALL_CAPABILITIES);
     say(git, { level: "error", data: "d" });
     await turn();
-    assert.deepEqual([allOf(client, MESSAGE), allOf(other, MESSAGE)], [[], []]);
+    assert.deepEqual(
+      [messagesOfMethod(client, MESSAGE), messagesOfMethod(other, MESSAGE)],
+      [[], []],
+    );
   });
 
   it("reaches only the client whose own server it is", async () => {
     const git = makeLogger();
-    const { client, connect } = setStage({ git }, { servers: { git: { isolation: "perClient" } } });
+    const { client, connect } = setUpHubWithClock(
+      { git },
+      { servers: { git: { isolation: "perClient" } } },
+    );
     const other = connect();
-    for (const peer of [client, other]) await introduce(peer, ALL);
+    for (const peer of [client, other]) await initialize(peer, ALL_CAPABILITIES);
     say(git, { level: "error", data: "d" });
-    assert.ok(await asked(other, MESSAGE));
-    assert.deepEqual(allOf(client, MESSAGE), []);
+    assert.ok(await waitForRequest(other, MESSAGE));
+    assert.deepEqual(messagesOfMethod(client, MESSAGE), []);
   });
 
   it("of a level that nobody knows reaches no client", async () => {
     const { client, git } = await begin();
     say(git, { level: "loud", data: "d" });
     say(git, { data: "d" });
-    serverEnd(git).send({ jsonrpc: "2.0", method: MESSAGE });
+    newestPeerOf(git).send({ jsonrpc: "2.0", method: MESSAGE });
     await turn();
-    assert.deepEqual(allOf(client, MESSAGE), []);
+    assert.deepEqual(messagesOfMethod(client, MESSAGE), []);
   });
 
   it("is not sent to a client before the answer to its introduction", async () => {
-    const [git, other] = [makeLogger(), new Script("x")];
+    const [git, other] = [makeLogger(), new ScriptedServer("x")];
     const latch = new Latch();
-    const { client } = setStage(
+    const { client } = setUpHubWithClock(
       { git, other },
       {
         snapshots: {
@@ -163,25 +169,25 @@ describe("a line of a server's log", () => {
         },
       },
     );
-    client.send(INITIALIZE);
+    client.send(INITIALIZE_REQUEST);
     await turn();
     say(git, { level: "error", data: "early" });
     await turn();
     assert.deepEqual(client.messages, []);
     latch.open();
-    await client.find(isAnswer(INITIALIZE.id));
+    await client.find(isResponseTo(INITIALIZE_REQUEST.id));
     say(git, { level: "error", data: "late" });
-    assert.equal((await asked(client, MESSAGE)).params?.["data"], "late");
+    assert.equal((await waitForRequest(client, MESSAGE)).params?.["data"], "late");
   });
 
   it("is not sent to a client that has not been greeted", async () => {
     const git = makeLogger();
-    const { client } = setStage({ git });
+    const { client } = setUpHubWithClock({ git });
     client.send({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     await turn();
     say(git, { level: "error", data: "d" });
     await turn();
-    assert.deepEqual(allOf(client, MESSAGE), []);
+    assert.deepEqual(messagesOfMethod(client, MESSAGE), []);
   });
 });
 
@@ -191,15 +197,15 @@ describe("the level that a client sets", () => {
     say(git, { level: "debug", data: 1 });
     assert.deepEqual((await setLevel(client, "warning")).result, {});
     for (const level of ["debug", "notice", "warning", "emergency"]) say(git, { level, data: 2 });
-    await client.until(() => allOf(client, MESSAGE).length === 3);
-    const seen = allOf(client, MESSAGE).map(({ params }) => params?.["level"]);
+    await client.until(() => messagesOfMethod(client, MESSAGE).length === 3);
+    const seen = messagesOfMethod(client, MESSAGE).map(({ params }) => params?.["level"]);
     assert.deepEqual(seen, ["debug", "warning", "emergency"]);
   });
 
   it("is told to the servers that have levels, and only to those", async () => {
-    const [git, mute] = [makeLogger(), new Script("x")];
-    const { client } = setStage({ git, mute });
-    await introduce(client, ALL);
+    const [git, mute] = [makeLogger(), new ScriptedServer("x")];
+    const { client } = setUpHubWithClock({ git, mute });
+    await initialize(client, ALL_CAPABILITIES);
     await setLevel(client, "notice");
     await setLevel(client, "notice");
     await setLevel(client, "error");
@@ -216,7 +222,7 @@ describe("the level that a client sets", () => {
   it("is told to a server that is started again, and to one that comes later", async () => {
     const { client, git, hub } = await begin();
     await setLevel(client, "debug");
-    git.die();
+    git.disconnect();
     await turn();
     await callTool(client, "git__x");
     assert.deepEqual(levelsOf(git), ["debug", "debug"]);
@@ -229,11 +235,11 @@ describe("the level that a client sets", () => {
   it("is told as the lowest that one of the clients wants, also when one has left", async () => {
     const { client, connect, git } = await begin();
     const other = connect();
-    await introduce(other, ALL);
+    await initialize(other, ALL_CAPABILITIES);
     await setLevel(client, "error");
     await setLevel(other, "info");
     await setLevel(client, "alert");
-    await other.link.close();
+    await other.transport.close();
     await turn();
     assert.deepEqual(levelsOf(git), ["error", "info", "alert"]);
   });
@@ -241,13 +247,13 @@ describe("the level that a client sets", () => {
   it("is told to a server that has been greeted and is still listing, and once", async () => {
     const git = makeLogger();
     git.onList = () => undefined;
-    const { client } = setStage({ git });
-    await introduce(client, ALL);
+    const { client } = setUpHubWithClock({ git });
+    await initialize(client, ALL_CAPABILITIES);
     assert.deepEqual((await setLevel(client, "debug")).result, {});
     await turn();
     assert.deepEqual(levelsOf(git), ["debug"]);
-    const [request] = git.asked("tools/list");
-    serverEnd(git).send({ jsonrpc: "2.0", id: request?.id, result: { tools: [] } });
+    const [request] = git.messagesOf("tools/list");
+    newestPeerOf(git).send({ jsonrpc: "2.0", id: request?.id, result: { tools: [] } });
     await turn();
     assert.deepEqual(levelsOf(git), ["debug"]);
   });
@@ -255,17 +261,17 @@ describe("the level that a client sets", () => {
   it("is forgotten when its client has left, so that the next one's log is not full of it", async () => {
     const { client, connect, git } = await begin();
     await setLevel(client, "debug");
-    await client.link.close();
+    await client.transport.close();
     await turn();
-    await introduce(connect(), ALL);
+    await initialize(connect(), ALL_CAPABILITIES);
     assert.deepEqual(levelsOf(git), ["debug", "info"]);
   });
 
   it("may be set before the client introduces itself", async () => {
     const git = makeLogger();
-    const { client } = setStage({ git });
+    const { client } = setUpHubWithClock({ git });
     await setLevel(client, "error");
-    await introduce(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await turn();
     assert.deepEqual(levelsOf(git), ["error"]);
   });
@@ -281,23 +287,27 @@ describe("the level that a client sets", () => {
   it("is for this client alone, also where another shares the server", async () => {
     const { client, connect, git } = await begin();
     await setLevel(client, "emergency");
-    await client.link.close();
+    await client.transport.close();
     await turn();
     const other = connect();
-    await introduce(other, ALL);
+    await initialize(other, ALL_CAPABILITIES);
     say(git, { level: "notice", data: "d" });
-    assert.ok(await asked(other, MESSAGE));
+    assert.ok(await waitForRequest(other, MESSAGE));
   });
 
   it("costs a call nothing if the server refuses it", async () => {
-    const { client, git } = await setAskStage();
+    const { client, git } = await setUpServerRequests();
     git.onInitialize = () => WITH_LOGS;
-    git.die();
+    git.disconnect();
     await turn();
     await setLevel(client, "debug");
     assert.ok((await callTool(client, "git__x")).result);
-    const [request] = git.asked(SET_LEVEL);
-    serverEnd(git).send({ jsonrpc: "2.0", id: request?.id, error: { code: -32601, message: "?" } });
+    const [request] = git.messagesOf(SET_LEVEL);
+    newestPeerOf(git).send({
+      jsonrpc: "2.0",
+      id: request?.id,
+      error: { code: -32601, message: "?" },
+    });
     assert.ok((await callTool(client, "git__x")).result);
   });
 });

@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Era } from "../../src/protocol/modern.ts";
-import { setUp } from "../fixtures/memory-hub.ts";
-import { deadline } from "../harness/wait.ts";
-import type { Entrance, Guest, Side } from "../matrix/client.ts";
+import { setUpHub } from "../fixtures/memory-hub.ts";
+import { withDeadline } from "../harness/wait.ts";
+import type { HubAccess, MatrixClient, ClientTransportName } from "../matrix/client.ts";
 import type { Cell } from "../matrix/peers.ts";
-import { connectRaw } from "../matrix/raw-client.ts";
-import { connectV1, connectV2 } from "../matrix/sdk-clients.ts";
-import { type ClientFlavour, type ServerFlavour, serverOf } from "../matrix/servers.ts";
-import { ROWS, type Row } from "../matrix/checks.ts";
+import { connectRawClient } from "../matrix/raw-client.ts";
+import { connectClientV1, connectClientV2 } from "../matrix/sdk-clients.ts";
+import { type ClientSdk, type ServerSdk, makeMatrixServer } from "../matrix/servers.ts";
+import { MATRIX_CHECKS, type MatrixCheck } from "../matrix/checks.ts";
 
 /** Clients and servers of each cell: every kind of either at least once. */
-const PAIRS: Readonly<Record<Cell, readonly (readonly [ClientFlavour, ServerFlavour])[]>> = {
+const PAIRS: Readonly<Record<Cell, readonly (readonly [ClientSdk, ServerSdk])[]>> = {
   LL: [
     ["SDK v1", "SDK v1"],
     ["SDK v2", "SDK v2"],
@@ -44,14 +44,14 @@ function eraAt(cell: Cell, at: 0 | 1): Era {
   return ERAS[cell.charAt(at)] ?? "legacy";
 }
 
-function connect(flavour: ClientFlavour, era: Era, entrance: Entrance): Promise<Guest> {
+function connect(flavour: ClientSdk, era: Era, entrance: HubAccess): Promise<MatrixClient> {
   switch (flavour) {
     case "SDK v1":
-      return connectV1(entrance);
+      return connectClientV1(entrance);
     case "SDK v2":
-      return connectV2(era, entrance);
+      return connectClientV2(era, entrance);
     case "raw":
-      return connectRaw(era, entrance);
+      return connectRawClient(era, entrance);
   }
 }
 
@@ -60,19 +60,29 @@ const LIMIT = 5000;
 
 /** Plays one row with one pair, over one face of a hub of its own. */
 async function play(
-  { name, run }: Row,
+  { name, run }: MatrixCheck,
   cell: Cell,
-  [client, flavour]: readonly [ClientFlavour, ServerFlavour],
-  side: Side,
+  [client, flavour]: readonly [ClientSdk, ServerSdk],
+  side: ClientTransportName,
 ): Promise<void> {
-  const server = serverOf(flavour, eraAt(cell, 1));
-  const { hub } = setUp({ s: server }, { servers: { s: { prefix: "", era: server.said } } });
+  const server = makeMatrixServer(flavour, eraAt(cell, 1));
+  const { hub } = setUpHub(
+    { s: server },
+    { servers: { s: { prefix: "", era: server.eraSetting } } },
+  );
   const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
   const face = new HttpServer(hub, settings);
   try {
-    const guest = await connect(client, eraAt(cell, 0), { side, hub, face });
-    const peers = { guest, server, flavour, client, side, cell };
-    await deadline(
+    const guest = await connect(client, eraAt(cell, 0), { transport: side, hub, server: face });
+    const peers = {
+      mcpClient: guest,
+      server,
+      serverSdk: flavour,
+      clientSdk: client,
+      transport: side,
+      cell,
+    };
+    await withDeadline(
       LIMIT,
       () => name,
       (resolve, reject) => void run(peers).then(resolve, reject),
@@ -82,7 +92,7 @@ async function play(
     await face.close();
     await hub.close();
   }
-  assert.deepEqual(server.faults, []);
+  assert.deepEqual(server.errors, []);
 }
 
 for (const side of ["stdio", "HTTP"] as const) {
@@ -91,8 +101,8 @@ for (const side of ["stdio", "HTTP"] as const) {
       const [client, flavour] = pair;
       const name = `a ${eraAt(cell, 0)} client (${client}) of a ${eraAt(cell, 1)} server (${flavour}) over ${side}`;
       describe(name, () => {
-        for (const row of ROWS) {
-          const { flavours, impossible } = row;
+        for (const row of MATRIX_CHECKS) {
+          const { serverSdks: flavours, impossible } = row;
           const why = impossible?.[cell];
           if (why !== undefined) void it.skip(`${row.name}: impossible, as ${why}`);
           else if (flavours?.includes(flavour) !== false)

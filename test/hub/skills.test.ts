@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import {
-  ask,
-  introduce,
-  isAnswer,
+  sendRequest,
+  initialize,
+  isResponseTo,
   type Json,
   type Peer,
-  Script,
-  setUp,
+  ScriptedServer,
+  setUpHub,
 } from "../fixtures/memory-hub.ts";
-import { modern, request } from "../fixtures/modern-requests.ts";
-import { DISCOVERY, ModernScript } from "../fixtures/modern-server.ts";
+import { modernRequest, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { DISCOVER_RESULT, ModernScriptedServer } from "../fixtures/modern-server.ts";
 
 const SKILLS = "io.modelcontextprotocol/skills";
 
@@ -47,19 +47,27 @@ interface Settings {
 }
 
 /** A server of the modern era with these skills, which reads and gets under its own URIs alone. */
-function skillServer({ listed = [], unlisted = [], settings = {}, resources }: Settings): Script {
-  const script = new ModernScript("t");
-  if (resources !== undefined) script.lists = { ...script.lists, resources } as never;
-  const capabilities = { ...DISCOVERY.capabilities, extensions: { [SKILLS]: settings } };
-  script.on = {
-    ...script.on,
-    "server/discover": () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`,
+function skillServer({
+  listed = [],
+  unlisted = [],
+  settings = {},
+  resources,
+}: Settings): ScriptedServer {
+  const script = new ModernScriptedServer("t");
+  if (resources !== undefined) script.listings = { ...script.listings, resources } as never;
+  const capabilities = { ...DISCOVER_RESULT.capabilities, extensions: { [SKILLS]: settings } };
+  script.handlers = {
+    ...script.handlers,
+    "server/discover": () => `"result":${JSON.stringify({ ...DISCOVER_RESULT, capabilities })}`,
     ...answersOf([...(listed as Entry[]), ...unlisted], listed),
   };
   return script;
 }
 
-function answersOf(served: readonly Entry[], listed: readonly object[]): Script["on"] {
+function answersOf(
+  served: readonly Entry[],
+  listed: readonly object[],
+): ScriptedServer["handlers"] {
   const invalid = '"error":{"code":-32602,"message":"no"}';
   const own = (message: Json): string => String(message.params?.["uri"]);
   return {
@@ -85,7 +93,7 @@ function answersOf(served: readonly Entry[], listed: readonly object[]): Script[
 }
 
 async function list(client: Peer): Promise<readonly Entry[]> {
-  const { result } = await request(client, "skills/list");
+  const { result } = await sendModernRequest(client, "skills/list");
   return (result?.["skills"] ?? []) as Entry[];
 }
 
@@ -94,7 +102,7 @@ async function listUris(client: Peer): Promise<readonly string[]> {
 }
 
 async function declared(client: Peer): Promise<unknown> {
-  const { result } = await request(client, "server/discover");
+  const { result } = await sendModernRequest(client, "server/discover");
   const { extensions } = result?.["capabilities"] as { extensions?: Record<string, unknown> };
   return extensions?.[SKILLS];
 }
@@ -106,10 +114,13 @@ const OTHER = "toolmux://b/skill://refunds";
 
 describe("the capability of skills", () => {
   it("is not declared if no server declares it, and its methods reach no server", async () => {
-    const { client } = setUp({ a: new ModernScript("t") }, { servers: { a: { era: "modern" } } });
+    const { client } = setUpHub(
+      { a: new ModernScriptedServer("t") },
+      { servers: { a: { era: "modern" } } },
+    );
     assert.deepEqual(await list(client), []);
     assert.equal(await declared(client), undefined);
-    const { error } = await request(client, "skills/get", { uri: REFUNDS.uri });
+    const { error } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
     assert.equal(error?.code, -32602);
   });
 
@@ -118,8 +129,8 @@ describe("the capability of skills", () => {
       [{}, {}],
       [{ directoryRead: true }, { directoryRead: true }],
     ] as const) {
-      const { client } = setUp(
-        { a: new ModernScript("t"), b: skillServer({ settings }), c: skillServer({}) },
+      const { client } = setUpHub(
+        { a: new ModernScriptedServer("t"), b: skillServer({ settings }), c: skillServer({}) },
         { servers: { a: { era: "modern" }, b: { era: "modern" }, c: { era: "modern" } } },
       );
       await list(client);
@@ -129,17 +140,17 @@ describe("the capability of skills", () => {
 
   it("is not declared to clients of the legacy era, which read the files as resources", async () => {
     const resources = [{ uri: REFUNDS.uri, name: "refunds" }];
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a: skillServer({ listed: [REFUNDS], resources }) },
       { servers: { a: { era: "modern" } } },
     );
-    await introduce(client);
-    const { result: listed } = await ask(client, "resources/list");
+    await initialize(client);
+    const { result: listed } = await sendRequest(client, "resources/list");
     assert.deepEqual(listed?.["resources"], resources);
-    const init = await client.find(isAnswer("init"));
+    const init = await client.find(isResponseTo("init"));
     assert.ok(!JSON.stringify(init).includes(SKILLS));
-    assert.equal((await ask(client, "skills/list")).error?.code, -32601);
-    const { result } = await ask(client, "resources/read", { uri: REFUNDS.uri });
+    assert.equal((await sendRequest(client, "skills/list")).error?.code, -32601);
+    const { result } = await sendRequest(client, "resources/read", { uri: REFUNDS.uri });
     assert.deepEqual(result?.["contents"], [{ uri: REFUNDS.uri, text: textOf(REFUNDS.uri) }]);
   });
 });
@@ -149,11 +160,11 @@ describe("the list of skills", () => {
     const servers = { a: { era: "modern" }, b: { era: "modern" } } as const;
     const z = entryOf("skill://z");
     const dynamic = { ...entryOf("skill://acme/daily"), resources: "dynamic" as const };
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a: skillServer({ listed: [z] }), b: skillServer({ listed: [REFUNDS, dynamic] }) },
       { servers },
     );
-    const { result } = await request(client, "skills/list");
+    const { result } = await sendModernRequest(client, "skills/list");
     assert.deepEqual(result?.["skills"], [dynamic, REFUNDS, z]);
     assert.equal(result?.["resultType"], "complete");
     assert.equal(typeof result?.["ttlMs"], "number");
@@ -164,7 +175,7 @@ describe("the list of skills", () => {
     const listed = Array.from({ length: 2500 }, (_, i) =>
       entryOf(`skill://s${String(i).padStart(5, "0")}`, "a.md"),
     );
-    const { client } = setUp(
+    const { client } = setUpHub(
       {
         a: skillServer({ listed: listed.slice(0, 1200) }),
         b: skillServer({ listed: listed.slice(1200) }),
@@ -175,7 +186,7 @@ describe("the list of skills", () => {
     let cursor: string | undefined;
     let pages = 0;
     do {
-      const { result } = await request(
+      const { result } = await sendModernRequest(
         client,
         "skills/list",
         cursor === undefined ? {} : { cursor },
@@ -190,19 +201,22 @@ describe("the list of skills", () => {
 
   it("is without the skills of a server that fails to list them, which costs it nothing else", async () => {
     const broken = skillServer({});
-    broken.on = { ...broken.on, "skills/list": () => '"error":{"code":-32603,"message":"no"}' };
-    const { client } = setUp(
+    broken.handlers = {
+      ...broken.handlers,
+      "skills/list": () => '"error":{"code":-32603,"message":"no"}',
+    };
+    const { client } = setUpHub(
       { a: broken, b: skillServer({ listed: [REFUNDS] }) },
       { servers: { a: { era: "modern" }, b: { era: "modern" } } },
     );
     assert.deepEqual(await listUris(client), [REFUNDS.uri]);
-    const { result } = await request(client, "tools/list");
+    const { result } = await sendModernRequest(client, "tools/list");
     assert.equal((result?.["tools"] as unknown[]).length, 2);
   });
 
   it("is without entries that are none of a skill, which strict clients would refuse the whole list for", async () => {
     const { resources: _, ...none } = REFUNDS;
-    const { client } = setUp(
+    const { client } = setUpHub(
       {
         a: skillServer({
           listed: [
@@ -218,18 +232,18 @@ describe("the list of skills", () => {
   });
 
   it("is that of a server of the legacy era, too, which may be asked for its entries", async () => {
-    const script = new Script("t");
-    script.lists = { resources: [] };
-    script.on = answersOf([REFUNDS], [REFUNDS]);
+    const script = new ScriptedServer("t");
+    script.listings = { resources: [] };
+    script.handlers = answersOf([REFUNDS], [REFUNDS]);
     script.onInitialize = () =>
       `"result":${JSON.stringify({
         protocolVersion: "2025-11-25",
         capabilities: { tools: {}, resources: {}, extensions: { [SKILLS]: {} } },
         serverInfo: { name: "s", version: "1" },
       })}`;
-    const { client } = setUp({ a: script });
+    const { client } = setUpHub({ a: script });
     assert.deepEqual(await list(client), [REFUNDS]);
-    const { result } = await request(client, "skills/get", { uri: REFUNDS.uri });
+    const { result } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
     assert.deepEqual(result?.["skill"], REFUNDS);
     assert.deepEqual(await declared(client), {});
   });
@@ -237,12 +251,12 @@ describe("the list of skills", () => {
 
 describe("skills/get", () => {
   it("gives the entry as the server wrote it, with the hints of the server", async () => {
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a: skillServer({ listed: [REFUNDS] }) },
       { servers: { a: { era: "modern" } } },
     );
     await list(client);
-    const { result } = await request(client, "skills/get", { uri: REFUNDS.uri });
+    const { result } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
     assert.deepEqual(result?.["skill"], REFUNDS);
     assert.deepEqual(
       [result?.["resultType"], result?.["ttlMs"], result?.["cacheScope"]],
@@ -253,10 +267,10 @@ describe("skills/get", () => {
   it("is told for how long its answer holds also where a server of the modern era leaves that out", async () => {
     const a = skillServer({ listed: [REFUNDS] });
     const result = JSON.stringify({ resultType: "complete", skill: REFUNDS });
-    a.on = { ...a.on, "skills/get": () => `"result":${result}` };
-    const { client } = setUp({ a }, { servers: { a: { era: "modern" } } });
+    a.handlers = { ...a.handlers, "skills/get": () => `"result":${result}` };
+    const { client } = setUpHub({ a }, { servers: { a: { era: "modern" } } });
     await list(client);
-    const answer = await request(client, "skills/get", { uri: REFUNDS.uri });
+    const answer = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
     assert.deepEqual(answer.result?.["skill"], REFUNDS);
     assert.equal(answer.result?.["ttlMs"], 0);
     assert.equal(answer.result?.["cacheScope"], "private");
@@ -264,32 +278,35 @@ describe("skills/get", () => {
 
   it("gets a skill that no list has, and answers -32602 for what nobody serves", async () => {
     const secret = entryOf("skill://secret");
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a: skillServer({ listed: [REFUNDS], unlisted: [secret] }) },
       { servers: { a: { era: "modern" } } },
     );
     await list(client);
-    const { result } = await request(client, "skills/get", { uri: secret.uri });
+    const { result } = await sendModernRequest(client, "skills/get", { uri: secret.uri });
     assert.deepEqual(result?.["skill"], secret);
-    const none = await request(client, "skills/get", { uri: "skill://none/SKILL.md" });
+    const none = await sendModernRequest(client, "skills/get", { uri: "skill://none/SKILL.md" });
     assert.equal(none.error?.code, -32602);
   });
 
   it("of a skill that no list has names its server where several have skills, and all of the entry is under that URI", async () => {
     const secret = entryOf("skill://secret", "x.md");
     const [a, b] = [skillServer({ listed: [REFUNDS] }), skillServer({ unlisted: [secret] })];
-    const { client } = setUp({ a, b }, { servers: { a: { era: "modern" }, b: { era: "modern" } } });
+    const { client } = setUpHub(
+      { a, b },
+      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
+    );
     await list(client);
-    const { error } = await request(client, "skills/get", { uri: secret.uri });
+    const { error } = await sendModernRequest(client, "skills/get", { uri: secret.uri });
     assert.equal(error?.code, -32602);
     assert.ok(error.message.includes("toolmux://b/skill://secret/SKILL.md"));
     const uri = `toolmux://b/${secret.uri}`;
-    const { result } = await request(client, "skills/get", { uri });
+    const { result } = await sendModernRequest(client, "skills/get", { uri });
     const skill = result?.["skill"] as Entry;
     assert.equal(skill.uri, uri);
     assert.ok(Array.isArray(skill.resources));
     for (const file of skill.resources) {
-      const read = await request(client, "resources/read", { uri: file.uri });
+      const read = await sendModernRequest(client, "resources/read", { uri: file.uri });
       const [content] = read.result?.["contents"] as { uri: string; text: string }[];
       assert.equal(content?.uri, file.uri);
       const digest = createHash("sha256").update(content.text).digest("hex");
@@ -305,7 +322,7 @@ function setTwo(settings: object = { directoryRead: true }) {
     settings,
   });
   const servers = { a: { era: "modern" }, b: { era: "modern" } } as const;
-  return { a, b, ...setUp({ a, b }, { servers }) };
+  return { a, b, ...setUpHub({ a, b }, { servers }) };
 }
 
 describe("skills of the same root at two servers", () => {
@@ -337,11 +354,11 @@ describe("skills of the same root at two servers", () => {
     for (const method of ["skills/get", "resources/read", "resources/directory/read"]) {
       const end = method.endsWith("directory/read") ? "" : "/SKILL.md";
       const [first, second] = await Promise.all([
-        request(client, method, { uri: `skill://refunds${end}` }),
-        request(client, method, { uri: `${OTHER}${end}` }),
+        sendModernRequest(client, method, { uri: `skill://refunds${end}` }),
+        sendModernRequest(client, method, { uri: `${OTHER}${end}` }),
       ]);
-      assert.deepEqual(uriOf(a.asked(method)), [`skill://refunds${end}`]);
-      assert.deepEqual(uriOf(b.asked(method)), [`skill://refunds${end}`]);
+      assert.deepEqual(uriOf(a.messagesOf(method)), [`skill://refunds${end}`]);
+      assert.deepEqual(uriOf(b.messagesOf(method)), [`skill://refunds${end}`]);
       assert.ok(JSON.stringify(first.result).includes('"skill://refunds/SKILL.md"'));
       assert.ok(!JSON.stringify(first.result).includes("toolmux://"));
       assert.ok(JSON.stringify(second.result).includes(`"${OTHER}/SKILL.md"`));
@@ -352,13 +369,15 @@ describe("skills of the same root at two servers", () => {
   it("are separate for files that no list names, too", async () => {
     const { client, a, b } = setTwo();
     await list(client);
-    const { result } = await request(client, "resources/read", { uri: `${OTHER}/deep/x.md` });
+    const { result } = await sendModernRequest(client, "resources/read", {
+      uri: `${OTHER}/deep/x.md`,
+    });
     assert.deepEqual(result?.["contents"], [
       { uri: `${OTHER}/deep/x.md`, text: textOf("skill://refunds/deep/x.md") },
     ]);
-    await request(client, "resources/read", { uri: "skill://refunds/deep/x.md" });
-    assert.deepEqual(uriOf(a.asked("resources/read")), ["skill://refunds/deep/x.md"]);
-    assert.deepEqual(uriOf(b.asked("resources/read")), ["skill://refunds/deep/x.md"]);
+    await sendModernRequest(client, "resources/read", { uri: "skill://refunds/deep/x.md" });
+    assert.deepEqual(uriOf(a.messagesOf("resources/read")), ["skill://refunds/deep/x.md"]);
+    assert.deepEqual(uriOf(b.messagesOf("resources/read")), ["skill://refunds/deep/x.md"]);
   });
 
   it("are what links in results lead to, under the URIs that clients know", async () => {
@@ -366,7 +385,10 @@ describe("skills of the same root at two servers", () => {
     b.onCall = () =>
       `"result":{"resultType":"complete","content":[{"type":"resource_link","name":"n","uri":"skill://refunds/ref/a.md"}]}`;
     await list(client);
-    const { result } = await request(client, "tools/call", { name: "b__t", arguments: {} });
+    const { result } = await sendModernRequest(client, "tools/call", {
+      name: "b__t",
+      arguments: {},
+    });
     assert.deepEqual(result?.["content"], [
       { type: "resource_link", name: "n", uri: `${OTHER}/ref/a.md` },
     ]);
@@ -377,26 +399,31 @@ describe("skills of the same root at two servers", () => {
     await list(client);
     const uri = `${OTHER}/SKILL.md`;
     client.send(
-      modern("sub", "subscriptions/listen", { notifications: { resourceSubscriptions: [uri] } }),
+      modernRequest("sub", "subscriptions/listen", {
+        notifications: { resourceSubscriptions: [uri] },
+      }),
     );
     const isWatch = ({ method, params }: Json): boolean =>
       method === "subscriptions/listen" &&
       JSON.stringify(params?.["notifications"]).includes("skill://refunds/SKILL.md");
-    const watch = await b.peer?.find(isWatch);
-    (b as ModernScript).tell(watch?.id, "notifications/resources/updated", {
+    const watch = await b.newestPeer?.find(isWatch);
+    (b as ModernScriptedServer).notifySubscription(watch?.id, "notifications/resources/updated", {
       uri: "skill://refunds/SKILL.md",
     });
     const { params } = await client.find(
       ({ method }) => method === "notifications/resources/updated",
     );
     assert.equal(params?.["uri"], uri);
-    assert.ok(!(a as ModernScript).listens.some(isWatch));
+    assert.ok(!(a as ModernScriptedServer).listenRequests.some(isWatch));
   });
 
   it("are renamed also where only a nested one is the same", async () => {
     const a = skillServer({ listed: [entryOf("skill://acme/refunds")] });
     const b = skillServer({ listed: [entryOf("skill://acme"), entryOf("skill://acme/refunds")] });
-    const { client } = setUp({ a, b }, { servers: { a: { era: "modern" }, b: { era: "modern" } } });
+    const { client } = setUpHub(
+      { a, b },
+      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
+    );
     assert.deepEqual(await listUris(client), [
       "skill://acme/refunds/SKILL.md",
       "toolmux://b/skill://acme/SKILL.md",
@@ -409,12 +436,19 @@ describe("resources/directory/read", () => {
   it("is never sent to a server that has not declared it, and is answered with -32602", async () => {
     const a = skillServer({ listed: [REFUNDS] });
     const b = skillServer({ listed: [entryOf("skill://own")], settings: { directoryRead: true } });
-    const { client } = setUp({ a, b }, { servers: { a: { era: "modern" }, b: { era: "modern" } } });
+    const { client } = setUpHub(
+      { a, b },
+      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
+    );
     await list(client);
-    const { error } = await request(client, "resources/directory/read", { uri: "skill://refunds" });
+    const { error } = await sendModernRequest(client, "resources/directory/read", {
+      uri: "skill://refunds",
+    });
     assert.equal(error?.code, -32602);
-    assert.deepEqual(a.asked("resources/directory/read"), []);
-    const { result } = await request(client, "resources/directory/read", { uri: "skill://own" });
+    assert.deepEqual(a.messagesOf("resources/directory/read"), []);
+    const { result } = await sendModernRequest(client, "resources/directory/read", {
+      uri: "skill://own",
+    });
     assert.equal(result?.["resultType"], "complete");
   });
 });
@@ -422,15 +456,15 @@ describe("resources/directory/read", () => {
 describe("a change of resources", () => {
   it("makes skills be listed again, and is told to clients that listen for resources", async () => {
     const a = skillServer({ listed: [REFUNDS] });
-    const { client } = setUp({ a }, { servers: { a: { era: "modern" } } });
+    const { client } = setUpHub({ a }, { servers: { a: { era: "modern" } } });
     await list(client);
     client.send(
-      modern("l", "subscriptions/listen", { notifications: { resourcesListChanged: true } }),
+      modernRequest("l", "subscriptions/listen", { notifications: { resourcesListChanged: true } }),
     );
     await client.find(({ method }) => method === "notifications/subscriptions/acknowledged");
-    a.on = { ...a.on, ...answersOf([], [entryOf("skill://new")]) };
-    const script = a as ModernScript;
-    script.tell(script.listens[0]?.id, "notifications/resources/list_changed");
+    a.handlers = { ...a.handlers, ...answersOf([], [entryOf("skill://new")]) };
+    const script = a as ModernScriptedServer;
+    script.notifySubscription(script.listenRequests[0]?.id, "notifications/resources/list_changed");
     await client.find(({ method }) => method === "notifications/resources/list_changed");
     assert.deepEqual(await listUris(client), ["skill://new/SKILL.md"]);
   });
@@ -445,40 +479,46 @@ describe("a skill that rules of the manifest hide", () => {
   for (const skills of [{ deny: ["secret"] }, { allow: ["ref*"] }, { deny: ["skill://acme/*"] }]) {
     it(`by ${JSON.stringify(skills)} is in no list, and neither it nor its files are got or read`, async () => {
       const a = skillServer({ listed: [SECRET, REFUNDS], resources });
-      const { client } = setUp({ a }, { servers: { a: { era: "modern", skills } } });
+      const { client } = setUpHub({ a }, { servers: { a: { era: "modern", skills } } });
       assert.deepEqual(await listUris(client), [REFUNDS.uri]);
-      const { result } = await request(client, "resources/list");
+      const { result } = await sendModernRequest(client, "resources/list");
       assert.deepEqual(result?.["resources"], [resources[1]]);
       for (const uri of [SECRET.uri, `toolmux://a/${SECRET.uri}`]) {
-        assert.equal((await request(client, "skills/get", { uri })).error?.code, -32602);
-        assert.equal((await request(client, "resources/read", { uri })).error?.code, -32602);
+        assert.equal((await sendModernRequest(client, "skills/get", { uri })).error?.code, -32602);
+        assert.equal(
+          (await sendModernRequest(client, "resources/read", { uri })).error?.code,
+          -32602,
+        );
       }
       const file = "skill://acme/secret/x.md";
-      assert.equal((await request(client, "resources/read", { uri: file })).error?.code, -32602);
-      assert.deepEqual([...a.asked("skills/get"), ...a.asked("resources/read")], []);
+      assert.equal(
+        (await sendModernRequest(client, "resources/read", { uri: file })).error?.code,
+        -32602,
+      );
+      assert.deepEqual([...a.messagesOf("skills/get"), ...a.messagesOf("resources/read")], []);
     });
   }
 
   it("is not got where the server does not list it, either", async () => {
     const a = skillServer({ listed: [REFUNDS], unlisted: [SECRET] });
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a },
       { servers: { a: { era: "modern", skills: { deny: ["secret"] } } } },
     );
     await list(client);
-    const { error } = await request(client, "skills/get", { uri: SECRET.uri });
+    const { error } = await sendModernRequest(client, "skills/get", { uri: SECRET.uri });
     assert.equal(error?.code, -32602);
-    assert.deepEqual(a.asked("skills/get"), []);
+    assert.deepEqual(a.messagesOf("skills/get"), []);
   });
 
   it("stays readable as part of an enclosing skill that is shown", async () => {
     const a = skillServer({ listed: [REFUNDS, entryOf("skill://refunds/inner")] });
-    const { client } = setUp(
+    const { client } = setUpHub(
       { a },
       { servers: { a: { era: "modern", skills: { deny: ["inner"] } } } },
     );
     assert.deepEqual(await listUris(client), [REFUNDS.uri]);
-    const { result } = await request(client, "resources/read", {
+    const { result } = await sendModernRequest(client, "resources/read", {
       uri: "skill://refunds/inner/SKILL.md",
     });
     assert.ok(result);

@@ -6,8 +6,8 @@ import {
   getRemote,
   getServer,
   loadText,
-  plain,
-  withSandbox,
+  plainCopy,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const CLAUDE_DESKTOP = `{
@@ -88,7 +88,7 @@ const WINDSURF = `{
 
 describe("a client's file", () => {
   it("of Claude Desktop is taken as it is", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("claude_desktop_config.json", CLAUDE_DESKTOP);
       const { manifest, notes } = await box.loadValid({ files: [file] });
       assert.deepEqual(notes, []);
@@ -100,14 +100,14 @@ describe("a client's file", () => {
         ],
       );
       const server = getServer(manifest, "brave-search");
-      assert.deepEqual(plain(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
+      assert.deepEqual(plainCopy(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
       assert.deepEqual([server.syntax, server.baseDir], ["foreign", box.root]);
       const { secrets } = await resolveServer(server, { HOME: box.home }, box.cwd);
       assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
     }));
 
   it("of Claude Code is taken as it is, with its variables and its remote servers", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(".mcp.json", CLAUDE_CODE);
       const { manifest, notes } = await box.loadValid({ files: [file] });
       assert.deepEqual(notes, []);
@@ -119,10 +119,10 @@ describe("a client's file", () => {
       const events = getRemote(manifest, "events");
       assert.equal(events.transport, "sse");
       const { headers } = await resolveRemote(events, { T: "token-value" }, box.cwd);
-      assert.deepEqual(plain(headers), { Authorization: "Bearer token-value" });
+      assert.deepEqual(plainCopy(headers), { Authorization: "Bearer token-value" });
       const env = { DSN: "postgres://u:p@h/d", CACHE_DIR: "" };
       const resolved = await resolveServer(getServer(manifest, "database"), env, box.cwd);
-      assert.deepEqual(plain(resolved), {
+      assert.deepEqual(plainCopy(resolved), {
         command: "/opt/tools/db",
         args: ["--dsn", "postgres://u:p@h/d"],
         env: { CACHE: "/tmp" },
@@ -131,21 +131,21 @@ describe("a client's file", () => {
     }));
 
   it("of Cursor is taken as it is, with the folders that it fills in", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(".cursor/mcp.json", CURSOR);
       const { manifest, notes } = await box.loadValid({ files: [file] });
-      assert.deepEqual(plain(getRemote(manifest, "remote").headers), { API_KEY: "value" });
+      assert.deepEqual(plainCopy(getRemote(manifest, "remote").headers), { API_KEY: "value" });
       assert.deepEqual(notes, [
         ".cursor/mcp.json: keys that mean nothing to toolmux were ignored: envFile",
       ]);
       const env = { HOME: box.home, MY_KEY: "my-key" };
       const resolved = await resolveServer(getServer(manifest, "local"), env, box.cwd);
       assert.deepEqual(resolved.args, [`${box.cwd}/server.py`, "--home", box.home]);
-      assert.deepEqual(plain(resolved.env), { API_KEY: "my-key" });
+      assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
     }));
 
   it("of VS Code is taken as it is; what only the editor can ask for fails at spawn with a remedy", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(".vscode/mcp.json", VS_CODE);
       const { manifest, notes } = await box.loadValid({ files: [file] });
       assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
@@ -336,7 +336,7 @@ describe("a client's file", () => {
   });
 
   it("gives way with its prefixes to our own files and to its own earlier servers", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const theirs = await box.write(
         "a.json",
         `{"mcpServers": {"fs": {"command": "x"}, "my fs": {"command": "x"}, "my.fs": {"command": "x"},

@@ -12,7 +12,7 @@ import { editManifest } from "../../src/manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../../src/manifest/edit/write.ts";
 import { detectFormat, parseText } from "../../src/manifest/parse.ts";
 import { isDeepEqual, isTable, type Table } from "../../src/manifest/table.ts";
-import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 async function edit(text: string, change: ManifestChange, name = "toolmux.toml"): Promise<string> {
   const draft = { file: `/x/${name}`, baseDir: "/x", text, format: detectFormat(name, text) };
@@ -609,7 +609,7 @@ function isWithin(few: readonly string[], many: readonly string[]): boolean {
 
 describe("a manifest's file that is edited", () => {
   it("keeps its permissions, and stays behind its link", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const real = await box.write("dotfiles/real.toml", '[servers.a]\ncommand = "x"\n');
       await chmod(real, 0o640);
       const link = join(box.root, "toolmux.toml");
@@ -623,7 +623,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("is not written if somebody else has changed it meanwhile", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("toolmux.toml", '[servers.a]\ncommand = "x"\n');
       const prepared = await prepareEdit(file, ADD);
       await writeFile(file, '[servers.b]\ncommand = "x"\n');
@@ -633,7 +633,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("is left alone if it is read-only", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("toolmux.toml", "");
       await chmod(file, 0o444);
       const prepared = await prepareEdit(file, ADD);
@@ -642,7 +642,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("that is not there is made in the user's folder, for its owner alone", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const surroundings = { env: { HOME: box.home }, cwd: box.cwd, platform: "linux" };
       const file = await findUserFile(surroundings);
       assert.equal(file, join(box.home, ".config/toolmux/toolmux.toml"));
@@ -658,7 +658,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("is the one that the user has, whatever it is written in", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("home/.config/toolmux/toolmux.jsonc", "{}");
       const env = { HOME: box.home };
       assert.equal(await findUserFile({ env, cwd: box.cwd, platform: "linux" }), file);
@@ -676,7 +676,7 @@ describe("a manifest's file that is edited", () => {
   });
 
   it("is not made where a link leads nowhere, which stays", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const link = join(box.root, "toolmux.toml");
       await symlink("nowhere.toml", link);
       const prepared = await prepareEdit(link, ADD);
@@ -688,7 +688,7 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("has to be a text that can be read", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const binary = await box.write("a.toml", new Uint8Array([0xff]));
       await assert.rejects(prepareEdit(binary, ADD), {
         code: "usage",

@@ -11,7 +11,7 @@ import {
 } from "../../src/manifest/watch.ts";
 import type { LoadedManifest } from "../../src/manifest/load.ts";
 import { WatchedClock } from "../fixtures/manifest/watched-clock.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
@@ -60,7 +60,7 @@ const ROUND = 30_000;
 const POLL = 2000;
 
 /** A watch of one named file that has looked once. */
-async function watchFile(box: Sandbox, text: string) {
+async function watchFile(box: ManifestFolder, text: string) {
   const file = await box.write("conf/a.toml", text);
   const watched = await watch(box, [file]);
   await watched.look();
@@ -68,7 +68,7 @@ async function watchFile(box: Sandbox, text: string) {
   return { file, ...watched };
 }
 
-async function watch(box: Sandbox, files: readonly string[], folders = new Folders()) {
+async function watch(box: ManifestFolder, files: readonly string[], folders = new Folders()) {
   const clock = new WatchedClock();
   const loads: string[] = [];
   const editions: string[] = [];
@@ -88,9 +88,9 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
   );
   /** Lets the look happen that a change has led to; `next`: how long it is to the next one after it, in ms. */
   const look = async (next = ROUND): Promise<void> => {
-    assert.equal(clock.armed[0], 100, "nothing has changed");
+    assert.equal(clock.pendingDelays[0], 100, "nothing has changed");
     clock.advance(100);
-    await clock.untilArmed(next);
+    await clock.untilTimer(next);
   };
   return { clock, folders, loads, editions, troubles, handle, look };
 }
@@ -147,15 +147,15 @@ describe("a burst", () => {
     clock.advance(5000);
     assert.deepEqual(begun, [100]);
     ends[0]?.();
-    await clock.untilArmed(0);
+    await clock.untilTimer(0);
     clock.advance(0);
     assert.deepEqual(begun, [100, 5130]);
     ends[1]?.();
     await Promise.resolve();
     await Promise.resolve();
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
     burst.trigger();
-    assert.deepEqual(clock.armed, [100]);
+    assert.deepEqual(clock.pendingDelays, [100]);
   });
 
   it("that goes on during work is waited for from its own begin, not from the work's end", async () => {
@@ -167,7 +167,7 @@ describe("a burst", () => {
     clock.advance(960);
     burst.trigger();
     ends[0]?.();
-    await clock.untilArmed(40);
+    await clock.untilTimer(40);
   });
 
   it("becomes nothing once it is closed, before or during the work", async () => {
@@ -175,7 +175,7 @@ describe("a burst", () => {
     before.burst.trigger();
     before.burst.close();
     before.burst.trigger();
-    assert.deepEqual(before.clock.armed, []);
+    assert.deepEqual(before.clock.pendingDelays, []);
     const ends: (() => void)[] = [];
     const { clock, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
     burst.trigger();
@@ -186,38 +186,38 @@ describe("a burst", () => {
     await Promise.resolve();
     await Promise.resolve();
     burst.trigger();
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 });
 
 describe("the trail of a path", () => {
-  const trace = async (box: Sandbox, path: string) =>
+  const trace = async (box: ManifestFolder, path: string) =>
     (await resolveWatchedPaths(join(box.root, path))).map(({ folder, name }) =>
       box.shorten(`${folder}/${name}`),
     );
 
   it("is the file alone if there is no link on its way", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("a/b/c.toml", "");
       assert.deepEqual(await trace(box, "a/b/c.toml"), ["a/b/c.toml"]);
       assert.deepEqual(await trace(box, "a/b/none.toml"), ["a/b/none.toml"]);
     }));
 
   it("ends at the first folder that is missing, or is none", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("a/file", "");
       assert.deepEqual(await trace(box, "a/b/c/d.toml"), ["a/b"]);
       assert.deepEqual(await trace(box, "a/file/d.toml"), ["a/file"]);
     }));
 
   it("names a folder in the place of the file", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("a/b/c", "");
       assert.deepEqual(await trace(box, "a/b"), ["a/b"]);
     }));
 
   it("names every link on the way, those of folders too, and where they lead", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("real/deep/c.toml", "");
       await symlink(join(box.root, "real"), join(box.root, "absolute"));
       await symlink("./absolute/deep/../deep", join(box.root, "relative"));
@@ -231,13 +231,13 @@ describe("the trail of a path", () => {
     }));
 
   it("goes where a link leads although nothing is there yet", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await symlink("missing/c.toml", join(box.root, "a.toml"));
       assert.deepEqual(await trace(box, "a.toml"), ["a.toml", "missing"]);
     }));
 
   it("ends although its links go round in circles", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await symlink("b", join(box.root, "a"));
       await symlink("a", join(box.root, "b"));
       const spots = await trace(box, "a");
@@ -248,7 +248,7 @@ describe("the trail of a path", () => {
 
 describe("the watch of a manifest", () => {
   it("tells what is there after a change, and the same content only once", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, folders, loads, look } = await watchFile(box, server("a"));
       await writeFile(file, server("b"));
       folders.tell(file);
@@ -265,15 +265,15 @@ describe("the watch of a manifest", () => {
     }));
 
   it("does not look when something else in the folder changes", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders } = await watchFile(box, server("a"));
       for (const name of ["b.toml", "a.toml.swp", ".a.toml", "a"])
         folders.tell(join(dirname(file), name));
-      assert.deepEqual(clock.armed, [ROUND]);
+      assert.deepEqual(clock.pendingDelays, [ROUND]);
     }));
 
   it("looks when the name is spelled otherwise, as some file systems do, or is not told", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/caf\u00e9.toml", server("a"));
       const { folders, look } = await watch(box, [file]);
       await look();
@@ -286,7 +286,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("enters a folder anew that was moved, deleted or given other rights", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, folders, loads, look } = await watchFile(box, server("a"));
       const folder = dirname(file);
       await rename(folder, `${folder}.old`);
@@ -302,16 +302,16 @@ describe("the watch of a manifest", () => {
     }));
 
   it("leaves alone what it watches already", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, look } = await watchFile(box, server("a"));
       folders.tell(file);
       await look();
       assert.equal(folders.opened, 1);
-      assert.deepEqual(clock.armed, [ROUND]);
+      assert.deepEqual(clock.pendingDelays, [ROUND]);
     }));
 
   it("looks for other names in a folder where a link leads to another of its files", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const link = join(box.root, "link.toml");
       await box.write("a.toml", server("a"));
       const b = await box.write("b.toml", server("b"));
@@ -329,20 +329,20 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks again for what changes while it reads", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
       await writeFile(file, server("b"));
       folders.tell(file);
       clock.advance(100);
       await writeFile(file, server("c"));
       folders.tell(file);
-      await clock.untilArmed(100);
+      await clock.untilTimer(100);
       await look();
       assert.equal(loads.at(-1), "c");
     }));
 
   it("watches before it reads, so that nothing falls between the two", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, folders, loads, look } = await watchFile(box, server("a"));
       folders.tellNothing(dirname(file));
       folders.onEnter = () => writeFileSync(file, server("b"));
@@ -351,7 +351,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("finds after half a minute what nobody told", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, loads, look } = await watchFile(box, server("a"));
       await writeFile(file, server("b"));
       clock.advance(ROUND);
@@ -360,7 +360,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("waits a second with an empty file, which may be one that is just being written", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
       await writeFile(file, "");
       folders.tell(file);
@@ -376,7 +376,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("tells an empty file that stays so, once", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
       await writeFile(file, "");
       folders.tell(file);
@@ -389,7 +389,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("tells nothing of a file that is empty for moments only", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
       for (let turn = 0; turn < 2; turn++) {
         await writeFile(file, "");
@@ -405,7 +405,7 @@ describe("the watch of a manifest", () => {
 
   for (const code of ["EMFILE", "ENOSPC", "EACCES", "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM"]) {
     it(`reads every 2 s where folders cannot be watched (${code}), and says so once`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const one = await box.write("one/a.toml", server("a"));
         const two = await box.write("two/b.toml", server("b"));
         const folders = new Folders();
@@ -428,7 +428,7 @@ describe("the watch of a manifest", () => {
   }
 
   it("reads every 2 s from when folders cannot be watched any more", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, clock, folders, loads, troubles, look } = await watchFile(box, server("a"));
       folders.fail(dirname(file), "EIO");
       assert.equal(folders.open.size, 0);
@@ -440,7 +440,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks again where a folder vanished before it could be watched, and finds no fault with that", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("conf/a.toml", server("a"));
       const folders = new Folders();
       folders.onEnter = () => {
@@ -458,7 +458,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks when the file of a plugin changes, comes or goes", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const code = await box.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
       const { folders, loads, look } = await watchFile(box, text);
@@ -479,7 +479,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("waits a second with an empty file of a plugin, which may be one that is just being written", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const code = await box.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
       const { folders, loads, look } = await watchFile(box, text);
@@ -493,7 +493,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("watches the files of plugins that it finds before it reads them, and no longer than they are used", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { file, folders, editions, look } = await watchFile(box, server("a"));
       const code = await box.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
@@ -516,7 +516,7 @@ describe("the watch of a manifest", () => {
     }));
 
   it("leaves every folder and every timer when it is closed, and tells nothing more", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       for (const wait of [0, 50, 100]) {
         const { file, clock, folders, loads, handle } = await watchFile(box, server("a"));
         const [, tell] = folders.open.get(dirname(file)) ?? [];
@@ -528,7 +528,7 @@ describe("the watch of a manifest", () => {
         handle.close();
         // Longer than a look takes.
         for (let turn = 0; turn < 5; turn++) await box.load({ files: [file] });
-        assert.deepEqual([folders.open.size, clock.armed, loads], [0, [], []]);
+        assert.deepEqual([folders.open.size, clock.pendingDelays, loads], [0, [], []]);
       }
     }));
 });

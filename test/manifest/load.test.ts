@@ -5,15 +5,19 @@ import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { listDependencies } from "../../src/manifest/load.ts";
 import {
-  type LoadChoice,
-  type Sandbox,
-  withSandbox,
+  type LoadSettings,
+  type ManifestFolder,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
 /** Loads before and after `change`: whether the edition is another. */
-async function isOther(box: Sandbox, change: () => Promise<unknown>, choice: LoadChoice = {}) {
+async function isOther(
+  box: ManifestFolder,
+  change: () => Promise<unknown>,
+  choice: LoadSettings = {},
+) {
   const before = await box.load(choice);
   assert.equal(
     (await box.load(choice)).fingerprint,
@@ -26,7 +30,7 @@ async function isOther(box: Sandbox, change: () => Promise<unknown>, choice: Loa
 
 describe("the edition of what was loaded", () => {
   it("is another when a named file has other content, even if that means the same or nothing", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", server("a"));
       const b = await box.write("b.toml", server("b"));
       const choice = { files: [a, b] };
@@ -36,7 +40,7 @@ describe("the edition of what was loaded", () => {
     }));
 
   it("is another when a file comes or goes, or cannot be read for another reason", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = join(box.root, "a.toml");
       const choice = { files: [file] };
       assert.ok(await isOther(box, () => box.write("a.toml", ""), choice));
@@ -45,7 +49,7 @@ describe("the edition of what was loaded", () => {
     }));
 
   it("is another when two files change places", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", server("a"));
       const b = await box.write("b.toml", server("b"));
       const one = await box.load({ files: [a, b] });
@@ -57,14 +61,14 @@ describe("the edition of what was loaded", () => {
     }));
 
   it("is another with other servers in the variable", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const load = (text: string) => box.load({ env: { TOOLMUX_SERVERS: text } });
       const [one, two] = [await load("{}"), await load(`{"a": {"command": "x"}}`)];
       assert.notEqual(one.fingerprint, two.fingerprint);
     }));
 
   it("is another when a file of the working directory comes, is trusted or loses its trust", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const folder = stateFolder({ HOME: box.home }, "linux");
       const file = join(box.cwd, "toolmux.toml");
       assert.ok(await isOther(box, () => box.write("work/toolmux.toml", server("a"))));
@@ -73,7 +77,7 @@ describe("the edition of what was loaded", () => {
     }));
 
   it("is the same when a file that is not trusted changes, or another one is trusted", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const folder = stateFolder({ HOME: box.home }, "linux");
       const file = await box.write("work/toolmux.toml", server("a"));
       const other = await box.write("other/toolmux.toml", server("a"));
@@ -82,7 +86,7 @@ describe("the edition of what was loaded", () => {
     }));
 
   it("is another when a file is passed over for one that comes first", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/.config/toolmux/toolmux.toml", server("a"));
       const write = () => box.write("home/.config/toolmux/toolmux.json", "{}");
       assert.ok(await isOther(box, write));
@@ -91,7 +95,7 @@ describe("the edition of what was loaded", () => {
 
 describe("a file without content", () => {
   it("is told, for it may be one that is just being written", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", server("a"));
       const b = await box.write("b.toml", "");
       assert.equal((await box.load({ files: [a, b] })).hasEmptyFile, true);
@@ -101,7 +105,7 @@ describe("a file without content", () => {
 
 describe("the files that a manifest depends on", () => {
   it("are those that were named, and no others", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const { cwd, home } = box;
       const options = { env: { HOME: home }, cwd, platform: "linux" };
       const files = listDependencies({ ...options, files: ["a.toml", "~/b.toml", "/c.toml"] });

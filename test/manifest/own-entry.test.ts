@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { clientFoldersOf, findClientApp } from "../../src/client-configs/clients.ts";
 import { translateEntry } from "../../src/client-configs/entry.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
-import { loadText, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { loadText, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 interface Entry {
   readonly command: string;
@@ -69,7 +69,7 @@ describe("the rule for what starts toolmux itself, in the loader and in the impo
   }
 
   it("follows links to the very program that runs", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const [command, ...before] = ownCommand();
       const main = resolve(before.at(-1) ?? command);
       await mkdir(box.root, { recursive: true });

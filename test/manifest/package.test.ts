@@ -8,14 +8,14 @@ import { HubError } from "../../src/base/errors.ts";
 import { formatPackage, parsePackage } from "../../src/manifest/package.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
-import { Recorder } from "../contract/transport.ts";
+import { TransportRecorder } from "../contract/transport.ts";
 import {
   findProblems,
   getServer,
   loadText,
-  plain,
-  type Sandbox,
-  withSandbox,
+  plainCopy,
+  type ManifestFolder,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const DIGEST = `sha256:${"0a".repeat(32)}`;
@@ -166,7 +166,7 @@ describe("a package", () => {
 });
 
 /** Programs that note what they are given, in a folder of their own. */
-async function install(box: Sandbox, names: readonly string[]): Promise<string> {
+async function install(box: ManifestFolder, names: readonly string[]): Promise<string> {
   for (const name of names) {
     const note = join(box.root, `${name}.args`);
     const script = `#!/bin/sh\nprintf '%s\\n' "$@" "TOKEN=$TOKEN" > '${note}'\nprintf '{"jsonrpc":"2.0","method":"started"}\\n'\nread -r line\n`;
@@ -177,7 +177,7 @@ async function install(box: Sandbox, names: readonly string[]): Promise<string> 
 
 /** Starts the server of a manifest with a PATH; what the program was given, a line each. */
 async function start(
-  box: Sandbox,
+  box: ManifestFolder,
   lines: string,
   path: string,
   program: string,
@@ -186,7 +186,7 @@ async function start(
   const { manifest } = await box.loadValid({ files: [file] });
   const server = getServer(manifest, "s");
   const resolved = await resolveServer(server, { T: "value-of-t" }, box.root);
-  const events = new Recorder();
+  const events = new TransportRecorder();
   const link = openStdioTransport({
     ...resolved,
     server: "s",
@@ -208,7 +208,7 @@ describe("the runner of a package", () => {
     [["deno"], "deno", ["run", "-A", "npm:@s/n@1"]],
   ] as const) {
     it(`is ${used} where there is ${there.join(" and ")}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const path = await install(box, there);
         const given = await start(box, npm, path, used);
         assert.deepEqual(given, [...expected, "--x", "value-of-t", "TOKEN=t"]);
@@ -216,14 +216,14 @@ describe("the runner of a package", () => {
   }
 
   it("is the one that was chosen, whatever else is there", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const path = await install(box, ["npx", "bunx"]);
       const given = await start(box, `${npm}\nrunner = "bunx"`, path, "bunx");
       assert.equal(given[0], "@s/n@1");
     }));
 
   it("of an image gets the values of variables in its own environment, and no argument", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const path = await install(box, ["podman"]);
       const lines = 'package = "docker:o/n"\nenv.TOKEN = "${env:T}"';
       const given = await start(box, lines, path, "podman");
@@ -243,7 +243,7 @@ describe("the runner of a package", () => {
     ],
   ] as const) {
     it(`that is missing is told with what to install: ${lines.replaceAll("\n", " ")}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const path = join(box.root, "none");
         const error: unknown = await start(box, lines, path, "npx").catch(
           (thrown: unknown) => thrown,
@@ -257,14 +257,14 @@ describe("the runner of a package", () => {
   }
 
   it("is not passed over if it is there but may not be run", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const path = await install(box, ["npx", "bunx"]);
       await chmod(join(path, "npx"), 0o644);
       await assert.rejects(start(box, npm, path, "bunx"), { code: "notExecutable" });
     }));
 
   it("is settled when the server starts, so that another way is used as soon as the first is gone", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const path = await install(box, ["npx", "bunx"]);
       await start(box, npm, path, "npx");
       await chmod(join(path, "npx"), 0o755);
@@ -275,7 +275,7 @@ describe("the runner of a package", () => {
 
 describe("a package that is shown", () => {
   it("is shown with what would run it now, or what would run it best if nothing is there", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const path = await install(box, ["pipx"]);
       const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
       const show = async (PATH: string): Promise<string> =>
@@ -293,7 +293,7 @@ describe("servers that were told apart by their packages", () => {
       makeServer('package = "npm:n@1"'),
       makeServer('package = "npm:n@1"\nrunner = "npx"'),
     ]);
-    assert.deepEqual(plain(one.server.args), plain(two.server.args));
-    assert.notDeepEqual(plain(one.server), plain(two.server));
+    assert.deepEqual(plainCopy(one.server.args), plainCopy(two.server.args));
+    assert.notDeepEqual(plainCopy(one.server), plainCopy(two.server));
   });
 });

@@ -9,8 +9,8 @@ import type { Manifest } from "../../src/manifest/schema.ts";
 import {
   findProblems,
   loadText,
-  plain,
-  withSandbox,
+  plainCopy,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const use = (name: string, more = "") => `[[plugins]]\nuse = "${name}"\n${more}`;
@@ -21,7 +21,7 @@ function namesOf({ plugins }: Manifest): readonly string[] {
 
 describe("the plugins of a manifest", () => {
   it("are there with all that is said of them, the same in TOML and JSON", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("conf/own.ts", "");
       const toml = await box.write(
         "conf/a.toml",
@@ -36,7 +36,7 @@ describe("the plugins of a manifest", () => {
       for (const file of [toml, json]) {
         const { manifest } = await box.loadValid({ files: [file] });
         const baseDir = `${box.root}/conf`;
-        assert.deepEqual(plain(manifest.plugins), [
+        assert.deepEqual(plainCopy(manifest.plugins), [
           {
             use: "audit-log",
             options: { file: "x", nested: { n: [1, "2"] } },
@@ -57,7 +57,7 @@ describe("the plugins of a manifest", () => {
     }));
 
   it("follow each other in the order of the files, also those of one name", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", use("one") + use("two"));
       const b = await box.write("b.json", `{"plugins": [{"use": "three"}, {"use": "one"}]}`);
       const both = await box.loadValid({ files: [a, b] });
@@ -84,7 +84,7 @@ describe("the plugins of a manifest", () => {
     ["file:///x.ts", undefined],
   ] as const) {
     it(`with use = "${name}" are ${path === undefined ? "named" : `the file ${path}`}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         for (const file of ["conf/x.ts", "conf/sub/x.ts", "x.ts", "home/x.ts"])
           await box.write(file, "");
         const file = await box.write("conf/a.toml", use(name));
@@ -96,7 +96,7 @@ describe("the plugins of a manifest", () => {
   }
 
   it("may be an absolute path, and a link to a file", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const target = await box.write("real.ts", "");
       const link = join(box.root, "link.ts");
       await symlink(target, link);
@@ -106,7 +106,7 @@ describe("the plugins of a manifest", () => {
     }));
 
   it("with a file that is not there, or is no file, are a problem at its place", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await mkdir(join(box.root, "folder"));
       await symlink("nowhere", join(box.root, "dangling"));
       const text = ["./none.ts", "./folder", "/dev/zero", "./dangling", "./none.ts"];
@@ -150,7 +150,7 @@ describe("the plugins of a manifest", () => {
     `{"servers": {"a": {"command": "x"}}, "plugins": [{"use": "x"}]}`,
   ]) {
     it(`cannot come from TOOLMUX_SERVERS: ${text}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const problems = await box.loadProblems({ env: { TOOLMUX_SERVERS: text } });
         assert.match(problems.join("\n"), /: plugins: expected a table, found an array$/m);
       }));
@@ -160,7 +160,7 @@ describe("the plugins of a manifest", () => {
 describe("a manifest of the working directory", () => {
   for (const name of ["toolmux.toml", "toolmux.json"]) {
     it(`gives no plugin unless it is trusted as it is: ${name}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const text = name.endsWith("toml") ? use("./x.ts") : `{"plugins": [{"use": "./x.ts"}]}`;
         const script = await box.write("work/x.ts", "");
         const file = await box.write(`work/${name}`, text);
@@ -180,7 +180,7 @@ describe("a manifest of the working directory", () => {
   }
 
   it("that is not trusted does not even have its plugins' files looked at", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("work/toolmux.toml", use("./none.ts"));
       await box.write("home/.config/toolmux/toolmux.toml", "");
       await box.loadValid();
@@ -193,8 +193,8 @@ describe("a server of a plugin", () => {
       `defaults.callTimeout = "5s"\n[servers.n]\nplugin = "notes"\nenabled = false\nprefix = "p"\nisolation = "perClient"\nlazy = true\nidleStop = 1\ntools.deny = ["x"]\n[[plugins]]\nuse = "notes"`,
     );
     const [server] = manifest.servers;
-    assert.deepEqual(plain(server), {
-      ...(plain(manifest.defaults) as object),
+    assert.deepEqual(plainCopy(server), {
+      ...(plainCopy(manifest.defaults) as object),
       kind: "plugin",
       name: "n",
       plugin: "notes",
@@ -225,7 +225,7 @@ describe("a server of a plugin", () => {
   });
 
   it("is wrong where no plugin is named, but not if another file makes something else of it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", `[servers.a]\nplugin = "p"`);
       const b = await box.write("b.toml", `[servers.a]\ncommand = "x"`);
       const alone = await box.load({ files: [b, a] });
@@ -236,7 +236,7 @@ describe("a server of a plugin", () => {
     }));
 
   it("takes the place of a process of that name, and the other way round", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
       const b = await box.write("b.toml", `[servers.a]\nplugin = "p"\n[[plugins]]\nuse = "p"`);
       const kinds = async (files: string[]) =>
@@ -246,7 +246,7 @@ describe("a server of a plugin", () => {
     }));
 
   it("may come from TOOLMUX_SERVERS, bare and under servers, and may be called servers", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       for (const [text, name] of [
         [`{"a": {"plugin": "p"}}`, "a"],
         [`{"servers": {"a": {"plugin": "p"}}}`, "a"],
@@ -286,7 +286,7 @@ describe("a form that only a plugin can fill in", () => {
   });
 
   it("is left for later if there is one, in whichever file", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", server);
       const b = await box.write("b.toml", use("any"));
       await box.loadValid({ files: [a, b] });
@@ -310,7 +310,7 @@ describe("a form that only a plugin can fill in", () => {
 describe("the edition of plugins", () => {
   /** Loads before and after `change`: which editions are others. */
   const compare = (before: string, after: string, change?: string) =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("x.ts", "one");
       await box.write("y.ts", "one");
       const file = await box.write("a.toml", before);
@@ -367,7 +367,7 @@ describe("the edition of plugins", () => {
   }
 
   it("knows the files of plugins though there are problems, and tells an empty one", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("a.toml", `${use("./x.ts")}[servers.a]\n`);
       const path = join(box.root, "x.ts");
       for (const [content, blank] of [
@@ -391,7 +391,7 @@ describe("a complaint that comes up later", () => {
   ] as const;
 
   it("gets its place in the file, or that of what is around it, and the order of the text", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const text = `${use("x", "options = { a = 1 }\n")}${use("y", "[plugins.options]\nb = 2")}`;
       const file = await box.write("a.toml", text);
       const problems = await addPositionsLater(file, complaints);
@@ -406,7 +406,7 @@ describe("a complaint that comes up later", () => {
     }));
 
   it("has none if the file cannot be read any more", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const broken = await box.write("b.toml", "[");
       for (const file of [broken, join(box.root, "none.toml")]) {
         const problems = await addPositionsLater(file, complaints);

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { findNearest, manifestError } from "../../src/manifest/problems.ts";
-import { findProblems, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { findProblems, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
@@ -518,7 +518,7 @@ describe("a wrong manifest", () => {
   }
 
   it("has all its problems told at once, over files and the variable, each file in its order", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write(
         "a.toml",
         `[hub]\nnmae = 1\n[servers.x]\ncommand = "c"\nargs = ["\${X}", 2]`,
@@ -559,7 +559,7 @@ describe("a wrong manifest", () => {
   });
 
   it("is not blamed by rules whose settings are wrong themselves or cannot be read", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const text = `[hub]\nseperator = "-"\n[servers.a__b]\ncommand = "x"`;
       assert.deepEqual(await findProblems(text), [
         `t.toml:2:1: hub.seperator: unknown key; did you mean "separator"?`,
@@ -572,7 +572,7 @@ describe("a wrong manifest", () => {
     }));
 
   it("names both servers of one prefix when they come from two files", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
       const b = await box.write("b.toml", `[servers.b]\ncommand = "x"\nprefix = "a"`);
       assert.deepEqual(await box.loadProblems({ files: [a, b] }), [
@@ -581,7 +581,7 @@ describe("a wrong manifest", () => {
     }));
 
   it("blames the file that set the last of two limits", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", `defaults.maxCallTimeout = "2m"`);
       const b = await box.write("b.toml", `defaults.callTimeout = "3m"`);
       const c = await box.write("c.toml", `hub.name = "c"`);
@@ -591,7 +591,7 @@ describe("a wrong manifest", () => {
     }));
 
   it("blames the file that set the last of two limits in a table", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", `defaults.reconnect = { max = "2m" }`);
       const b = await box.write("b.toml", `[defaults]\nreconnect.base = "3m"`);
       const c = await box.write("c.toml", `defaults.reconnect.jitter = 0`);
@@ -601,7 +601,7 @@ describe("a wrong manifest", () => {
     }));
 
   it("says why a file cannot be read", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("dir/x", "");
       const binary = await box.write("binary.toml", new Uint8Array([0x61, 0xff, 0xfe]));
       const files = [`${box.root}/none.toml`, `${box.root}/dir`, binary, "/dev/null"];
@@ -678,7 +678,7 @@ describe("the nearest key", () => {
 describe("a problem within the table of one server", () => {
   /** Whether each server can be run, in order; undefined if the manifest is refused as a whole. */
   const outcome = (text: string, name = "t.toml", env = {}): Promise<unknown> =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const loaded = await box.load({ files: [await box.write(name, text)], env });
       if (!loaded.ok) return undefined;
       return loaded.manifest.servers.map((spec) => [spec.name, spec.kind]);
@@ -722,7 +722,7 @@ describe("a problem within the table of one server", () => {
   });
 
   it("is told but costs nothing in a table that a later file replaces", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const a = await box.write("a.toml", "[servers.a]\ncomand = 'x'");
       const b = await box.write("b.toml", "[servers.a]\ncommand = 'x'");
       const loaded = await box.load({ files: [a, b] });
@@ -747,7 +747,7 @@ describe("a problem within the table of one server", () => {
   }
 
   it("leaves a prefix to the server that has it in force, whatever the order", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(
         "t.toml",
         `[servers.a]\ncommand = "x"\nprefix = "p"\n[servers.b]\ncommand = "x"\nprefix = "p"`,

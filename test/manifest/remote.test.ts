@@ -11,8 +11,8 @@ import {
   findProblems,
   getRemote,
   loadText,
-  plain,
-  withSandbox,
+  plainCopy,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const URL_LINE = `url = "https://example.com/mcp"`;
@@ -42,7 +42,7 @@ describe("a server over HTTP", () => {
   it("may say no more than where it is", async () => {
     const { url, transport, headers, keyFile, ca, auth, oauth } = await makeRemote(URL_LINE);
     assert.deepEqual(
-      [url, transport, plain(headers), keyFile, ca, auth, plain(oauth)],
+      [url, transport, plainCopy(headers), keyFile, ca, auth, plainCopy(oauth)],
       ["https://example.com/mcp", "auto", {}, undefined, undefined, "auto", {}],
     );
   });
@@ -63,7 +63,7 @@ describe("a server over HTTP", () => {
     );
     for (const spec of [getRemote(manifest, "s"), fromToml]) {
       const picked = Object.keys(said).map((key) => [key, Reflect.get(spec, key)]);
-      assert.deepEqual(plain(Object.fromEntries(picked)), said);
+      assert.deepEqual(plainCopy(Object.fromEntries(picked)), said);
     }
   });
 
@@ -157,10 +157,10 @@ describe("a client's server over HTTP", () => {
     });
     assert.deepEqual(notes, []);
     assert.equal(spec?.kind, "remote");
-    assert.deepEqual(plain(spec.oauth), { clientId: "me", callbackPort: 8000 });
+    assert.deepEqual(plainCopy(spec.oauth), { clientId: "me", callbackPort: 8000 });
     assert.equal(spec.auth, "auto");
     const { headers } = await resolveRemote(spec, { T: "value-of-t" });
-    assert.deepEqual(plain(headers), { A: "value-of-t" });
+    assert.deepEqual(plainCopy(headers), { A: "value-of-t" });
   });
 
   for (const entry of [
@@ -205,11 +205,11 @@ describe("a server over HTTP, right before it is reached,", () => {
       schemes,
     );
     assert.equal(resolved.url.href, "https://example.com/mcp");
-    assert.deepEqual(plain(resolved.headers), {
+    assert.deepEqual(plainCopy(resolved.headers), {
       Authorization: "Bearer secret-linear",
       "X-Team": "team",
     });
-    assert.deepEqual(plain(resolved.oauth), {
+    assert.deepEqual(plainCopy(resolved.oauth), {
       clientId: "example.com",
       clientSecret: "out-of-pass x",
       scopes: ["a"],
@@ -267,7 +267,7 @@ describe("a server over HTTP, right before it is reached,", () => {
   }
 
   it("reads its files each time, from the manifest's folder", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write(
         "conf/a.toml",
         `[servers.s]\n${URL_LINE}\nkeyFile = "keys/\${env:WHO}"\nca = "../ca.pem"`,

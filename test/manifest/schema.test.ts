@@ -10,7 +10,12 @@ import {
   serverSchema,
 } from "../../src/manifest/schema.ts";
 import { formatDuration, parseDuration, parseSize } from "../../src/manifest/fields.ts";
-import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import {
+  getServer,
+  loadText,
+  plainCopy,
+  withManifestFolder,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const FULL = {
   toml: `#:schema ./toolmux.schema.json
@@ -139,12 +144,12 @@ describe("a manifest", () => {
     ["settings.txt", FULL.json],
   ] as const) {
     it(`means the same whatever it is written in: ${name}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const file = await box.write(`sub/${name}`, text);
         const { manifest, notes } = await box.loadValid({ files: [file] });
-        assert.deepEqual(plain(manifest.hub), RESOLVED.hub);
+        assert.deepEqual(plainCopy(manifest.hub), RESOLVED.hub);
         const expected = { ...RESOLVED.files, baseDir: `${box.root}/sub` };
-        assert.deepEqual(plain(getServer(manifest, "files")), plain(expected));
+        assert.deepEqual(plainCopy(getServer(manifest, "files")), plainCopy(expected));
         assert.deepEqual(manifest.sources, [file]);
         assert.deepEqual(notes, []);
       }));
@@ -152,7 +157,7 @@ describe("a manifest", () => {
 
   it("has the documented defaults", async () => {
     const { manifest } = await loadText(`[servers.a]\ncommand = "x"`);
-    assert.deepEqual(plain(manifest.hub), {
+    assert.deepEqual(plainCopy(manifest.hub), {
       name: "toolmux",
       separator: "__",
       nameLimit: 64,
@@ -161,7 +166,7 @@ describe("a manifest", () => {
       parallelStarts: 24,
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
-    assert.deepEqual(plain(server), {
+    assert.deepEqual(plainCopy(server), {
       kind: "stdio",
       name: "a",
       enabled: true,
@@ -208,10 +213,10 @@ describe("a manifest", () => {
     const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
     const [, text = ""] = /```toml\n(#:schema[\s\S]*?)```/.exec(readme) ?? [];
     const { manifest } = await loadText(text);
-    assert.deepEqual(plain(manifest.hub), plain(HUB_DEFAULTS));
+    assert.deepEqual(plainCopy(manifest.hub), plainCopy(HUB_DEFAULTS));
     const server = getServer(manifest, "files");
     const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
-    assert.deepEqual(plain(Object.fromEntries(limits)), plain(LIMIT_DEFAULTS));
+    assert.deepEqual(plainCopy(Object.fromEntries(limits)), plainCopy(LIMIT_DEFAULTS));
     const { hub, defaults, servers, plugins } = parse(text) as unknown as Shown;
     assert.deepEqual(Object.keys(hub).toSorted(), Object.keys(hubSchema.entries).toSorted());
     assert.deepEqual(Object.keys(defaults).toSorted(), Object.keys(LIMIT_DEFAULTS).toSorted());
@@ -320,7 +325,7 @@ describe("a manifest", () => {
 
 describe("several sources", () => {
   it("merge hub and defaults by key, and servers as a whole, the later winning", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const one = await box.write(
         "one/a.toml",
         `hub.name = "one"\nhub.nameLimit = 100\ndefaults.callTimeout = "10s"\n[servers.a]\ncommand = "a1"\nargs = ["x"]\n[servers.b]\ncommand = "b1"`,
@@ -343,7 +348,7 @@ describe("several sources", () => {
     }));
 
   it("merge what is said of reconnecting key by key, through the files and down to the server", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const one = await box.write(
         "a.toml",
         `[defaults]\nidleStop = "5m"\nreconnect = { policy = "immediate", maxAttempts = 5 }\n[servers.a]\ncommand = "x"`,
@@ -366,7 +371,7 @@ describe("several sources", () => {
     ["under mcpServers", `{"mcpServers": {"b": {"command": "y", "cwd": "sub", "type": "stdio"}}}`],
   ] as const) {
     it(`end with the servers of TOOLMUX_SERVERS: ${style}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const file = await box.write(
           "a.toml",
           `[servers.a]\ncommand="x"\n[servers.b]\ncommand="x"`,
@@ -384,7 +389,7 @@ describe("several sources", () => {
   }
 
   it("may be TOOLMUX_SERVERS alone, and an empty one is none", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const env = { TOOLMUX_SERVERS: `{"servers": {"command": "x"}}` };
       const { manifest } = await box.loadValid({ env });
       assert.equal(getServer(manifest, "servers").command, "x");

@@ -8,14 +8,14 @@ import {
   findProblems,
   getServer,
   loadText,
-  withSandbox,
+  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
 
 const SERVER = `[servers.s]\ncommand = "x"\n`;
 
 describe("the table of secrets", () => {
   it("says where they are looked for, the last file that says it for all servers", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const files = [
         await box.write("a.toml", `${SERVER}[secrets]\nsources = ["file"]`),
         await box.write(
@@ -88,7 +88,7 @@ describe("${cmd:…}", () => {
   });
 
   it("is refused in a file that does not, whatever others allow", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const files = [
         await box.write("a.toml", `[secrets]\ncommands = true`),
         await box.write("b.toml", `${SERVER}${USE}`),
@@ -99,7 +99,7 @@ describe("${cmd:…}", () => {
     }));
 
   it("is refused in the environment variable, which cannot allow it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const env = { TOOLMUX_SERVERS: '{"s": {"command": "${cmd:x}"}}' };
       assert.match(
         (await box.loadProblems({ env })).join(),

@@ -2,7 +2,12 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { StdioServer } from "../../src/manifest/schema.ts";
 import { type ResolvedServer, resolveServer } from "../../src/manifest/resolve.ts";
-import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import {
+  getServer,
+  loadText,
+  plainCopy,
+  withManifestFolder,
+} from "../fixtures/manifest/manifest-folder.ts";
 
 const ENV = {
   HOME: "/home/me",
@@ -112,7 +117,7 @@ describe("interpolation", () => {
   });
 
   it("reads files relative to the manifest, without their last line end", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("conf/key", "s3cret-key\n");
       await box.write("conf/sub/two", "line one\r\nline two\r\n");
       await box.write("home/.token", "${env:TOKEN}\n\n");
@@ -131,7 +136,7 @@ describe("interpolation", () => {
     }));
 
   it("says which file cannot be used and why", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("big", "x".repeat(65_537));
       await box.write("fits", "x".repeat(65_536));
       await box.write("binary", new Uint8Array([0xff, 0xfe]));
@@ -207,7 +212,7 @@ describe("a resolved server", () => {
       ["HOME", "/other"],
       ["__proto__", "p"],
     ]);
-    assert.deepEqual(plain(Object.keys(Object.prototype)), []);
+    assert.deepEqual(plainCopy(Object.keys(Object.prototype)), []);
   });
 
   it("lists as secrets what it took from variables and files, and what its own name tells", async () => {
@@ -253,9 +258,9 @@ describe("what a plugin fills in", () => {
     ]);
     const one = await resolveServer(server, ENV, "/work", schemes);
     assert.deepEqual(one.args, ["adb/pw:-x-1-valuebtoken-value"]);
-    assert.deepEqual(plain(one.env), { A: "//x-2-value" });
+    assert.deepEqual(plainCopy(one.env), { A: "//x-2-value" });
     const two = await resolveServer(server, ENV, "/work", schemes);
-    assert.deepEqual(plain(two.env), { A: "//x-4-value" });
+    assert.deepEqual(plainCopy(two.env), { A: "//x-4-value" });
     assert.deepEqual(asked, ["db/pw:-x s", "//x s", "db/pw:-x s", "//x s"]);
   });
 

@@ -7,12 +7,12 @@ import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.
 import { trustContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
-import { type Sandbox, withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const bytes = (text: string) => new TextEncoder().encode(text);
-const state = (box: Sandbox) => stateFolder({ HOME: box.home }, "linux");
-const worldOf = (box: Sandbox) => ({
+const state = (box: ManifestFolder) => stateFolder({ HOME: box.home }, "linux");
+const worldOf = (box: ManifestFolder) => ({
   env: { HOME: box.home },
   cwd: box.cwd,
   platform: "linux",
@@ -20,11 +20,14 @@ const worldOf = (box: Sandbox) => ({
   claims: new Set<never>(),
   hangups: new Set<never>(),
 });
-const distrust = (path: string, box: Sandbox) =>
+const distrust = (path: string, box: ManifestFolder) =>
   `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${box.root}/${path}\` if you want its commands run`;
 
 /** The servers that are found, with their commands, and the notes. */
-async function search(box: Sandbox, choice: Parameters<Sandbox["loadValid"]>[0] = {}) {
+async function search(
+  box: ManifestFolder,
+  choice: Parameters<ManifestFolder["loadValid"]>[0] = {},
+) {
   const { manifest, notes } = await box.loadValid(choice);
   const servers = manifest.servers.map(
     (spec) => `${spec.name}=${spec.kind === "stdio" ? spec.command : "-"}`,
@@ -35,7 +38,7 @@ async function search(box: Sandbox, choice: Parameters<Sandbox["loadValid"]>[0] 
 
 describe("trust", () => {
   it("holds for one path with one content, until either changes", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", "a");
       const other = await box.write("work/.mcp.json", "a");
       const folder = state(box);
@@ -53,7 +56,7 @@ describe("trust", () => {
     }));
 
   it("follows the real file, not the name that a link gives it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const real = await box.write("real/toolmux.toml", "a");
       const alias = join(box.root, "alias.toml");
       await symlink(real, alias);
@@ -63,7 +66,7 @@ describe("trust", () => {
     }));
 
   it("is kept where only the user can read it, with nothing else left behind", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const folder = state(box);
       await mkdir(folder, { recursive: true });
       await chmod(folder, 0o755);
@@ -85,7 +88,7 @@ describe("trust", () => {
 
   for (const damage of ["", "{", "[]", "null", '{"files": []}', '{"files": {"x": 1}}', "\xff"]) {
     it(`is in nothing when its store is damaged, and starts anew: ${JSON.stringify(damage)}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const file = await box.write("work/toolmux.toml", "a");
         const folder = state(box);
         await box.write("home/.local/state/toolmux/trusted.json", damage);
@@ -96,7 +99,7 @@ describe("trust", () => {
   }
 
   it("is refused for what is no readable file", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("folder/x", "");
       for (const path of ["none.toml", "folder"]) {
         const file = join(box.root, path);
@@ -112,7 +115,7 @@ describe("trust", () => {
     }));
 
   it("is given to the very bytes that were shown, though the file changes meanwhile", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", server("a", "good"));
       let trusting: ReturnType<typeof trustContent> | undefined;
       // Somebody else has the turn, and writes the file before it ends.
@@ -132,7 +135,7 @@ describe("trust", () => {
     }));
 
   it("stays with a file that its user changes by toolmux", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", server("a", "good"));
       await box.trust(file, state(box));
       const change = { kind: "add", name: "b", entry: { command: "y" }, isNew: true } as const;
@@ -143,7 +146,7 @@ describe("trust", () => {
 
 describe("without a named file", () => {
   it("the user's manifest is found, toolmux.toml before .json before .jsonc", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const folder = "home/.config/toolmux";
       await box.write(`${folder}/toolmux.jsonc`, `{"servers": {"c": {"command": "x"}}}`);
       assert.deepEqual((await search(box)).servers, ["c=x"]);
@@ -160,7 +163,7 @@ describe("without a named file", () => {
     }));
 
   it("nothing of the working directory is used unless it is trusted as it is now", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/.config/toolmux/toolmux.toml", server("user"));
       const file = await box.write("work/toolmux.toml", server("local"));
       const mcp = await box.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
@@ -185,7 +188,7 @@ describe("without a named file", () => {
     }));
 
   it("a trusted file of the working directory wins over the user's, and toolmux.* over .mcp.json", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write(
         "home/.config/toolmux/toolmux.toml",
         `hub.name = "user"\n${server("a", "user")}${server("b", "user")}${server("c", "user")}`,
@@ -207,7 +210,7 @@ describe("without a named file", () => {
     }));
 
   it("an untrusted file cannot hide a trusted one behind its better name", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("work/toolmux.toml", server("evil"));
       const file = await box.write("work/toolmux.json", `{"servers": {"good": {"command": "x"}}}`);
       await box.trust(file, state(box));
@@ -215,7 +218,7 @@ describe("without a named file", () => {
     }));
 
   it("what is no readable file in the working directory is passed over without opening it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/.config/toolmux/toolmux.toml", server("user"));
       await mkdir(join(box.cwd, "toolmux.toml"), { recursive: true });
       await symlink("/dev/zero", join(box.cwd, ".mcp.json"));
@@ -226,7 +229,7 @@ describe("without a named file", () => {
     }));
 
   it("the user's own folder is no stranger when one stands in it", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/.config/toolmux/toolmux.toml", server("user"));
       const cwd = join(box.home, ".config", "toolmux");
       assert.deepEqual(await search(box, { cwd }), {
@@ -237,7 +240,7 @@ describe("without a named file", () => {
     }));
 
   it("a user's manifest that cannot be read is a problem, not an absence", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await mkdir(join(box.home, ".config/toolmux/toolmux.toml"), { recursive: true });
       assert.deepEqual(await box.loadProblems(), [
         "home/.config/toolmux/toolmux.toml: is a folder, not a file",
@@ -245,7 +248,7 @@ describe("without a named file", () => {
     }));
 
   it("nothing at all is a problem that says where it looked and how to begin", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("work/toolmux.toml", server("local"));
       const [problem = "", ...others] = await box.loadProblems();
       assert.deepEqual(others, []);
@@ -264,7 +267,7 @@ describe("without a named file", () => {
     }));
 
   it("a named file is used alone and needs no trust", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/.config/toolmux/toolmux.toml", server("user"));
       await box.write("work/toolmux.toml", server("local"));
       await box.write("work/.mcp.json", "{}");
@@ -273,18 +276,18 @@ describe("without a named file", () => {
     }));
 
   it("a named file may stand in the home folder", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("home/mine.toml", server("mine"));
       assert.deepEqual((await search(box, { files: ["~/mine.toml"] })).servers, ["mine=x"]);
     }));
 });
 
 describe("what was passed over for lack of trust", () => {
-  const passed = async (box: Sandbox, files: readonly string[] = []) =>
+  const passed = async (box: ManifestFolder, files: readonly string[] = []) =>
     (await box.load({ files })).untrusted.map((file) => box.shorten(file));
 
   it("is named by path, whether or not anything else was found", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       assert.deepEqual(await passed(box), []);
       const file = await box.write("work/toolmux.toml", server("local"));
       await box.write("work/.mcp.json", "{}");
@@ -299,7 +302,7 @@ describe("what was passed over for lack of trust", () => {
     }));
 
   it("has the very path that a manifest names as its source", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", server("local"));
       await box.trust(file, state(box));
       const { sources } = (await box.loadValid()).manifest;
@@ -308,7 +311,7 @@ describe("what was passed over for lack of trust", () => {
     }));
 
   it("holds what can no longer be read, and nothing that is gone", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", server("local"));
       await box.trust(file, state(box));
       await rm(file);
@@ -318,7 +321,7 @@ describe("what was passed over for lack of trust", () => {
     }));
 
   it("is nothing where files are named, and nothing in the user's own folder", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("work/.mcp.json", "{}");
       const file = await box.write("work/mine.toml", server("mine"));
       assert.deepEqual(await passed(box, [file]), []);

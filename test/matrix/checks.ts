@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
 import { MetaKey } from "../../src/protocol/modern.ts";
-import { LISTED } from "./client.ts";
-import { ASKING, type Params, TASK_ID, WATCHED } from "./server-behaviour.ts";
+import { LIST_METHODS } from "./client.ts";
+import { ELICITING_URI, type Params, TASK_ID, WATCHED_URI } from "./server-behaviour.ts";
 import {
-  asked,
-  assertStamped,
+  requestMethodsOf,
+  assertEraMembers,
   type Cell,
-  failing,
-  failure,
-  has,
-  type Peers,
+  failParamsOf,
+  errorOf,
+  hasItem,
+  type MatrixPeers,
   textOf,
-  tool,
+  callParamsOf,
   until,
 } from "./peers.ts";
-import type { ServerFlavour } from "./servers.ts";
+import type { ServerSdk } from "./servers.ts";
 
 /*
  * test/matrix: the same checks for every combination of client and server era, SDK and transport. `MATRIX_CHECKS` has
@@ -23,63 +23,70 @@ import type { ServerFlavour } from "./servers.ts";
  */
 
 /** A property that holds in every cell, except where the protocol makes it impossible. */
-export interface Row {
+export interface MatrixCheck {
   readonly name: string;
-  run(this: void, peers: Peers): Promise<void>;
+  run(this: void, peers: MatrixPeers): Promise<void>;
   /** The cells where the protocol makes it impossible, and why. */
   readonly impossible?: Partial<Readonly<Record<Cell, string>>>;
   /** The server implementations that can show it; by default all. */
-  readonly flavours?: readonly ServerFlavour[];
+  readonly serverSdks?: readonly ServerSdk[];
 }
 
 const NO_PING = "the modern era has no ping (removed without replacement)";
 
-export const ROWS: readonly Row[] = [
+export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   {
     name: "is introduced to what there is",
-    async run({ guest }) {
-      const { capabilities } = guest.introduction;
+    async run({ mcpClient }) {
+      const { capabilities } = mcpClient.handshake;
       for (const kind of ["tools", "prompts", "resources", "completions", "logging"]) {
         assert.ok(kind in capabilities, `${kind} is declared`);
       }
-      assert.equal("tasks" in capabilities, guest.era === "legacy");
+      assert.equal("tasks" in capabilities, mcpClient.era === "legacy");
     },
   },
   {
     name: "lists everything, page by page",
     async run(peers) {
-      const { guest } = peers;
-      const tools = await guest.list("tools");
+      const { mcpClient } = peers;
+      const tools = await mcpClient.list("tools");
       const names = tools.map(({ name }) => name);
       assert.equal(new Set(names).size, names.length);
       for (const name of ["test_simple_text", "test_trigger_tool_change", "test_wait"]) {
         assert.ok(names.includes(name), `${name} is listed`);
       }
-      assert.ok(has(await guest.list("prompts"), "name", "test_prompt_with_arguments"));
-      assert.ok(has(await guest.list("resources"), "uri", WATCHED));
+      assert.ok(hasItem(await mcpClient.list("prompts"), "name", "test_prompt_with_arguments"));
+      assert.ok(hasItem(await mcpClient.list("resources"), "uri", WATCHED_URI));
       assert.ok(
-        has(await guest.list("resourceTemplates"), "uriTemplate", "test://template/{id}/data"),
+        hasItem(
+          await mcpClient.list("resourceTemplates"),
+          "uriTemplate",
+          "test://template/{id}/data",
+        ),
       );
-      for (const method of Object.values(LISTED)) {
-        const result = await guest.request(method, {});
-        assertStamped(peers, result, { isCached: true, isList: true });
+      for (const method of Object.values(LIST_METHODS)) {
+        const result = await mcpClient.request(method, {});
+        assertEraMembers(peers, result, { isCached: true, isList: true });
       }
     },
   },
   {
     name: "calls a tool",
     async run(peers) {
-      const { guest } = peers;
-      const result = await guest.request("tools/call", { name: "test_simple_text", arguments: {} });
+      const { mcpClient } = peers;
+      const result = await mcpClient.request("tools/call", {
+        name: "test_simple_text",
+        arguments: {},
+      });
       assert.match(textOf(result), /^This is a simple text/);
-      assertStamped(peers, result, { isCached: false });
+      assertEraMembers(peers, result, { isCached: false });
     },
   },
   {
     name: "hears of progress",
-    async run({ guest }) {
+    async run({ mcpClient }) {
       const seen: number[] = [];
-      await guest.request("tools/call", tool("test_tool_with_progress"), {
+      await mcpClient.request("tools/call", callParamsOf("test_tool_with_progress"), {
         onprogress: (progress) => seen.push(progress),
       });
       // The SDKs drop progress that arrives in the same chunk as the response.
@@ -89,12 +96,14 @@ export const ROWS: readonly Row[] = [
   },
   {
     name: "cancels a call, which its server is told",
-    async run({ guest, server }) {
+    async run({ mcpClient, server }) {
       const abort = new AbortController();
-      const call = guest.request("tools/call", tool("test_wait"), { signal: abort.signal });
+      const call = mcpClient.request("tools/call", callParamsOf("test_wait"), {
+        signal: abort.signal,
+      });
       const failed = assert.rejects(call);
       // The response to a later call proves that the first one has arrived.
-      await guest.request("tools/call", tool("test_simple_text"));
+      await mcpClient.request("tools/call", callParamsOf("test_simple_text"));
       abort.abort();
       await failed;
       await until("the cancel", () => server.cancelled.length === 1);
@@ -102,14 +111,14 @@ export const ROWS: readonly Row[] = [
   },
   {
     name: "is logged to from the level on that it wants",
-    async run({ guest }) {
-      await guest.setLevel("error");
-      await guest.request("tools/call", tool("test_tool_with_logging"));
-      assert.equal(guest.heard.logs.length, 0);
-      await guest.setLevel("info");
-      await guest.request("tools/call", tool("test_tool_with_logging"));
-      await until("three lines", () => guest.heard.logs.length === 3);
-      for (const { logger, level } of guest.heard.logs) {
+    async run({ mcpClient }) {
+      await mcpClient.setLevel("error");
+      await mcpClient.request("tools/call", callParamsOf("test_tool_with_logging"));
+      assert.equal(mcpClient.received.logs.length, 0);
+      await mcpClient.setLevel("info");
+      await mcpClient.request("tools/call", callParamsOf("test_tool_with_logging"));
+      await until("three lines", () => mcpClient.received.logs.length === 3);
+      for (const { logger, level } of mcpClient.received.logs) {
         assert.equal(level, "info");
         assert.match(String(logger), /^s\b/);
       }
@@ -121,79 +130,82 @@ export const ROWS: readonly Row[] = [
       LL: "servers of the legacy era decide that themselves until a level is set",
       LM: "clients of the legacy era get what servers decide on until they set a level",
     },
-    async run({ guest }) {
-      await guest.request("tools/call", tool("test_tool_with_logging"));
-      await guest.request("tools/call", tool("test_simple_text"));
-      assert.equal(guest.heard.logs.length, 0);
+    async run({ mcpClient }) {
+      await mcpClient.request("tools/call", callParamsOf("test_tool_with_logging"));
+      await mcpClient.request("tools/call", callParamsOf("test_simple_text"));
+      assert.equal(mcpClient.received.logs.length, 0);
     },
   },
   {
     name: "reads resources, listed and by a template",
     async run(peers) {
-      const { guest } = peers;
+      const { mcpClient } = peers;
       for (const uri of ["test://static-text", "test://template/7/data"]) {
-        const result = await guest.request("resources/read", { uri });
+        const result = await mcpClient.request("resources/read", { uri });
         const [content] = result["contents"] as Params[];
         assert.equal(content?.["uri"], uri);
-        assertStamped(peers, result, { isCached: true });
+        assertEraMembers(peers, result, { isCached: true });
       }
     },
   },
   {
     name: "hears of a resource that it subscribed to",
-    async run({ guest }) {
-      await guest.subscribe(WATCHED);
-      await guest.request("tools/call", tool("test_trigger_resource_update"));
-      await until("the update", () => guest.heard.updated.includes(WATCHED));
+    async run({ mcpClient }) {
+      await mcpClient.subscribe(WATCHED_URI);
+      await mcpClient.request("tools/call", callParamsOf("test_trigger_resource_update"));
+      await until("the update", () => mcpClient.received.updatedUris.includes(WATCHED_URI));
     },
   },
   {
     name: "gets prompts",
     async run(peers) {
-      const { guest } = peers;
+      const { mcpClient } = peers;
       const params = { name: "test_prompt_with_arguments", arguments: { arg1: "a", arg2: "b" } };
-      const result = await guest.request("prompts/get", params);
+      const result = await mcpClient.request("prompts/get", params);
       assert.match(JSON.stringify(result["messages"]), /arg1='a'/);
-      assertStamped(peers, result, { isCached: false });
+      assertEraMembers(peers, result, { isCached: false });
     },
   },
   {
     name: "completes arguments",
-    async run({ guest }) {
+    async run({ mcpClient }) {
       const ref = { type: "ref/prompt", name: "test_prompt_with_arguments" };
       const argument = { name: "arg1", value: "par" };
-      const result = await guest.request("completion/complete", { ref, argument });
+      const result = await mcpClient.request("completion/complete", { ref, argument });
       const { values } = result["completion"] as { readonly values: readonly string[] };
       assert.ok(values.includes("paris"));
     },
   },
   {
     name: "is asked for what its model says",
-    async run({ guest }) {
+    async run({ mcpClient }) {
       const params = { name: "test_sampling", arguments: { prompt: "Hi" } };
-      const result = await guest.request("tools/call", params);
+      const result = await mcpClient.request("tools/call", params);
       assert.match(textOf(result), /sampled by the guest/);
-      assert.deepEqual(asked(guest), ["sampling/createMessage"]);
+      assert.deepEqual(requestMethodsOf(mcpClient), ["sampling/createMessage"]);
     },
   },
   {
     name: "is asked to fill in a form, and told who asks",
-    async run({ guest }) {
+    async run({ mcpClient }) {
       const params = { name: "test_elicitation", arguments: { message: "Who are you?" } };
-      const result = await guest.request("tools/call", params);
+      const result = await mcpClient.request("tools/call", params);
       assert.match(textOf(result), /accept.*guest/);
-      assert.deepEqual(asked(guest), ["elicitation/create"]);
-      assert.match(String(guest.heard.asked[0]?.params["message"]), /^\[s\] Who are you\?/);
+      assert.deepEqual(requestMethodsOf(mcpClient), ["elicitation/create"]);
+      assert.match(
+        String(mcpClient.received.requests[0]?.params["message"]),
+        /^\[s\] Who are you\?/,
+      );
     },
   },
   {
     name: "is asked while it gets a prompt and while it reads a resource",
-    async run({ guest }) {
-      const prompt = await guest.request("prompts/get", { name: "test_asking" });
+    async run({ mcpClient }) {
+      const prompt = await mcpClient.request("prompts/get", { name: "test_asking" });
       assert.match(JSON.stringify(prompt["messages"]), /accept.*guest/);
-      const resource = await guest.request("resources/read", { uri: ASKING });
+      const resource = await mcpClient.request("resources/read", { uri: ELICITING_URI });
       assert.match(JSON.stringify(resource["contents"]), /accept.*guest/);
-      assert.deepEqual(asked(guest), ["elicitation/create", "elicitation/create"]);
+      assert.deepEqual(requestMethodsOf(mcpClient), ["elicitation/create", "elicitation/create"]);
     },
   },
   {
@@ -202,59 +214,59 @@ export const ROWS: readonly Row[] = [
       LM: "servers of the modern era ask in their results instead (-32042 was removed)",
       MM: "servers of the modern era ask in their results instead (-32042 was removed)",
     },
-    flavours: ["SDK v1", "raw"],
-    async run({ guest, cell }) {
+    serverSdks: ["SDK v1", "raw"],
+    async run({ mcpClient, cell }) {
       if (cell === "LL") {
-        const { code, data } = await failure(guest, "tools/call", tool("test_visit"));
+        const { code, data } = await errorOf(mcpClient, "tools/call", callParamsOf("test_visit"));
         const { elicitations } = data as { readonly elicitations: readonly Params[] };
         assert.deepEqual([code, elicitations[0]?.["elicitationId"]], [-32042, "visit-1"]);
         return;
       }
-      const result = await guest.request("tools/call", tool("test_visit"));
+      const result = await mcpClient.request("tools/call", callParamsOf("test_visit"));
       assert.match(textOf(result), /visited/);
-      assert.equal(guest.heard.asked[0]?.params["mode"], "url");
+      assert.equal(mcpClient.received.requests[0]?.params["mode"], "url");
     },
   },
   {
     name: "is asked to visit a URL",
-    async run({ guest }) {
-      const result = await guest.request("tools/call", tool("test_url"));
+    async run({ mcpClient }) {
+      const result = await mcpClient.request("tools/call", callParamsOf("test_url"));
       assert.match(textOf(result), /accept/);
-      const [question] = guest.heard.asked;
+      const [question] = mcpClient.received.requests;
       assert.equal(question?.params["url"], "http://127.0.0.1/there");
       const isNamed = typeof question?.params["elicitationId"] === "string";
-      assert.equal(isNamed, guest.era === "legacy");
+      assert.equal(isNamed, mcpClient.era === "legacy");
     },
   },
   {
     name: "is asked for its roots",
-    async run({ guest }) {
-      const result = await guest.request("tools/call", tool("test_roots"));
+    async run({ mcpClient }) {
+      const result = await mcpClient.request("tools/call", callParamsOf("test_roots"));
       assert.match(textOf(result), /file:\/\/\/guest/);
-      assert.deepEqual(asked(guest), ["roots/list"]);
+      assert.deepEqual(requestMethodsOf(mcpClient), ["roots/list"]);
     },
   },
   {
     name: "hears that the tools have changed",
-    async run({ guest }) {
-      await guest.subscribe(WATCHED);
-      const before = (await guest.list("tools")).length;
-      await guest.request("tools/call", tool("test_trigger_tool_change"));
-      await until("the news", () => guest.heard.changed.length > 0);
-      assert.notEqual((await guest.list("tools")).length, before);
+    async run({ mcpClient }) {
+      await mcpClient.subscribe(WATCHED_URI);
+      const before = (await mcpClient.list("tools")).length;
+      await mcpClient.request("tools/call", callParamsOf("test_trigger_tool_change"));
+      await until("the news", () => mcpClient.received.listChanges.length > 0);
+      assert.notEqual((await mcpClient.list("tools")).length, before);
     },
   },
   {
     name: "pings",
     impossible: { ML: NO_PING, MM: NO_PING },
-    async run({ guest }) {
-      assert.deepEqual(await guest.request("ping", {}), {});
+    async run({ mcpClient }) {
+      assert.deepEqual(await mcpClient.request("ping", {}), {});
     },
   },
   {
     name: "gets errors as they are, with their data",
-    async run({ guest }) {
-      const { code, data } = await failure(guest, "prompts/get", failing(1234));
+    async run({ mcpClient }) {
+      const { code, data } = await errorOf(mcpClient, "prompts/get", failParamsOf(1234));
       assert.deepEqual([code, data], [1234, { detail: 1.5 }]);
     },
   },
@@ -264,33 +276,33 @@ export const ROWS: readonly Row[] = [
       LL: "codes between peers of one era mean the same to both",
       MM: "codes between peers of one era mean the same to both",
     },
-    flavours: ["raw"],
-    async run({ guest, cell }) {
+    serverSdks: ["raw"],
+    async run({ mcpClient, cell }) {
       const foreign = cell === "LM" ? -32021 : -32050;
-      const { code, data } = await failure(guest, "prompts/get", failing(foreign));
+      const { code, data } = await errorOf(mcpClient, "prompts/get", failParamsOf(foreign));
       assert.deepEqual([code, data], [-32603, { code: foreign, data: { detail: 1.5 } }]);
     },
   },
   {
     name: "is told by its own era's code that there is no such thing",
-    flavours: ["raw"],
-    async run({ guest, cell }) {
-      const { code } = await failure(guest, "prompts/get", failing(-32002));
+    serverSdks: ["raw"],
+    async run({ mcpClient, cell }) {
+      const { code } = await errorOf(mcpClient, "prompts/get", failParamsOf(-32002));
       assert.equal(code, cell === "ML" ? -32602 : -32002);
       for (const [method, params] of [
-        ["tools/call", tool("there_is_none")],
+        ["tools/call", callParamsOf("there_is_none")],
         ["prompts/get", { name: "there_is_none" }],
       ] as const) {
-        assert.equal((await failure(guest, method, params)).code, -32602);
+        assert.equal((await errorOf(mcpClient, method, params)).code, -32602);
       }
     },
   },
   {
     name: "sends along what it says beside, a trace among it, and gets what is said beside",
-    async run({ guest, server }) {
+    async run({ mcpClient, server }) {
       const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
       const meta = { traceparent, "example.org/said": { deep: 1 } };
-      const result = await guest.request("tools/call", tool("test_meta"), { meta });
+      const result = await mcpClient.request("tools/call", callParamsOf("test_meta"), { meta });
       assert.equal((result["_meta"] as Params)["example.org/own"], 1.5);
       const [seen] = server.metas;
       assert.equal(seen?.["traceparent"], traceparent);
@@ -300,31 +312,31 @@ export const ROWS: readonly Row[] = [
   {
     name: "is given tasks for answers, or what came of them",
     impossible: { ML: "the tasks of the two eras are not made of each other" },
-    flavours: ["raw"],
-    async run({ guest, cell, client }) {
-      const call = tool("test_task");
+    serverSdks: ["raw"],
+    async run({ mcpClient, cell, clientSdk: client }) {
+      const call = callParamsOf("test_task");
       if (cell === "LM") {
-        assert.equal(textOf(await guest.request("tools/call", call)), "It was a task.");
+        assert.equal(textOf(await mcpClient.request("tools/call", call)), "It was a task.");
         return;
       }
       if (cell === "LL") {
-        const { task } = await guest.request("tools/call", { ...call, task: {} });
+        const { task } = await mcpClient.request("tools/call", { ...call, task: {} });
         const { taskId } = task as Params;
         assert.notEqual(taskId, TASK_ID);
-        assert.equal((await guest.request("tasks/get", { taskId }))["status"], "completed");
-        assert.equal(textOf(await guest.request("tasks/result", { taskId })), "It was a task.");
+        assert.equal((await mcpClient.request("tasks/get", { taskId }))["status"], "completed");
+        assert.equal(textOf(await mcpClient.request("tasks/result", { taskId })), "It was a task.");
         return;
       }
-      const { code, data } = await failure(guest, "tools/call", call);
+      const { code, data } = await errorOf(mcpClient, "tools/call", call);
       assert.equal(code, -32021);
       // The SDK client does not accept tasks as results.
       if (client !== "raw") return;
       const { requiredCapabilities } = data as Params;
       const meta = { [MetaKey.capabilities]: requiredCapabilities };
-      const { taskId, resultType } = await guest.request("tools/call", call, { meta });
+      const { taskId, resultType } = await mcpClient.request("tools/call", call, { meta });
       assert.equal(resultType, "task");
       assert.notEqual(taskId, TASK_ID);
-      const { status, result } = await guest.request("tasks/get", { taskId }, { meta });
+      const { status, result } = await mcpClient.request("tasks/get", { taskId }, { meta });
       assert.deepEqual([status, textOf(result as Params)], ["completed", "It was a task."]);
     },
   },

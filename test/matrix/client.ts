@@ -1,16 +1,16 @@
 import type { Era } from "../../src/protocol/modern.ts";
-import { ask } from "../fixtures/web-adapter.ts";
+import { fetchInProcess } from "../fixtures/web-adapter.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import type { HttpServer } from "../../src/frontend/http/server.ts";
 import type { Params } from "./server-behaviour.ts";
 
 /** The requests and notifications that a client received, in either era. */
-export interface Heard {
-  readonly asked: { readonly method: string; readonly params: Params }[];
+export interface ReceivedMessages {
+  readonly requests: { readonly method: string; readonly params: Params }[];
   readonly logs: Params[];
-  readonly updated: string[];
+  readonly updatedUris: string[];
   /** Methods of received list_changed notifications. */
-  readonly changed: string[];
+  readonly listChanges: string[];
 }
 
 export interface CallOptions {
@@ -19,25 +19,25 @@ export interface CallOptions {
   readonly meta?: Readonly<Record<string, unknown>>;
 }
 
-export const LISTED = {
+export const LIST_METHODS = {
   tools: "tools/list",
   prompts: "prompts/list",
   resources: "resources/list",
   resourceTemplates: "resources/templates/list",
 } as const;
-export type Listed = keyof typeof LISTED;
+export type ListName = keyof typeof LIST_METHODS;
 
 /** A client of the hub with one interface for both eras. */
-export interface Guest {
+export interface MatrixClient {
   readonly era: Era;
-  readonly heard: Heard;
+  readonly received: ReceivedMessages;
   /** The content of its `initialize` or `server/discover` result. */
-  readonly introduction: {
+  readonly handshake: {
     readonly capabilities: object;
     readonly instructions: string | undefined;
   };
   /** Lists all pages. */
-  list(what: Listed): Promise<readonly Params[]>;
+  list(what: ListName): Promise<readonly Params[]>;
   /** Sends a request. Rejects with an error that has a `code`. */
   request(method: string, params: object, options?: CallOptions): Promise<Params>;
   /** Subscribes to a resource, and in the modern era to changes of the tool list. */
@@ -47,22 +47,26 @@ export interface Guest {
   close(): Promise<void>;
 }
 
-export type Side = "stdio" | "HTTP";
+export type ClientTransportName = "stdio" | "HTTP";
 
 /** How a client connects to the hub. */
-export interface Entrance {
-  readonly side: Side;
+export interface HubAccess {
+  readonly transport: ClientTransportName;
   readonly hub: Hub;
-  readonly face: HttpServer;
+  readonly server: HttpServer;
 }
 
 /** The capabilities of all clients. */
-export const CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: {} };
-export const INFO = { name: "guest", version: "1.0.0" };
+export const CLIENT_CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: {} };
+export const CLIENT_INFO = { name: "guest", version: "1.0.0" };
 
 /** Records a server's request and returns the answer of all clients. */
-export function answerTo(heard: Heard, method: string, params: Params): object {
-  heard.asked.push({ method, params });
+export function answerServerRequest(
+  received: ReceivedMessages,
+  method: string,
+  params: Params,
+): object {
+  received.requests.push({ method, params });
   switch (method) {
     case "sampling/createMessage": {
       const content = { type: "text" as const, text: "sampled by the guest" };
@@ -83,24 +87,28 @@ export function answerTo(heard: Heard, method: string, params: Params): object {
 }
 
 /** Records a notification. */
-export function hear({ logs, updated, changed }: Heard, method: string, params: Params): void {
+export function recordNotification(
+  { logs, updatedUris, listChanges }: ReceivedMessages,
+  method: string,
+  params: Params,
+): void {
   if (method === "notifications/message") logs.push(params);
-  else if (method === "notifications/resources/updated") updated.push(String(params["uri"]));
-  else if (method.endsWith("list_changed")) changed.push(method);
+  else if (method === "notifications/resources/updated") updatedUris.push(String(params["uri"]));
+  else if (method.endsWith("list_changed")) listChanges.push(method);
 }
 
-export function hearNothing(): Heard {
-  return { asked: [], logs: [], updated: [], changed: [] };
+export function noMessages(): ReceivedMessages {
+  return { requests: [], logs: [], updatedUris: [], listChanges: [] };
 }
 
-const URL = "http://127.0.0.1:8700/mcp";
+const ENDPOINT = "http://127.0.0.1:8700/mcp";
 
 /** A fetch function that passes requests to the HTTP server in process. */
-export function fetchFrom(face: HttpServer) {
+export function inProcessFetch(server: HttpServer) {
   return async (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
     const headers = new Headers(init.headers);
     headers.set("Host", "127.0.0.1:8700");
-    const response = await ask(face, new Request(URL, { ...init, headers }));
+    const response = await fetchInProcess(server, new Request(ENDPOINT, { ...init, headers }));
     const { signal } = init;
     if (response.body === null || !signal) return response;
     // Aborting the request also cancels reading the response.
@@ -110,13 +118,13 @@ export function fetchFrom(face: HttpServer) {
 
 /** Collects all pages of a list. */
 export async function listAll(
-  what: Listed,
+  what: ListName,
   request: (method: string, params: object) => Promise<Params>,
 ): Promise<readonly Params[]> {
   const items: Params[] = [];
   let cursor: unknown;
   do {
-    const result = await request(LISTED[what], cursor === undefined ? {} : { cursor });
+    const result = await request(LIST_METHODS[what], cursor === undefined ? {} : { cursor });
     items.push(...(result[what] as Params[]));
     cursor = result["nextCursor"];
   } while (cursor !== undefined);

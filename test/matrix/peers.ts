@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { poll } from "../harness/wait.ts";
-import type { Guest, Side } from "./client.ts";
+import type { MatrixClient, ClientTransportName } from "./client.ts";
 import type { Params } from "./server-behaviour.ts";
-import type { ServerFlavour, Upstream } from "./servers.ts";
+import type { ServerSdk, MatrixServer } from "./servers.ts";
 
 /** Era of the client, then era of the server: L legacy, M modern. */
 export type Cell = "LL" | "LM" | "ML" | "MM";
 
-export interface Peers {
-  readonly guest: Guest;
-  readonly server: Upstream;
+export interface MatrixPeers {
+  readonly mcpClient: MatrixClient;
+  readonly server: MatrixServer;
   /** Implementations of the server and of the client. */
-  readonly flavour: ServerFlavour;
-  readonly client: ServerFlavour;
-  readonly side: Side;
+  readonly serverSdk: ServerSdk;
+  readonly clientSdk: ServerSdk;
+  readonly transport: ClientTransportName;
   readonly cell: Cell;
 }
 
@@ -26,20 +26,20 @@ export function until(what: string, holds: () => boolean): Promise<true> {
   );
 }
 
-export function tool(name: string): object {
+export function callParamsOf(name: string): object {
   return { name, arguments: {} };
 }
 
-export function failing(code: number): object {
+export function failParamsOf(code: number): object {
   return { name: "test_fail", arguments: { code: String(code) } };
 }
 
-export function has(items: readonly Params[], key: string, value: string): boolean {
+export function hasItem(items: readonly Params[], key: string, value: string): boolean {
   return items.some((item) => item[key] === value);
 }
 
-export function asked({ heard }: Guest): readonly string[] {
-  return heard.asked.map(({ method }) => method);
+export function requestMethodsOf({ received }: MatrixClient): readonly string[] {
+  return received.requests.map(({ method }) => method);
 }
 
 export function textOf(result: Params): string {
@@ -47,9 +47,13 @@ export function textOf(result: Params): string {
   return content.map(({ text }) => text).join("\n");
 }
 
-export async function failure(guest: Guest, method: string, params: object): Promise<Params> {
+export async function errorOf(
+  mcpClient: MatrixClient,
+  method: string,
+  params: object,
+): Promise<Params> {
   try {
-    await guest.request(method, params);
+    await mcpClient.request(method, params);
   } catch (error) {
     return { ...(error as object) };
   }
@@ -57,13 +61,13 @@ export async function failure(guest: Guest, method: string, params: object): Pro
 }
 
 /** Checks the members of a result that only the modern era has: cache hints and the server's name. */
-export function assertStamped(
-  { guest, cell }: Peers,
+export function assertEraMembers(
+  { mcpClient, cell }: MatrixPeers,
   result: Params,
   { isCached, isList = false }: { readonly isCached: boolean; readonly isList?: boolean },
 ): void {
   const isRelayed = cell === "MM" && !isList;
-  if (guest.era === "legacy") {
+  if (mcpClient.era === "legacy") {
     for (const key of ["resultType", "ttlMs", "cacheScope"])
       assert.equal(key in result, false, key);
     assert.doesNotMatch(JSON.stringify(result["_meta"] ?? {}), /serverInfo/);

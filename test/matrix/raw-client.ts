@@ -1,21 +1,21 @@
 import { type Era, LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
-import { Events } from "../fixtures/http-client.ts";
+import { EventStreamReader } from "../fixtures/http-client.ts";
 import { type Json, Peer } from "../fixtures/memory-hub.ts";
 import {
-  answerTo,
+  answerServerRequest,
   type CallOptions,
-  CAPABILITIES,
-  type Entrance,
-  fetchFrom,
-  type Guest,
-  hearNothing,
-  hear,
-  INFO,
+  CLIENT_CAPABILITIES,
+  type HubAccess,
+  inProcessFetch,
+  type MatrixClient,
+  noMessages,
+  recordNotification,
+  CLIENT_INFO,
   listAll,
-  type Listed,
+  type ListName,
 } from "./client.ts";
-import { Failure, type Params } from "./server-behaviour.ts";
+import { RpcError, type Params } from "./server-behaviour.ts";
 
 /** Carries messages to the hub and back. */
 interface Channel {
@@ -27,55 +27,61 @@ interface Channel {
   close(): Promise<void>;
 }
 
-type Take = (message: Json) => void;
+type MessageHandler = (message: Json) => void;
 
 /** Connects a client without an SDK. */
-export async function connectRaw(era: Era, entrance: Entrance): Promise<Guest> {
-  const guest = new RawGuest(era, entrance);
-  await guest.begin();
-  return guest;
+export async function connectRawClient(era: Era, hub: HubAccess): Promise<MatrixClient> {
+  const client = new RawMatrixClient(era, hub);
+  await client.initialize();
+  return client;
 }
 
-class RawGuest implements Guest {
+class RawMatrixClient implements MatrixClient {
   readonly era: Era;
-  readonly heard = hearNothing();
-  introduction: Guest["introduction"] = { capabilities: {}, instructions: undefined };
+  readonly received = noMessages();
+  handshake: MatrixClient["handshake"] = { capabilities: {}, instructions: undefined };
   readonly #channel: Channel;
-  readonly #waiting = new Map<unknown, (message: Json) => void>();
+  readonly #pending = new Map<unknown, (message: Json) => void>();
   readonly #progress = new Map<unknown, (progress: number) => void>();
   /** Callbacks of `subscriptions/listen` requests that are not acknowledged yet. */
-  readonly #opening = new Map<unknown, () => void>();
+  readonly #unacknowledged = new Map<unknown, () => void>();
   #level: string | undefined;
   #count = 0;
 
-  constructor(era: Era, entrance: Entrance) {
+  constructor(era: Era, access: HubAccess) {
     this.era = era;
-    const take = (message: Json): void => this.#take(message);
+    const onMessage = (message: Json): void => this.#onMessage(message);
     this.#channel =
-      entrance.side === "HTTP" ? new HttpChannel(entrance, era, take) : pipe(entrance, take);
+      access.transport === "HTTP"
+        ? new HttpChannel(access, era, onMessage)
+        : memoryChannel(access, onMessage);
   }
 
-  async begin(): Promise<void> {
+  async initialize(): Promise<void> {
     if (this.era === "modern") {
       const { capabilities, instructions } = await this.request(ModernMethod.discover, {});
-      this.introduction = introductionOf(capabilities, instructions);
+      this.handshake = handshakeOf(capabilities, instructions);
       return;
     }
-    const params = { protocolVersion: "2025-11-25", capabilities: CAPABILITIES, clientInfo: INFO };
+    const params = {
+      protocolVersion: "2025-11-25",
+      capabilities: CLIENT_CAPABILITIES,
+      clientInfo: CLIENT_INFO,
+    };
     const { capabilities, instructions } = await this.request("initialize", params);
-    this.introduction = introductionOf(capabilities, instructions);
+    this.handshake = handshakeOf(capabilities, instructions);
     this.#channel.send({ method: "notifications/initialized" });
     await this.#channel.listen();
   }
 
-  list(what: Listed): Promise<readonly Params[]> {
+  list(what: ListName): Promise<readonly Params[]> {
     return listAll(what, (method, params) => this.request(method, params));
   }
 
   async request(method: string, params: object, options: CallOptions = {}): Promise<Params> {
-    let more: object = {};
+    let inputMembers: object = {};
     for (;;) {
-      const result = await this.#send(method, { ...params, ...more }, options);
+      const result = await this.#send(method, { ...params, ...inputMembers }, options);
       if (this.era === "legacy") return result;
       if (["complete", "task"].includes(String(result["resultType"]))) return result;
       if (result["resultType"] !== "input_required") throw new Error(JSON.stringify(result));
@@ -84,12 +90,12 @@ class RawGuest implements Guest {
         readonly requestState?: string;
       };
       const inputResponses = Object.fromEntries(
-        Object.entries(inputRequests).map(([key, { method: asked, params: what }]) => [
+        Object.entries(inputRequests).map(([key, { method: inputMethod, params: inputParams }]) => [
           key,
-          answerTo(this.heard, asked, what),
+          answerServerRequest(this.received, inputMethod, inputParams),
         ]),
       );
-      more = { inputResponses, ...(requestState !== undefined && { requestState }) };
+      inputMembers = { inputResponses, ...(requestState !== undefined && { requestState }) };
     }
   }
 
@@ -99,7 +105,7 @@ class RawGuest implements Guest {
       return;
     }
     const id = this.#nextId();
-    const opened = new Promise<void>((resolve) => this.#opening.set(id, resolve));
+    const opened = new Promise<void>((resolve) => this.#unacknowledged.set(id, resolve));
     const notifications = { toolsListChanged: true, resourceSubscriptions: [uri] };
     const params = { notifications, _meta: this.#envelope() };
     this.#channel.send({ id, method: ModernMethod.listen, params });
@@ -122,8 +128,8 @@ class RawGuest implements Guest {
   #envelope(): object {
     return {
       [MetaKey.version]: LATEST_MODERN,
-      [MetaKey.client]: INFO,
-      [MetaKey.capabilities]: CAPABILITIES,
+      [MetaKey.client]: CLIENT_INFO,
+      [MetaKey.capabilities]: CLIENT_CAPABILITIES,
       ...(this.#level !== undefined && { [MetaKey.level]: this.#level }),
     };
   }
@@ -143,49 +149,49 @@ class RawGuest implements Guest {
     if (onprogress !== undefined) this.#progress.set(id, onprogress);
     signal?.addEventListener("abort", () => this.#channel.cancel(id));
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, ({ result = {}, error }) => {
+      this.#pending.set(id, ({ result = {}, error }) => {
         if (error === undefined) resolve(result);
-        else reject(new Failure(error.code, error.message, error.data));
+        else reject(new RpcError(error.code, error.message, error.data));
       });
       signal?.addEventListener("abort", () => reject(new Error("aborted")));
       this.#channel.send({ id, method, params: isBare ? { ...params } : { ...params, _meta } });
     });
   }
 
-  #take(message: Json): void {
+  #onMessage(message: Json): void {
     const { id, method, params = {} } = message;
     if (method === undefined) {
-      this.#waiting.get(id)?.(message);
-      this.#waiting.delete(id);
+      this.#pending.get(id)?.(message);
+      this.#pending.delete(id);
     } else if (id !== undefined) {
       if (this.era === "modern") throw new Error(`A modern client was sent ${method}`);
-      const result = answerTo(this.heard, method, params) as Record<string, unknown>;
+      const result = answerServerRequest(this.received, method, params) as Record<string, unknown>;
       this.#channel.send({ id, result });
     } else if (method === "notifications/progress") {
       this.#progress.get(params["progressToken"])?.(Number(params["progress"]));
     } else if (method === ModernMethod.acknowledged) {
       const meta = params["_meta"] as Params;
-      this.#opening.get(meta[MetaKey.subscription])?.();
+      this.#unacknowledged.get(meta[MetaKey.subscription])?.();
     } else {
-      hear(this.heard, method, params);
+      recordNotification(this.received, method, params);
     }
   }
 }
 
-function introductionOf(capabilities: unknown, instructions: unknown): Guest["introduction"] {
+function handshakeOf(capabilities: unknown, instructions: unknown): MatrixClient["handshake"] {
   return {
     capabilities: capabilities as object,
     instructions: typeof instructions === "string" ? instructions : undefined,
   };
 }
 
-const NEVER = new AbortController().signal;
+const NEVER_ABORTED = new AbortController().signal;
 
-function pipe({ hub }: Entrance, take: Take): Channel {
+function memoryChannel({ hub }: HubAccess, onMessage: MessageHandler): Channel {
   const [ours, theirs] = memoryTransportPair();
-  void hub.accept(ours, NEVER);
+  void hub.accept(ours, NEVER_ABORTED);
   const peer = new Peer(theirs);
-  peer.onMessage = take;
+  peer.onMessage = onMessage;
   return {
     send: (message) => peer.send({ jsonrpc: "2.0", ...message }),
     cancel: (requestId) =>
@@ -197,22 +203,22 @@ function pipe({ hub }: Entrance, take: Take): Channel {
 
 /** Streamable HTTP of either era. */
 class HttpChannel implements Channel {
-  readonly #fetch: ReturnType<typeof fetchFrom>;
+  readonly #fetch: ReturnType<typeof inProcessFetch>;
   readonly #era: Era;
-  readonly #take: Take;
-  readonly #running = new Map<unknown, AbortController>();
-  #session: string | undefined;
+  readonly #onMessage: MessageHandler;
+  readonly #openRequests = new Map<unknown, AbortController>();
+  #sessionId: string | undefined;
 
-  constructor({ face }: Entrance, era: Era, take: Take) {
-    this.#fetch = fetchFrom(face);
+  constructor({ server: face }: HubAccess, era: Era, onMessage: MessageHandler) {
+    this.#fetch = inProcessFetch(face);
     this.#era = era;
-    this.#take = take;
+    this.#onMessage = onMessage;
   }
 
   send(message: Json): void {
     const { id, method } = message;
     const controller = new AbortController();
-    if (id !== undefined && method !== undefined) this.#running.set(id, controller);
+    if (id !== undefined && method !== undefined) this.#openRequests.set(id, controller);
     const body = JSON.stringify({ jsonrpc: "2.0", ...message });
     const headers = this.#headers(message);
     void this.#fetch("", { method: "POST", headers, body, signal: controller.signal })
@@ -220,25 +226,25 @@ class HttpChannel implements Channel {
       .catch((error: unknown) => {
         if (!controller.signal.aborted) throw error;
       })
-      .finally(() => this.#running.delete(id));
+      .finally(() => this.#openRequests.delete(id));
   }
 
   cancel(id: unknown): void {
-    if (this.#era === "modern") this.#running.get(id)?.abort();
+    if (this.#era === "modern") this.#openRequests.get(id)?.abort();
     else this.send({ method: "notifications/cancelled", params: { requestId: id } });
   }
 
   async listen(): Promise<void> {
     const controller = new AbortController();
-    this.#running.set("GET", controller);
+    this.#openRequests.set("GET", controller);
     const { signal } = controller;
     const response = await this.#fetch("", { method: "GET", headers: this.#headers({}), signal });
     void this.#read(response).catch(() => {});
   }
 
   async close(): Promise<void> {
-    for (const controller of this.#running.values()) controller.abort();
-    if (this.#session !== undefined) {
+    for (const controller of this.#openRequests.values()) controller.abort();
+    if (this.#sessionId !== undefined) {
       await this.#fetch("", { method: "DELETE", headers: this.#headers({}) });
     }
   }
@@ -248,8 +254,9 @@ class HttpChannel implements Channel {
     const isModern = this.#era === "modern";
     return {
       "Content-Type": "application/json",
-      Accept: method === undefined && !isModern ? "text/event-stream, application/json" : BOTH,
-      ...(this.#session !== undefined && { "Mcp-Session-Id": this.#session }),
+      Accept:
+        method === undefined && !isModern ? "text/event-stream, application/json" : ACCEPT_BOTH,
+      ...(this.#sessionId !== undefined && { "Mcp-Session-Id": this.#sessionId }),
       "MCP-Protocol-Version": isModern ? LATEST_MODERN : "2025-11-25",
       ...(isModern && method !== undefined && { "Mcp-Method": method }),
       ...(isModern && typeof name === "string" && { "Mcp-Name": name }),
@@ -257,15 +264,15 @@ class HttpChannel implements Channel {
   }
 
   async #read(response: Response): Promise<void> {
-    this.#session ??= response.headers.get("Mcp-Session-Id") ?? undefined;
+    this.#sessionId ??= response.headers.get("Mcp-Session-Id") ?? undefined;
     const type = response.headers.get("Content-Type") ?? "";
-    if (type.startsWith("application/json")) this.#take((await response.json()) as Json);
+    if (type.startsWith("application/json")) this.#onMessage((await response.json()) as Json);
     if (!type.startsWith("text/event-stream")) return;
-    const events = new Events(response);
+    const events = new EventStreamReader(response);
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
-      if (event.message !== undefined) this.#take(event.message);
+      if (event.message !== undefined) this.#onMessage(event.message);
     }
   }
 }
 
-const BOTH = "application/json, text/event-stream";
+const ACCEPT_BOTH = "application/json, text/event-stream";

@@ -3,7 +3,7 @@ import { MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { type Json, Peer } from "../fixtures/memory-hub.ts";
-import { Failure, type Kit, type Params } from "./server-behaviour.ts";
+import { RpcError, type ServerBehaviour, type Params } from "./server-behaviour.ts";
 
 const INFO = { name: "raw", version: "1.0.0" };
 const INSTRUCTIONS = "Call whatever there is.";
@@ -11,7 +11,7 @@ const VERSION = "2026-07-28";
 const LISTS = new Set(["tools/list", "prompts/list", "resources/list", "resources/templates/list"]);
 
 /** Thrown to end a request with `input_required`. */
-class Needs extends Error {
+class InputNeeded extends Error {
   readonly inputRequests: object;
 
   constructor(inputRequests: object) {
@@ -21,57 +21,60 @@ class Needs extends Error {
 }
 
 /** Serves a `ServerBehaviour` without an SDK, in one era; `fault` gets violations of the era's rules by the hub. */
-export function connectRaw(kit: Kit, fault: (error: unknown) => void): Transport {
+export function connectRawServer(
+  behaviour: ServerBehaviour,
+  onError: (error: unknown) => void,
+): Transport {
   const [ours, theirs] = memoryTransportPair();
   const peer = new Peer(theirs);
-  const connection = new Connection(kit, peer);
-  kit.announce = (method, params) => connection.announce(method, params);
-  peer.onMessage = (message) => void connection.take(message).catch(fault);
+  const connection = new RawServerConnection(behaviour, peer);
+  behaviour.notifyChange = (method, params) => connection.notifyChange(method, params);
+  peer.onMessage = (message) => void connection.onMessage(message).catch(onError);
   return ours;
 }
 
-class Connection {
-  readonly #kit: Kit;
+class RawServerConnection {
+  readonly #behaviour: ServerBehaviour;
   readonly #peer: Peer;
   readonly #running = new Map<unknown, AbortController>();
   /** Its own requests, by id. */
-  readonly #asked = new Map<unknown, (message: Json) => void>();
+  readonly #sentRequests = new Map<unknown, (message: Json) => void>();
   /** Subscription filters, by the id of the listen request. */
-  readonly #listens = new Map<unknown, Params>();
+  readonly #subscriptions = new Map<unknown, Params>();
   #count = 0;
 
-  constructor(kit: Kit, peer: Peer) {
-    this.#kit = kit;
+  constructor(behaviour: ServerBehaviour, peer: Peer) {
+    this.#behaviour = behaviour;
     this.#peer = peer;
   }
 
   get #isModern(): boolean {
-    return this.#kit.era === "modern";
+    return this.#behaviour.era === "modern";
   }
 
-  announce(method: string, params: object): void {
+  notifyChange(method: string, params: object): void {
     if (!this.#isModern) this.#send({ method, params });
-    for (const [id, wanted] of this.#listens) {
+    for (const [id, filter] of this.#subscriptions) {
       const { uri } = params as { readonly uri?: string };
-      const uris = (wanted["resourceSubscriptions"] ?? []) as readonly string[];
-      const isWanted = uri === undefined ? wanted["toolsListChanged"] === true : uris.includes(uri);
+      const uris = (filter["resourceSubscriptions"] ?? []) as readonly string[];
+      const isWanted = uri === undefined ? filter["toolsListChanged"] === true : uris.includes(uri);
       const _meta = { [MetaKey.subscription]: id };
       if (isWanted) this.#send({ method, params: { ...params, _meta } });
     }
   }
 
-  async take(message: Json): Promise<void> {
+  async onMessage(message: Json): Promise<void> {
     const { id, method, params = {} } = message;
-    if (method === undefined) this.#asked.get(id)?.(message);
-    else if (id === undefined) this.#hear(method, params);
+    if (method === undefined) this.#sentRequests.get(id)?.(message);
+    else if (id === undefined) this.#onNotification(method, params);
     else if (this.#isModern) await this.#answerModern(id, method, params);
     else await this.#answerLegacy(id, method, params);
   }
 
-  #hear(method: string, params: Params): void {
+  #onNotification(method: string, params: Params): void {
     if (method === "notifications/cancelled") {
       this.#running.get(params["requestId"])?.abort();
-      this.#listens.delete(params["requestId"]);
+      this.#subscriptions.delete(params["requestId"]);
     } else {
       assert.ok(!this.#isModern, `${method} is not for servers of the modern era`);
     }
@@ -80,7 +83,7 @@ class Connection {
   async #answerLegacy(id: unknown, method: string, params: Params): Promise<void> {
     assert.doesNotMatch(JSON.stringify(params), /io\.modelcontextprotocol\/(protocol|client|log)/);
     if (method === "initialize") {
-      const { capabilities } = this.#kit;
+      const { capabilities } = this.#behaviour;
       const protocolVersion = "2025-11-25";
       const result = {
         protocolVersion,
@@ -96,9 +99,9 @@ class Connection {
       return;
     }
     await this.#run(id, method, params, {
-      ask: (_key, name, what) => this.#ask(name, what),
+      requestInput: (_key, name, what) => this.#sendRequest(name, what),
       log: (level, data) => this.#log(level, data),
-      dress: (result) => result,
+      addEraMembers: (result) => result,
     });
   }
 
@@ -116,37 +119,37 @@ class Connection {
     }
     const _meta = { [MetaKey.server]: INFO };
     if (method === ModernMethod.discover) {
-      const { capabilities } = this.#kit;
+      const { capabilities } = this.#behaviour;
       const cache = { ttlMs: 0, cacheScope: "private", resultType: "complete" };
-      const says = { supportedVersions: [VERSION], capabilities, instructions: INSTRUCTIONS };
-      this.#send({ id, result: { ...says, ...cache, _meta } });
+      const discovery = { supportedVersions: [VERSION], capabilities, instructions: INSTRUCTIONS };
+      this.#send({ id, result: { ...discovery, ...cache, _meta } });
       return;
     }
     if (method === ModernMethod.listen) {
-      const wanted = params["notifications"] as Params;
-      this.#listens.set(id, wanted);
-      const what = { notifications: wanted, _meta: { [MetaKey.subscription]: id } };
+      const filter = params["notifications"] as Params;
+      this.#subscriptions.set(id, filter);
+      const what = { notifications: filter, _meta: { [MetaKey.subscription]: id } };
       this.#send({ method: ModernMethod.acknowledged, params: what });
       return;
     }
     const given = (params["inputResponses"] ?? {}) as Readonly<Record<string, Params>>;
     const level = meta[MetaKey.level];
     await this.#run(id, method, params, {
-      ask: async (key, name, what) => {
+      requestInput: async (key, name, what) => {
         const answer = given[key];
-        if (answer === undefined) throw new Needs({ [key]: { method: name, params: what } });
+        if (answer === undefined) throw new InputNeeded({ [key]: { method: name, params: what } });
         assert.equal(params["requestState"], "as it was", "the state comes back as it was");
         return answer;
       },
       log: (severity, data) => {
         if (level !== undefined) this.#log(severity, data);
       },
-      dress: (result) => {
+      addEraMembers: (result) => {
         const isCached = LISTS.has(method) || method === "resources/read";
         const cache = isCached ? { ttlMs: 0, cacheScope: "private" } : {};
         const own = (result as { readonly _meta?: object })._meta;
-        const whole = { resultType: "complete", ...result };
-        return { ...whole, ...cache, _meta: { ...own, ..._meta } };
+        const withResultType = { resultType: "complete", ...result };
+        return { ...withResultType, ...cache, _meta: { ...own, ..._meta } };
       },
     });
   }
@@ -156,27 +159,34 @@ class Connection {
     method: string,
     params: Params,
     {
-      ask,
+      requestInput,
       log,
-      dress,
+      addEraMembers,
     }: {
-      readonly ask: (key: string, method: string, params: object) => Promise<Params>;
+      readonly requestInput: (key: string, method: string, params: object) => Promise<Params>;
       readonly log: (level: string, data: unknown) => void;
-      readonly dress: (result: object) => object;
+      readonly addEraMembers: (result: object) => object;
     },
   ): Promise<void> {
-    const { signal, ...control } = this.#begin(id);
+    const { signal, ...control } = this.#addRunning(id);
     try {
       const notify = (name: string, what: object): void =>
         this.#send({ method: name, params: what });
-      const result = await this.#kit.answer({ method, params, signal, ask, log, notify });
-      if (!signal.aborted) this.#send({ id, result: dress(result) });
+      const result = await this.#behaviour.answer({
+        method,
+        params,
+        signal,
+        requestInput,
+        log,
+        notify,
+      });
+      if (!signal.aborted) this.#send({ id, result: addEraMembers(result) });
     } catch (error) {
-      if (error instanceof Needs) {
+      if (error instanceof InputNeeded) {
         const { inputRequests } = error;
         const requestState = "as it was";
         this.#send({ id, result: { resultType: "input_required", inputRequests, requestState } });
-      } else if (error instanceof Failure) {
+      } else if (error instanceof RpcError) {
         const { code, message, data } = error;
         this.#send({ id, error: { code, message, ...(data !== undefined && { data }) } });
       } else {
@@ -187,20 +197,20 @@ class Connection {
     }
   }
 
-  #begin(id: unknown): { readonly signal: AbortSignal; end(): void } {
+  #addRunning(id: unknown): { readonly signal: AbortSignal; end(): void } {
     const controller = new AbortController();
     this.#running.set(id, controller);
     return { signal: controller.signal, end: () => void this.#running.delete(id) };
   }
 
   /** Sends a server request (legacy era). */
-  #ask(method: string, params: object): Promise<Params> {
+  #sendRequest(method: string, params: object): Promise<Params> {
     const id = `own-${++this.#count}`;
     return new Promise((resolve, reject) => {
-      this.#asked.set(id, ({ result, error }) => {
-        this.#asked.delete(id);
+      this.#sentRequests.set(id, ({ result, error }) => {
+        this.#sentRequests.delete(id);
         if (error === undefined) resolve(result ?? {});
-        else reject(new Failure(error.code, error.message, error.data));
+        else reject(new RpcError(error.code, error.message, error.data));
       });
       this.#send({ id, method, params });
     });

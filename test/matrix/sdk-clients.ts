@@ -8,28 +8,28 @@ import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import { type Era, LATEST_MODERN, MetaKey } from "../../src/protocol/modern.ts";
 import {
-  answerTo,
+  answerServerRequest,
   type CallOptions,
-  CAPABILITIES,
-  type Entrance,
-  fetchFrom,
-  type Guest,
-  hearNothing,
-  hear,
-  INFO,
+  CLIENT_CAPABILITIES,
+  type HubAccess,
+  inProcessFetch,
+  type MatrixClient,
+  noMessages,
+  recordNotification,
+  CLIENT_INFO,
   listAll,
 } from "./client.ts";
 import type { Params } from "./server-behaviour.ts";
 
-const ADDRESS = new URL("http://127.0.0.1:8700/mcp");
-const NEVER = new AbortController().signal;
+const ENDPOINT = new URL("http://127.0.0.1:8700/mcp");
+const NEVER_ABORTED = new AbortController().signal;
 
 /** A memory transport with the SDKs' transport interface. */
-function pipe({ hub }: Entrance) {
+function sdkMemoryTransport({ hub }: HubAccess) {
   const [ours, theirs] = makeSdkTransportPair((error) => {
     throw error;
   });
-  void hub.accept(ours, NEVER);
+  void hub.accept(ours, NEVER_ABORTED);
   return theirs;
 }
 
@@ -47,16 +47,18 @@ function optionsOf({ onprogress, signal }: CallOptions) {
 }
 
 /** A client of SDK v1. */
-export async function connectV1(entrance: Entrance): Promise<Guest> {
-  const heard = hearNothing();
-  const client = new ClientV1(INFO, { capabilities: CAPABILITIES });
+export async function connectClientV1(access: HubAccess): Promise<MatrixClient> {
+  const received = noMessages();
+  const client = new ClientV1(CLIENT_INFO, { capabilities: CLIENT_CAPABILITIES });
   client.fallbackRequestHandler = async ({ method, params = {} }) =>
-    answerTo(heard, method, params);
+    answerServerRequest(received, method, params);
   client.fallbackNotificationHandler = async ({ method, params = {} }) =>
-    hear(heard, method, params);
-  const isHttp = entrance.side === "HTTP";
-  const link = isHttp ? new HttpV1(ADDRESS, { fetch: fetchFrom(entrance.face) }) : pipe(entrance);
-  await client.connect(link);
+    recordNotification(received, method, params);
+  const isHttp = access.transport === "HTTP";
+  const transport = isHttp
+    ? new HttpV1(ENDPOINT, { fetch: inProcessFetch(access.server) })
+    : sdkMemoryTransport(access);
+  await client.connect(transport);
   const request = (method: string, params: object, options: CallOptions = {}): Promise<Params> => {
     const { meta } = options;
     const all = meta === undefined ? { ...params } : { ...params, _meta: meta };
@@ -64,8 +66,8 @@ export async function connectV1(entrance: Entrance): Promise<Guest> {
   };
   return {
     era: "legacy",
-    heard,
-    introduction: {
+    received,
+    handshake: {
       capabilities: client.getServerCapabilities() ?? {},
       instructions: client.getInstructions(),
     },
@@ -74,18 +76,18 @@ export async function connectV1(entrance: Entrance): Promise<Guest> {
     subscribe: async (uri) => void (await request("resources/subscribe", { uri })),
     setLevel: async (level) => void (await request("logging/setLevel", { level })),
     close: async () => {
-      if (link instanceof HttpV1) await link.terminateSession();
+      if (transport instanceof HttpV1) await transport.terminateSession();
       await client.close();
     },
   };
 }
 
 /** A client of SDK v2, in one era. */
-export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
-  const heard = hearNothing();
+export async function connectClientV2(era: Era, access: HubAccess): Promise<MatrixClient> {
+  const received = noMessages();
   const mode = era === "legacy" ? ("legacy" as const) : { pin: LATEST_MODERN };
-  const client = new ClientV2(INFO, {
-    capabilities: CAPABILITIES,
+  const client = new ClientV2(CLIENT_INFO, {
+    capabilities: CLIENT_CAPABILITIES,
     versionNegotiation: { mode },
   });
   for (const method of ["sampling/createMessage", "elicitation/create", "roots/list"] as const) {
@@ -93,17 +95,19 @@ export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
       method,
       ({ params }: { readonly params?: object | undefined }) =>
         // The SDK validates the answer.
-        answerTo(heard, method, (params ?? {}) as Params) as never,
+        answerServerRequest(received, method, (params ?? {}) as Params) as never,
     );
   }
-  for (const method of TOLD) {
+  for (const method of NOTIFICATIONS) {
     client.setNotificationHandler(method, ({ params }: { readonly params?: object | undefined }) =>
-      hear(heard, method, (params ?? {}) as Params),
+      recordNotification(received, method, (params ?? {}) as Params),
     );
   }
-  const isHttp = entrance.side === "HTTP";
-  const link = isHttp ? new HttpV2(ADDRESS, { fetch: fetchFrom(entrance.face) }) : pipe(entrance);
-  await client.connect(link);
+  const isHttp = access.transport === "HTTP";
+  const transport = isHttp
+    ? new HttpV2(ENDPOINT, { fetch: inProcessFetch(access.server) })
+    : sdkMemoryTransport(access);
+  await client.connect(transport);
   let level: string | undefined;
   const request = async (
     method: string,
@@ -113,13 +117,13 @@ export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
     const own = level === undefined ? {} : { [MetaKey.level]: level };
     const meta = { ...options.meta, ...own };
     const all = Object.keys(meta).length === 0 ? { ...params } : { ...params, _meta: meta };
-    const ask = client.request.bind(client) as (call: object, options: object) => Promise<Params>;
-    return ask({ method, params: all }, optionsOf(options));
+    const send = client.request.bind(client) as (call: object, options: object) => Promise<Params>;
+    return send({ method, params: all }, optionsOf(options));
   };
   return {
     era,
-    heard,
-    introduction: {
+    received,
+    handshake: {
       capabilities: client.getServerCapabilities() ?? {},
       instructions: client.getInstructions(),
     },
@@ -135,13 +139,13 @@ export async function connectV2(era: Era, entrance: Entrance): Promise<Guest> {
       else await request("logging/setLevel", { level: wanted });
     },
     close: async () => {
-      if (era === "legacy" && link instanceof HttpV2) await link.terminateSession();
+      if (era === "legacy" && transport instanceof HttpV2) await transport.terminateSession();
       await client.close();
     },
   };
 }
 
-const TOLD = [
+const NOTIFICATIONS = [
   "notifications/message",
   "notifications/resources/updated",
   "notifications/tools/list_changed",

@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LineQueue, type LineQueueOptions, type Sink } from "../../plugins/audit-log/backlog.ts";
-import { deadline } from "../harness/wait.ts";
+import { withDeadline } from "../harness/wait.ts";
 
 const QUICK = { first: 1, max: 4 };
 
 /** A log file in memory that accepts some lines at a time, none, or late. */
-class Disk implements Sink {
+class TestLogFile implements Sink {
   readonly path = "/logs/audit.jsonl";
   readonly lines: string[] = [];
   /** Number of lines of each write. */
   readonly writes: number[] = [];
   fault: string | undefined;
   /** Maximum number of lines that one write accepts. */
-  room = Infinity;
+  maxLines = Infinity;
   /** Writes wait for this. */
   gate: Promise<void> | undefined;
   onWrite: (() => void) | undefined;
@@ -22,39 +22,39 @@ class Disk implements Sink {
   async append(lines: readonly string[]): Promise<number> {
     this.writes.push(lines.length);
     this.onWrite?.();
-    this.ring();
+    this.wake();
     await this.gate;
     if (this.fault !== undefined) throw new Error(this.fault);
-    const taken = lines.slice(0, this.room);
+    const taken = lines.slice(0, this.maxLines);
     this.lines.push(...taken);
     // Waiters for lines resume after the writer has continued.
-    setTimeout(() => this.ring(), 0);
+    setTimeout(() => this.wake(), 0);
     return taken.length;
   }
 
   /** Wakes the waiters. */
-  ring(): void {
+  wake(): void {
     for (const listener of this.#listeners) listener();
   }
 
   /** Waits until `test` is true; checked after each write. */
   until(what: string, test: () => boolean): Promise<void> {
-    return deadline(
+    return withDeadline(
       5000,
       () => `${what}; written: ${JSON.stringify(this.lines)}`,
       (resolve) => {
-        const look = (): void => {
+        const check = (): void => {
           if (test()) resolve();
         };
-        this.#listeners.push(look);
-        look();
+        this.#listeners.push(check);
+        check();
       },
     );
   }
 }
 
-interface Stage {
-  readonly disk: Disk;
+interface BacklogSetup {
+  readonly disk: TestLogFile;
   readonly backlog: LineQueue;
   /** The logged messages, as `LEVEL: TEXT`. */
   readonly logged: string[];
@@ -62,13 +62,13 @@ interface Stage {
 
 async function withBacklog(
   parts: Omit<LineQueueOptions, "log">,
-  run: (stage: Stage) => Promise<void>,
+  run: (stage: BacklogSetup) => Promise<void>,
 ): Promise<void> {
-  const disk = new Disk();
+  const disk = new TestLogFile();
   const logged: string[] = [];
   const log = (level: string, text: string): void => {
     logged.push(`${level}: ${text}`);
-    disk.ring();
+    disk.wake();
   };
   const backlog = new LineQueue(disk, { retryDelays: QUICK, ...parts, log });
   try {
@@ -104,7 +104,7 @@ describe("a backlog", () => {
 
   it("writes again what was not taken", () =>
     withBacklog({}, async ({ disk, backlog }) => {
-      disk.room = 2;
+      disk.maxLines = 2;
       for (const line of ["a", "b", "c", "d", "e"]) backlog.add(line);
       await disk.until("five lines", () => disk.lines.length === 5);
       assert.deepEqual(disk.lines, ["a", "b", "c", "d", "e"]);
@@ -182,7 +182,7 @@ describe("a backlog", () => {
 
   it("says how many are missing, also if no more than that can be written at first", () =>
     withBacklog({ maxSize: 8 }, async ({ disk, backlog }) => {
-      disk.room = 1;
+      disk.maxLines = 1;
       for (const line of ["aaa", "bbb", "ccc"]) backlog.add(line);
       await disk.until("three lines", () => disk.lines.length === 3);
       assert.match(disk.lines[0] ?? "", /"missing":1\}$/);

@@ -21,7 +21,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { LogFile } from "../../plugins/audit-log/file.ts";
 import { runtimeName } from "../../src/base/runtime.ts";
-import { deadline, poll } from "../harness/wait.ts";
+import { withDeadline, poll } from "../harness/wait.ts";
 
 const BIG = { maxSize: 1_000_000, keep: 5 };
 const LIMIT = { timeout: 60_000 };
@@ -185,7 +185,7 @@ function startWriter(
 function outputOf(child: ChildProcess): Promise<string> {
   let output = "";
   child.stdout?.on("data", (chunk: Buffer) => (output += chunk.toString()));
-  return deadline(
+  return withDeadline(
     40_000,
     () => `the end of a writer, which has said ${JSON.stringify(output)}`,
     (resolve) => {

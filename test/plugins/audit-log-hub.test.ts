@@ -5,8 +5,15 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/audit-log/index.ts";
 import { definePlugin } from "../../src/plugin/plugin.ts";
-import { call, callTool, introduce, isAnswer, type Peer, Script } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import {
+  callRequest,
+  callTool,
+  initialize,
+  isResponseTo,
+  type Peer,
+  ScriptedServer,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
 interface Line {
   readonly call: number;
@@ -22,26 +29,26 @@ interface Line {
 
 interface Stage {
   readonly client: Peer;
-  readonly files: Script;
+  readonly files: ScriptedServer;
   /** Closes the hub. @returns the logged lines */
   end(): Promise<readonly Line[]>;
 }
 
 /** A hub over one server, with the audit log as the first plugin. */
 async function withHub(
-  options: Use["options"],
+  options: PluginUse["options"],
   run: (stage: Stage) => Promise<void>,
-  inner: readonly Use[] = [],
+  inner: readonly PluginUse[] = [],
   settings: { callTimeout?: number } = {},
 ): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-audit-"));
-  const files = new Script("read", "write");
+  const files = new ScriptedServer("read", "write");
   const file = join(folder, "audit.jsonl");
-  const use = { plugin: plugin as unknown as Use["plugin"], options: { file, ...options } };
+  const use = { plugin: plugin as unknown as PluginUse["plugin"], options: { file, ...options } };
   const servers = { files: settings };
-  const { client, hub } = await setUpWith([use, ...inner], { files }, { servers });
+  const { client, hub } = await setUpPluginHub([use, ...inner], { files }, { servers });
   try {
-    await introduce(client);
+    await initialize(client);
     await run({
       client,
       files,
@@ -76,9 +83,9 @@ describe("in a hub, the audit log", () => {
     withHub({}, async ({ client, files, end }) => {
       const result = '{"content":[],"é":1.0}';
       files.onCall = () => `"result":${result}`;
-      const request = JSON.stringify(call("x", "files__read", { a: "é" }));
+      const request = JSON.stringify(callRequest("x", "files__read", { a: "é" }));
       client.send(request);
-      await client.find(isAnswer("x"));
+      await client.find(isResponseTo("x"));
       const [line] = await end();
       assert.deepEqual(line?.sizes, {
         request: Buffer.byteLength(request),
@@ -102,14 +109,14 @@ describe("in a hub, the audit log", () => {
   it("tells of calls that the client cancelled", () =>
     withHub({}, async ({ client, files, end }) => {
       files.onCall = () => undefined;
-      client.send(call("x", "files__read"));
-      await files.peer?.find(({ method }) => method === "tools/call");
+      client.send(callRequest("x", "files__read"));
+      await files.newestPeer?.find(({ method }) => method === "tools/call");
       client.send({
         jsonrpc: "2.0",
         method: "notifications/cancelled",
         params: { requestId: "x" },
       });
-      await files.peer?.find(({ method }) => method === "notifications/cancelled");
+      await files.newestPeer?.find(({ method }) => method === "notifications/cancelled");
       const [line] = await end();
       assert.deepEqual([line?.outcome, line?.error], ["cancelled", "cancelled"]);
     }));
@@ -130,7 +137,7 @@ describe("in a hub, the audit log", () => {
   it("tells of calls that lost their server, and of those for which it could not be started", () =>
     withHub({}, async ({ client, files, end }) => {
       files.onCall = () => {
-        files.die();
+        files.disconnect();
         return undefined;
       };
       await callTool(client, "files__read");
@@ -144,7 +151,7 @@ describe("in a hub, the audit log", () => {
     }));
 
   it("has calls that plugins behind it answer, refuse, and fail", () => {
-    const stranger: Use = {
+    const stranger: PluginUse = {
       plugin: definePlugin({
         name: "stranger",
         setup: () => ({
@@ -162,7 +169,7 @@ describe("in a hub, the audit log", () => {
       async ({ client, files, end }) => {
         for (const how of ["answer", "refuse", "fail"])
           await callTool(client, "files__read", { how });
-        assert.deepEqual(files.asked("tools/call"), []);
+        assert.deepEqual(files.messagesOf("tools/call"), []);
         const lines = await end();
         const told = lines.map(({ outcome, error }) => [outcome, error]);
         assert.deepEqual(told, [
@@ -179,8 +186,8 @@ describe("in a hub, the audit log", () => {
   it("has the calls that still ran when the hub ended", () =>
     withHub({}, async ({ client, files, end }) => {
       files.onCall = () => undefined;
-      client.send(call("x", "files__read"));
-      await files.peer?.find(({ method }) => method === "tools/call");
+      client.send(callRequest("x", "files__read"));
+      await files.newestPeer?.find(({ method }) => method === "tools/call");
       const lines = await end();
       assert.equal(lines.length, 1);
       assert.notEqual(lines[0]?.outcome, "ok");

@@ -22,7 +22,7 @@ function answer(call: ToolCall): Promise<Answer> {
 
 describe("the audit log", () => {
   it("has a line about each call: who, what, when, how long, what became of it, sizes", () =>
-    withAuditLog({}, async ({ run, end }) => {
+    withAuditLog({}, async ({ run, dispose: end }) => {
       const before = Date.now();
       await run(callOf('{"path":"a"}'), answer);
       const after = Date.now();
@@ -46,7 +46,7 @@ describe("the audit log", () => {
     }));
 
   it("measures from the call to its answer", () =>
-    withAuditLog({}, async ({ run, end }) => {
+    withAuditLog({}, async ({ run, dispose: end }) => {
       await run(callOf(), async (call) => {
         const started = performance.now();
         await new Promise((resolve) => setTimeout(resolve, 30));
@@ -75,7 +75,7 @@ describe("the audit log", () => {
     }));
 
   it("is in the plugin's own folder, or where it is wanted to be", async () => {
-    await withAuditLog({ file: "logs/calls.jsonl" }, async ({ folder, run, end }) => {
+    await withAuditLog({ file: "logs/calls.jsonl" }, async ({ folder, run, dispose: end }) => {
       await run(callOf(), answer);
       assert.equal((await end(join(folder, "logs/calls.jsonl"))).length, 1);
       assert.ok(!existsSync(join(folder, "own", "audit.jsonl")));
@@ -94,7 +94,7 @@ describe("the audit log", () => {
     }));
 
   it("cuts names that clients and servers made too long", () =>
-    withAuditLog({}, async ({ run, end }) => {
+    withAuditLog({}, async ({ run, dispose: end }) => {
       const long = "n\n".repeat(1e6);
       const tool = { ...TOOL, name: long };
       await run(callOf("{}", { tool, client: { id: "c1", name: long, version: long } }), answer);
@@ -112,8 +112,8 @@ describe("the audit log", () => {
       const file = join(one.folder, "shared.jsonl");
       return withAuditLog({ file }, async (other) => {
         await Promise.all([one.run(callOf(), answer), other.run(callOf(), answer)]);
-        await one.end(file);
-        assert.equal((await other.end(file)).length, 2);
+        await one.dispose(file);
+        assert.equal((await other.dispose(file)).length, 2);
       });
     }));
 });
@@ -145,7 +145,7 @@ describe("an outcome in the audit log", () => {
   ];
   for (const [what, make, expected] of answers) {
     it(what, () =>
-      withAuditLog({}, async ({ run, end }) => {
+      withAuditLog({}, async ({ run, dispose: end }) => {
         const call = callOf();
         const made = make(call);
         await run(call, () => Promise.resolve(made));
@@ -167,7 +167,7 @@ describe("an outcome in the audit log", () => {
   for (const [outcome, members] of codes) {
     for (const code of members) {
       it(`is ${outcome} for a call that ended without an answer by ${code}`, () =>
-        withAuditLog({}, async ({ run, end }) => {
+        withAuditLog({}, async ({ run, dispose: end }) => {
           const error = new HubError(code, "a secret");
           await assert.rejects(run(callOf(), () => Promise.reject(error)));
           const [line] = await end();
@@ -180,7 +180,7 @@ describe("an outcome in the audit log", () => {
   }
 
   it("is failed for whatever else is thrown", () =>
-    withAuditLog({}, async ({ run, end }) => {
+    withAuditLog({}, async ({ run, dispose: end }) => {
       // An inner plugin may throw any value.
       const things: readonly unknown[] = [new Error("a"), "b", null, { code: 5 }];
       for (const thing of things) {
@@ -200,13 +200,13 @@ describe("arguments in the audit log", () => {
   const SECRET = '{"a":"hunter2"}';
 
   it("are left out unless they are wanted", () =>
-    withAuditLog({ redact: ["b"] }, async ({ run, end }) => {
+    withAuditLog({ redact: ["b"] }, async ({ run, dispose: end }) => {
       await run(callOf(SECRET), answer);
       assert.doesNotMatch(JSON.stringify(await end()), /hunter2|"arguments"/);
     }));
 
   it("are spelled as the client spelled them, in one line", () =>
-    withAuditLog({ arguments: true, file: "a" }, async ({ folder, run, end }) => {
+    withAuditLog({ arguments: true, file: "a" }, async ({ folder, run, dispose: end }) => {
       await run(callOf('{"n":1.0,\r\n "big":1234567890123456789,"s":"\\u0041\\n"}'), answer);
       const file = join(folder, "a");
       assert.equal((await end(file)).length, 1);
@@ -218,7 +218,7 @@ describe("arguments in the audit log", () => {
   it("are masked where they are to be, and keep their spelling elsewhere", () =>
     withAuditLog(
       { arguments: true, redact: ["**.a", "b"], file: "a" },
-      async ({ folder, run, end }) => {
+      async ({ folder, run, dispose: end }) => {
         await run(callOf('{"b":{"c":1},"d":[{"A":2,"e":1.0}]}'), answer);
         const file = join(folder, "a");
         const [line] = await end(file);
@@ -229,7 +229,7 @@ describe("arguments in the audit log", () => {
     ));
 
   it("are left out if they are long or no JSON, which is said together with their size", () =>
-    withAuditLog({ arguments: true, redact: ["b"] }, async ({ run, end }) => {
+    withAuditLog({ arguments: true, redact: ["b"] }, async ({ run, dispose: end }) => {
       const long = JSON.stringify({ a: "é".repeat(40_000) });
       const fitting = JSON.stringify({ a: "x".repeat(64 * 1024 - 8) });
       for (const text of [long, '{"a":', fitting, fitting.replace("x", "xx")]) {
@@ -253,7 +253,7 @@ describe("arguments in the audit log", () => {
 
 describe("an audit log that cannot be written", () => {
   it("stops no call and fails none, and is told of once", { skip: !existsSync("/dev/full") }, () =>
-    withAuditLog({ file: "/dev/full" }, async ({ run, end, logged }) => {
+    withAuditLog({ file: "/dev/full" }, async ({ run, dispose: end, logged }) => {
       await run(callOf(), answer);
       await poll(
         5000,

@@ -1,25 +1,31 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/cache/index.ts";
-import { ask, callTool, introduce, type Peer, Script } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import {
+  sendRequest,
+  callTool,
+  initialize,
+  type Peer,
+  ScriptedServer,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
-const USE: Use = { plugin };
+const USE: PluginUse = { plugin };
 
 const READ = '{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}';
 const WRITE = '{"name":"write","inputSchema":{"type":"object"}}';
 
 /** A server with a read-only tool and a writing one, which answer with the number of calls. */
-function counting(...tools: string[]): Script & { calls: number } {
-  const script = Object.assign(new Script(), { calls: 0 });
+function counting(...tools: string[]): ScriptedServer & { calls: number } {
+  const script = Object.assign(new ScriptedServer(), { calls: 0 });
   script.tools = tools.length > 0 ? tools : [READ, WRITE];
   script.onCall = () => `"result":{"n":1.0,"content":[],"count":${++script.calls}}`;
   return script;
 }
 
 async function ready(client: Peer): Promise<void> {
-  await introduce(client);
-  await ask(client, "tools/list");
+  await initialize(client);
+  await sendRequest(client, "tools/list");
 }
 
 async function count(client: Peer, name: string, args = {}): Promise<unknown> {
@@ -29,7 +35,7 @@ async function count(client: Peer, name: string, args = {}): Promise<unknown> {
 describe("in a hub, the cache", () => {
   it("answers equal calls of all clients itself, byte for byte but for its mark", async () => {
     const files = counting();
-    const { client, hub, connect } = await setUpWith([USE], { files });
+    const { client, hub, connect } = await setUpPluginHub([USE], { files });
     const other = connect();
     await ready(client);
     await ready(other);
@@ -47,7 +53,7 @@ describe("in a hub, the cache", () => {
 
   it("asks again after a tool of that server was called that may have changed something", async () => {
     const [files, web] = [counting(), counting()];
-    const { client, hub } = await setUpWith([USE], { files, web });
+    const { client, hub } = await setUpPluginHub([USE], { files, web });
     await ready(client);
     assert.equal(await count(client, "files__read"), 1);
     assert.equal(await count(client, "web__write"), 1);
@@ -59,7 +65,7 @@ describe("in a hub, the cache", () => {
 
   it("asks again after such a tool was called that the entry is not for", async () => {
     const files = counting();
-    const { client, hub } = await setUpWith([{ ...USE, tools: ["read"] }], { files });
+    const { client, hub } = await setUpPluginHub([{ ...USE, tools: ["read"] }], { files });
     await ready(client);
     assert.equal(await count(client, "files__read"), 1);
     assert.equal(await count(client, "files__write"), 2);
@@ -69,11 +75,11 @@ describe("in a hub, the cache", () => {
 
   it("asks again after the server was started anew", async () => {
     const files = counting();
-    const { client, hub, events } = await setUpWith([USE], { files });
+    const { client, hub, events } = await setUpPluginHub([USE], { files });
     await ready(client);
     assert.equal(await count(client, "files__read"), 1);
     const before = events.length;
-    files.die();
+    files.disconnect();
     const isBack = (): boolean =>
       events.slice(before).some((event) => event.kind === "state" && event.to === "connected");
     // The uncached call, which changes nothing, restarts the server.
@@ -85,7 +91,7 @@ describe("in a hub, the cache", () => {
   it("keeps the clients of a server apart that has a process for each", async () => {
     const files = counting();
     const servers = { files: { isolation: "perClient" } } as const;
-    const { client, hub, connect } = await setUpWith([USE], { files }, { servers });
+    const { client, hub, connect } = await setUpPluginHub([USE], { files }, { servers });
     const other = connect();
     await ready(client);
     await ready(other);
@@ -96,11 +102,11 @@ describe("in a hub, the cache", () => {
 
   it("stops caching a tool that is no longer read-only", async () => {
     const files = counting();
-    const { client, hub } = await setUpWith([USE], { files });
+    const { client, hub } = await setUpPluginHub([USE], { files });
     await ready(client);
     assert.equal(await count(client, "files__read"), 1);
     files.tools = [READ.replace("true", "false"), WRITE];
-    files.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    files.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     await client.find(({ method }) => method === "notifications/tools/list_changed");
     assert.equal(await count(client, "files__read"), 2);
     assert.equal(await count(client, "files__read"), 3);

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { DEMANDS, type Subject } from "../contract/plugin.ts";
+import { PLUGIN_REQUIREMENTS, type PluginUnderTest } from "../contract/plugin.ts";
 import { FAULTS } from "../fixtures/plugin/faulty.ts";
 
 const folder = fileURLToPath(new URL("../fixtures/plugin", import.meta.url));
 
 /** A fault, the first words of the requirement that finds it, and a pattern of the message. */
-const FINDS: readonly (readonly [fault: string, demand: string, says: RegExp])[] = [
+const FAULTS_BY_REQUIREMENT: readonly (readonly [fault: string, demand: string, says: RegExp])[] = [
   ["throws in its setup", "can be loaded", /failed in its setup: not today/],
   ["has a part that there is not", "can be loaded", /returned "calls", which is no part/],
   ["throws in its dispose", "can be set up and ended", /not today/],
@@ -57,8 +57,10 @@ const FINDS: readonly (readonly [fault: string, demand: string, says: RegExp])[]
 ];
 
 /** Checks that the contract suite finds the fault and describes it. */
-async function refuse(subject: Subject, demand: string, says: RegExp): Promise<void> {
-  const [found, ...rest] = DEMANDS.filter(({ says: whole }) => whole.startsWith(demand));
+async function refuse(subject: PluginUnderTest, demand: string, says: RegExp): Promise<void> {
+  const [found, ...rest] = PLUGIN_REQUIREMENTS.filter(({ sentence: whole }) =>
+    whole.startsWith(demand),
+  );
   assert.ok(found && rest.length === 0, demand);
   await assert.rejects(found.check(subject), (error: Error) => {
     assert.match(error.message, says);
@@ -67,7 +69,7 @@ async function refuse(subject: Subject, demand: string, says: RegExp): Promise<v
 }
 
 describe("the contract of plugins finds one that", () => {
-  for (const [fault, demand, says] of FINDS) {
+  for (const [fault, demand, says] of FAULTS_BY_REQUIREMENT) {
     it(`${fault} (${demand} …)`, () =>
       refuse({ use: "./faulty.ts", folder, options: { fault } }, demand, says));
   }
@@ -103,15 +105,21 @@ describe("the contract of plugins finds one that", () => {
     ));
 
   it("does anything of what the fixture can do wrong, and each demand finds something", () => {
-    const found = new Set(["none", "tells its secrets", ...FINDS.map(([fault]) => fault)]);
+    const found = new Set([
+      "none",
+      "tells its secrets",
+      ...FAULTS_BY_REQUIREMENT.map(([fault]) => fault),
+    ]);
     assert.deepEqual(
       Object.keys(FAULTS).filter((fault) => !found.has(fault)),
       [],
     );
-    const useful = ["refuses wrong options", ...FINDS.map(([, demand]) => demand)];
-    const idle = DEMANDS.filter(({ says }) => !useful.some((words) => says.startsWith(words)));
+    const useful = ["refuses wrong options", ...FAULTS_BY_REQUIREMENT.map(([, demand]) => demand)];
+    const idle = PLUGIN_REQUIREMENTS.filter(
+      ({ sentence: says }) => !useful.some((words) => says.startsWith(words)),
+    );
     assert.deepEqual(
-      idle.map(({ says }) => says),
+      idle.map(({ sentence: says }) => says),
       [],
     );
   });

@@ -1,15 +1,32 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { ask, call, callTool, isAnswer, Latch, Script, setUp } from "../fixtures/memory-hub.ts";
+import {
+  sendRequest,
+  callRequest,
+  callTool,
+  isResponseTo,
+  Latch,
+  ScriptedServer,
+  setUpHub,
+} from "../fixtures/memory-hub.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
-import { answersTo, callsOf, hosted, open, stage, textsTo, use, wrapping } from "./plugin-hub.ts";
+import {
+  responsesTo,
+  callsOf,
+  pluginWithHost,
+  openPluginHub,
+  openWithClock,
+  requestTextsTo,
+  pluginOf,
+  callPlugin,
+} from "./plugin-hub.ts";
 
 const RESULT = '{"content":[{"type":"text","text":"1.0"}],"big":1234567890123456789,"n":1.0}';
 
 /** A server whose results would be changed by parsing and printing. */
-function exact(...names: string[]): Script {
-  const script = new Script(...names);
+function exact(...names: string[]): ScriptedServer {
+  const script = new ScriptedServer(...names);
   script.onCall = () => `"result":${RESULT}`;
   return script;
 }
@@ -18,48 +35,50 @@ describe("the way of a call", () => {
   it("goes from the outermost plugin to the innermost, and back", async () => {
     const path: string[] = [];
     const passing = (name: string) =>
-      wrapping(name, async (given, next) => {
+      callPlugin(name, async (given, next) => {
         path.push(`${name} in`);
         const answer = await next(given);
         path.push(`${name} out`);
         return answer;
       });
-    const { client } = await open([passing("a"), passing("b"), passing("c")], { s: exact("t") });
+    const { client } = await openPluginHub([passing("a"), passing("b"), passing("c")], {
+      s: exact("t"),
+    });
     await callTool(client, "s__t");
     assert.deepEqual(path, ["a in", "b in", "c in", "c out", "b out", "a out"]);
   });
 
   it("is composed once for a tool, also when the catalog is made anew and for calls of plugins", async () => {
     const composed: string[] = [];
-    const counting = use("counting", {
+    const counting = pluginOf("counting", {
       call(next, tool) {
         composed.push(`${tool.server} ${tool.name} ${tool.exposedName} ${tool.isolation}`);
         return (given) => next(given).then((answer) => answer);
       },
     });
-    const other = hosted("other", (host) => ({
+    const other = pluginWithHost("other", (host) => ({
       call: (next, tool) => (tool.name === "u" ? () => host.call("s__t") : next),
     }));
     const s = exact("t", "u");
-    const { client, hub } = await open([counting, other], { s, r: exact("x") });
+    const { client, hub } = await openPluginHub([counting, other], { s, r: exact("x") });
     await callTool(client, "s__t");
     hub.remove("r");
     await callTool(client, "s__t");
     await callTool(client, "s__u");
     assert.deepEqual(composed, ["s t s__t shared", "s u s__u shared"]);
-    assert.equal(textsTo(s).length, 3);
+    assert.equal(requestTextsTo(s).length, 3);
   });
 
   it("is asked for anew when the tool itself has changed", async () => {
     const seen: unknown[] = [];
-    const looking = use("looking", {
+    const looking = pluginOf("looking", {
       call(next, { definition }) {
         seen.push(definition.description);
         return next;
       },
     });
     const s = exact("t");
-    const { client, hub } = await open([looking], { s });
+    const { client, hub } = await openPluginHub([looking], { s });
     await callTool(client, "s__t");
     s.tools = ['{"name":"t","description":"other"}'];
     await hub.refresh("s");
@@ -69,7 +88,7 @@ describe("the way of a call", () => {
 
   it("is not there for servers and tools that no plugin is for", async () => {
     const seen: string[] = [];
-    const picky = use(
+    const picky = pluginOf(
       "picky",
       {
         call(next, { server, name }) {
@@ -80,7 +99,7 @@ describe("the way of a call", () => {
       { servers: ["a*"], tools: ["read_*"] },
     );
     const scripts = { ab: exact("read_x", "write_x"), b: exact("read_x") };
-    const { client, plugins, hub } = await open([picky], scripts);
+    const { client, plugins, hub } = await openPluginHub([picky], scripts);
     for (const name of ["ab__read_x", "ab__write_x", "b__read_x"]) await callTool(client, name);
     assert.deepEqual(seen, ["ab read_x"]);
     for (const route of hub.catalog.tools.routes)
@@ -91,10 +110,10 @@ describe("the way of a call", () => {
     const request =
       '{"jsonrpc":"2.0","id":"q\\u0041","method":"tools/call","params": { "x":1.0, "name" : "s__t","arguments":{"n":1.0 ,"big":12345678901234567890,"a":"\\u0041"} }}';
     const bare = exact("t");
-    const plain = setUp({ s: bare });
-    await ask(plain.client, "tools/list");
+    const plain = setUpHub({ s: bare });
+    await sendRequest(plain.client, "tools/list");
     plain.client.send(request);
-    await plain.client.find(isAnswer("qA"));
+    await plain.client.find(isResponseTo("qA"));
     for (const run of [
       (given: ToolCall, next: (call: ToolCall) => Promise<Answer>) => next(given),
       async (given: ToolCall, next: (call: ToolCall) => Promise<Answer>) => {
@@ -103,22 +122,25 @@ describe("the way of a call", () => {
       },
     ]) {
       const s = exact("t");
-      const { client } = await open([wrapping("a", run), wrapping("b", run)], { s });
+      const { client } = await openPluginHub([callPlugin("a", run), callPlugin("b", run)], { s });
       client.send(request);
-      await client.find(isAnswer("qA"));
-      assert.deepEqual(textsTo(s).map(withoutId), textsTo(bare).map(withoutId));
+      await client.find(isResponseTo("qA"));
+      assert.deepEqual(requestTextsTo(s).map(withoutId), requestTextsTo(bare).map(withoutId));
       assert.equal(client.received.at(-1), plain.client.received.at(-1));
       assert.ok(client.received.at(-1)?.includes(RESULT));
     }
   });
 
   it("is told by events as if there were no plugins", async () => {
-    const failing = new Script("t");
+    const failing = new ScriptedServer("t");
     failing.onCall = () => '"error":{"code":-1,"message":"no"}';
-    const { client, events } = await open([wrapping("a", async (given, next) => next(given))], {
-      s: exact("t"),
-      f: failing,
-    });
+    const { client, events } = await openPluginHub(
+      [callPlugin("a", async (given, next) => next(given))],
+      {
+        s: exact("t"),
+        f: failing,
+      },
+    );
     await callTool(client, "s__t");
     const { error } = await callTool(client, "f__t");
     assert.deepEqual(error, { code: -1, message: "no" });
@@ -129,18 +151,18 @@ describe("the way of a call", () => {
 describe("a plugin on the way of a call", () => {
   it("sees who calls what, exactly as it was spelled", async () => {
     const seen: unknown[] = [];
-    const looking = wrapping("looking", (given, next) => {
+    const looking = callPlugin("looking", (given, next) => {
       const { tool, number, argumentsJson, size, client } = given;
       const { name, server, exposedName } = tool;
       seen.push({ server, name, exposedName, number, argumentsJson, size });
       seen.push(given.arguments, client.name, client.version, given.signal.aborted);
       return next(given);
     });
-    const { client } = await open([looking], { s: exact("t") });
+    const { client } = await openPluginHub([looking], { s: exact("t") });
     const params = '{"name":"s__t","arguments":{"n":1.0, "n":2.0}}';
     const text = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":${params}}`;
     client.send(text);
-    await client.find(isAnswer(1));
+    await client.find(isResponseTo(1));
     const about = { server: "s", name: "t", exposedName: "s__t", number: 1, size: text.length };
     const [first, ...rest] = seen;
     assert.deepEqual(first, { ...about, argumentsJson: '{"n":1.0, "n":2.0}' });
@@ -149,31 +171,31 @@ describe("a plugin on the way of a call", () => {
 
   it("sees no arguments as an empty object, however they were left out", async () => {
     const seen: string[] = [];
-    const looking = wrapping("looking", (given, next) => {
+    const looking = callPlugin("looking", (given, next) => {
       seen.push(given.argumentsJson);
       return next(given);
     });
     const s = exact("t");
-    const { client } = await open([looking], { s });
-    await ask(client, "tools/call", { name: "s__t" });
-    await ask(client, "tools/call", { name: "s__t", arguments: null });
+    const { client } = await openPluginHub([looking], { s });
+    await sendRequest(client, "tools/call", { name: "s__t" });
+    await sendRequest(client, "tools/call", { name: "s__t", arguments: null });
     assert.deepEqual(seen, ["{}", "{}"]);
     // They are absent in the server's request as well.
     assert.deepEqual(
-      s.asked("tools/call").map(({ params }) => params),
+      s.messagesOf("tools/call").map(({ params }) => params),
       [{ name: "t" }, { name: "t", arguments: null }],
     );
   });
 
   it("changes nothing by changing what it was given", async () => {
-    const outer = wrapping("outer", async (given, next) => {
+    const outer = callPlugin("outer", async (given, next) => {
       Object.assign(given.arguments, { safe: true });
       const answer = await next(given);
       Object.assign(answer.value as object, { content: "gone" });
       return answer;
     });
     const seen: unknown[] = [];
-    const inner = wrapping("inner", async (given, next) => {
+    const inner = callPlugin("inner", async (given, next) => {
       seen.push(given.arguments);
       const answer = await next(given);
       Object.assign(answer.value as object, { content: "away" });
@@ -181,22 +203,22 @@ describe("a plugin on the way of a call", () => {
       return answer;
     });
     const s = exact("t");
-    const { client } = await open([outer, inner], { s });
+    const { client } = await openPluginHub([outer, inner], { s });
     const { result } = await callTool(client, "s__t", { a: 1 });
     assert.deepEqual(seen, [{ a: 1 }, JSON.parse(RESULT)]);
-    assert.deepEqual(s.asked("tools/call")[0]?.params?.["arguments"], { a: 1 });
+    assert.deepEqual(s.messagesOf("tools/call")[0]?.params?.["arguments"], { a: 1 });
     assert.deepEqual(result, JSON.parse(RESULT));
   });
 
   it("cannot change what a tool is for the others", async () => {
     const seen: unknown[] = [];
-    const meddling = use("meddling", {
+    const meddling = pluginOf("meddling", {
       call(next, tool) {
         seen.push(Object.isFrozen(tool), Object.isFrozen(tool.definition));
         return next;
       },
     });
-    const { client } = await open([meddling], { s: exact("t") });
+    const { client } = await openPluginHub([meddling], { s: exact("t") });
     await callTool(client, "s__t");
     assert.deepEqual(seen, [true, true]);
   });
@@ -215,62 +237,64 @@ describe("a plugin on the way of a call", () => {
   ];
   for (const [what, before, change, after] of CHANGES) {
     it(`changes arguments and nothing else: ${what}`, async () => {
-      const changing = wrapping("changing", (given, next) =>
+      const changing = callPlugin("changing", (given, next) =>
         next(given.with({ arguments: change })),
       );
       const s = exact("t");
-      const { client } = await open([changing], { s });
+      const { client } = await openPluginHub([changing], { s });
       const text = (args: string, id: string, name: string): string =>
         `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"y":1.0,"name":"${name}",${args}, "z":"\\u0041"}}`;
       client.send(text(before, "1", "s__t"));
-      await client.find(isAnswer(1));
-      const [id] = s.asked("tools/call").map((message) => JSON.stringify(message.id));
-      assert.deepEqual(textsTo(s), [text(after, id ?? "", "t")]);
+      await client.find(isResponseTo(1));
+      const [id] = s.messagesOf("tools/call").map((message) => JSON.stringify(message.id));
+      assert.deepEqual(requestTextsTo(s), [text(after, id ?? "", "t")]);
     });
   }
 
   it("gives arguments to a call that has none", async () => {
-    const changing = wrapping("changing", (given, next) =>
+    const changing = callPlugin("changing", (given, next) =>
       next(given.with({ arguments: '{"b":1.0}' })),
     );
     const s = exact("t");
-    const { client } = await open([changing], { s });
+    const { client } = await openPluginHub([changing], { s });
     client.send('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{ "name":"s__t"}}');
-    await client.find(isAnswer(1));
-    assert.match(textsTo(s)[0] ?? "", /"params":\{"arguments":\{"b":1\.0\}, "name":"t"\}/);
+    await client.find(isResponseTo(1));
+    assert.match(requestTextsTo(s)[0] ?? "", /"params":\{"arguments":\{"b":1\.0\}, "name":"t"\}/);
   });
 
   it("changes what others have changed, and sees that", async () => {
     const seen: string[] = [];
     const adding = (name: string) =>
-      wrapping(name, (given, next) => {
+      callPlugin(name, (given, next) => {
         seen.push(given.argumentsJson);
         return next(given.with({ arguments: { ...given.arguments, [name]: 1 } }));
       });
     const s = exact("t");
-    const { client } = await open([adding("a"), adding("b")], { s });
+    const { client } = await openPluginHub([adding("a"), adding("b")], { s });
     await callTool(client, "s__t", { x: 1 });
     assert.deepEqual(seen, ['{"x":1}', '{"x":1,"a":1}']);
-    assert.deepEqual(s.asked("tools/call")[0]?.params?.["arguments"], { x: 1, a: 1, b: 1 });
+    assert.deepEqual(s.messagesOf("tools/call")[0]?.params?.["arguments"], { x: 1, a: 1, b: 1 });
   });
 
   it("answers itself, and the server hears nothing", async () => {
-    const answering = wrapping("answering", (given) => given.answer(' {"content":[],\n"n":1.0} '));
+    const answering = callPlugin("answering", (given) =>
+      given.answer(' {"content":[],\n"n":1.0} '),
+    );
     const s = exact("t");
-    const { client, events } = await open([answering], { s });
-    client.send(call("x", "s__t"));
-    await client.find(isAnswer("x"));
+    const { client, events } = await openPluginHub([answering], { s });
+    client.send(callRequest("x", "s__t"));
+    await client.find(isResponseTo("x"));
     assert.equal(
       client.received.at(-1),
       '{"jsonrpc":"2.0","result":{"content":[], "n":1.0},"id":"x"}',
     );
-    assert.deepEqual(textsTo(s), []);
+    assert.deepEqual(requestTextsTo(s), []);
     assert.deepEqual(callsOf(events), ["started s__t", "answered"]);
   });
 
   it("refuses in words for the model", async () => {
-    const refusing = wrapping("refusing", (given) => given.refuse('not "that"\n'));
-    const { client } = await open([refusing], { s: exact("t") });
+    const refusing = callPlugin("refusing", (given) => given.refuse('not "that"\n'));
+    const { client } = await openPluginHub([refusing], { s: exact("t") });
     const { result } = await callTool(client, "s__t");
     const content = [{ type: "text", text: 'not "that"\n' }];
     assert.deepEqual(result, { content, isError: true });
@@ -278,73 +302,73 @@ describe("a plugin on the way of a call", () => {
 
   it("gives an answer of one call to another, under that one's id", async () => {
     let kept: Answer | undefined;
-    const keeping = wrapping("keeping", async (given, next) => (kept ??= await next(given)));
+    const keeping = callPlugin("keeping", async (given, next) => (kept ??= await next(given)));
     const s = exact("t");
-    const { client } = await open([keeping], { s });
-    client.send(call(1, "s__t"));
-    await client.find(isAnswer(1));
-    client.send(call("two", "s__t"));
-    await client.find(isAnswer("two"));
+    const { client } = await openPluginHub([keeping], { s });
+    client.send(callRequest(1, "s__t"));
+    await client.find(isResponseTo(1));
+    client.send(callRequest("two", "s__t"));
+    await client.find(isResponseTo("two"));
     const [first, second] = client.received.slice(-2);
     assert.ok(first?.includes(RESULT));
     assert.equal(second, first?.replace('"id":1', '"id":"two"'));
-    assert.equal(textsTo(s).length, 1);
+    assert.equal(requestTextsTo(s).length, 1);
   });
 
   it("gives what one call waits for to others that are equal", async () => {
     const running = new Map<string, Promise<Answer>>();
-    const sharing = wrapping("sharing", (given, next) => {
+    const sharing = callPlugin("sharing", (given, next) => {
       const known = running.get(given.argumentsJson) ?? next(given);
       running.set(given.argumentsJson, known);
       return known;
     });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    const { client } = await open([sharing], { s });
-    for (const id of [1, 2, 3]) client.send(call(id, "s__t"));
-    await s.peer?.find(({ method }) => method === "tools/call");
+    const { client } = await openPluginHub([sharing], { s });
+    for (const id of [1, 2, 3]) client.send(callRequest(id, "s__t"));
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     await turn();
-    const [sent, ...more] = s.asked("tools/call");
+    const [sent, ...more] = s.messagesOf("tools/call");
     assert.deepEqual(more, []);
-    s.peer?.send(`{"jsonrpc":"2.0","id":${String(sent?.id)},"result":${RESULT}}`);
+    s.newestPeer?.send(`{"jsonrpc":"2.0","id":${String(sent?.id)},"result":${RESULT}}`);
     for (const id of [1, 2, 3]) {
-      assert.deepEqual((await client.find(isAnswer(id))).result, JSON.parse(RESULT));
+      assert.deepEqual((await client.find(isResponseTo(id))).result, JSON.parse(RESULT));
     }
   });
 
   it("sends a call twice at a time, each under an id of its own", async () => {
-    const doubling = wrapping("doubling", async (given, next) => {
+    const doubling = callPlugin("doubling", async (given, next) => {
       const args = (n: number) => given.with({ arguments: { n } });
       const [, second] = await Promise.all([next(args(1)), next(args(2))]);
       return second;
     });
-    const s = new Script("t");
-    const { client } = await open([doubling], { s });
+    const s = new ScriptedServer("t");
+    const { client } = await openPluginHub([doubling], { s });
     const { result } = await callTool(client, "s__t");
     assert.deepEqual(result?.["echo"], { name: "t", arguments: { n: 2 } });
-    const [one, two, ...more] = s.asked("tools/call").map(({ id }) => id);
+    const [one, two, ...more] = s.messagesOf("tools/call").map(({ id }) => id);
     assert.ok(one !== two && more.length === 0);
   });
 
   it("answers while its own request is under way, which the server is told", async () => {
-    const hasty = wrapping("hasty", (given, next) => {
+    const hasty = callPlugin("hasty", (given, next) => {
       void next(given);
       return given.answer({ content: [], hasty: true });
     });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    const { client } = await open([hasty], { s });
+    const { client } = await openPluginHub([hasty], { s });
     const { result } = await callTool(client, "s__t");
     assert.equal(result?.["hasty"], true);
-    const sent = s.asked("tools/call")[0];
-    const told = await s.peer?.find(({ method }) => method === "notifications/cancelled");
+    const sent = s.messagesOf("tools/call")[0];
+    const told = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
     assert.deepEqual(told?.params, { requestId: sent?.id, reason: "The call was answered." });
-    assert.equal(s.asked("notifications/cancelled").length, 1);
+    assert.equal(s.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("retries when the connection was lost, and the server is started for that", async () => {
     const codes: unknown[] = [];
-    const retrying = wrapping("retrying", async (given, next) => {
+    const retrying = callPlugin("retrying", async (given, next) => {
       try {
         return await next(given);
       } catch (error) {
@@ -355,21 +379,21 @@ describe("a plugin on the way of a call", () => {
     const s = exact("t");
     const answer = s.onCall;
     s.onCall = (message, text) => {
-      if (s.starts > 1) return answer(message, text);
-      s.die();
+      if (s.transportCount > 1) return answer(message, text);
+      s.disconnect();
       return undefined;
     };
-    const { client } = await open([retrying], { s });
+    const { client } = await openPluginHub([retrying], { s });
     const { result } = await callTool(client, "s__t");
     assert.deepEqual(codes, ["connectionLost"]);
     assert.deepEqual(result, JSON.parse(RESULT));
-    assert.equal(s.starts, 2);
+    assert.equal(s.transportCount, 2);
   });
 
   it("cancels what it has sent, by a signal, and gets an error with a code for it", async () => {
     const codes: unknown[] = [];
     const stop = new AbortController();
-    const timing = wrapping("timing", async (given, next) => {
+    const timing = callPlugin("timing", async (given, next) => {
       try {
         return await next(given.with({ signal: stop.signal }));
       } catch (error) {
@@ -377,29 +401,29 @@ describe("a plugin on the way of a call", () => {
         return given.refuse("too slow");
       }
     });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => {
       queueMicrotask(() => stop.abort("enough"));
       return undefined;
     };
-    const { client, events } = await open([timing], { s });
+    const { client, events } = await openPluginHub([timing], { s });
     const { result } = await callTool(client, "s__t");
     assert.equal(result?.["isError"], true);
     assert.deepEqual(codes, ["cancelled"]);
-    const told = await s.peer?.find(({ method }) => method === "notifications/cancelled");
-    assert.equal(told?.params?.["requestId"], s.asked("tools/call")[0]?.id);
+    const told = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    assert.equal(told?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
     assert.deepEqual(callsOf(events), ["started s__t", "answered"]);
   });
 
   it("gives its own end of a call to the client, if it leaves it at that", async () => {
     const stop = new AbortController();
-    const timing = wrapping("timing", (given, next) => next(given.with({ signal: stop.signal })));
-    const s = new Script("t");
+    const timing = callPlugin("timing", (given, next) => next(given.with({ signal: stop.signal })));
+    const s = new ScriptedServer("t");
     s.onCall = () => {
       queueMicrotask(() => stop.abort(new Error("enough")));
       return undefined;
     };
-    const { client, plugins } = await open([timing], { s });
+    const { client, plugins } = await openPluginHub([timing], { s });
     const { error } = await callTool(client, "s__t");
     assert.equal(error?.data?.["code"], "cancelled");
     assert.match(error?.message ?? "", /enough/);
@@ -408,34 +432,34 @@ describe("a plugin on the way of a call", () => {
 
   it("sends nothing under a signal that was aborted before", async () => {
     const done = AbortSignal.abort();
-    const timing = wrapping("timing", (given, next) => next(given.with({ signal: done })));
+    const timing = callPlugin("timing", (given, next) => next(given.with({ signal: done })));
     const s = exact("t");
-    const { client } = await open([timing], { s });
+    const { client } = await openPluginHub([timing], { s });
     const { error } = await callTool(client, "s__t");
     assert.equal(error?.data?.["code"], "cancelled");
-    assert.deepEqual(textsTo(s), []);
+    assert.deepEqual(requestTextsTo(s), []);
   });
 
   for (const which of [0, 1]) {
     it(`is under the signals of all that are further out: number ${which + 1}`, async () => {
       const stops = [new AbortController(), new AbortController()] as const;
       const [outer, inner] = stops.map((stop, i) =>
-        wrapping(`p${i}`, (given, next) => next(given.with({ signal: stop.signal }))),
+        callPlugin(`p${i}`, (given, next) => next(given.with({ signal: stop.signal }))),
       );
       const seen: boolean[] = [];
-      const innermost = wrapping("innermost", async (given, next) => {
+      const innermost = callPlugin("innermost", async (given, next) => {
         const { signal } = given;
         assert.equal(given.signal, signal);
         signal.addEventListener("abort", () => seen.push(true));
         return next(given);
       });
       assert.ok(outer && inner);
-      const s = new Script("t");
+      const s = new ScriptedServer("t");
       s.onCall = () => {
         queueMicrotask(() => stops[which]?.abort());
         return undefined;
       };
-      const { client } = await open([outer, inner, innermost], { s });
+      const { client } = await openPluginHub([outer, inner, innermost], { s });
       const { error } = await callTool(client, "s__t");
       assert.equal(error?.data?.["code"], "cancelled");
       assert.deepEqual(seen, [true]);
@@ -444,7 +468,7 @@ describe("a plugin on the way of a call", () => {
 
   it("may watch the very promise that it gives back", async () => {
     const seen: unknown[] = [];
-    const watching = wrapping("watching", (given, next) => {
+    const watching = callPlugin("watching", (given, next) => {
       const answered = next(given);
       answered.then(
         ({ json }) => seen.push(json),
@@ -452,46 +476,46 @@ describe("a plugin on the way of a call", () => {
       );
       return answered;
     });
-    const { client } = await open([watching, watching], { s: exact("t") });
+    const { client } = await openPluginHub([watching, watching], { s: exact("t") });
     await callTool(client, "s__t");
     await turn();
     assert.deepEqual(seen, [RESULT, RESULT]);
   });
 
   it("gives the client what is written under its own progress token", async () => {
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = (message) => {
       const meta = message.params?.["_meta"] as { progressToken?: unknown };
       const params = { progressToken: meta.progressToken, progress: 0.5 };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
       return '"result":{}';
     };
     const tokens: unknown[] = [];
-    const passing = wrapping("passing", async (given, next) => next(given));
-    const { client } = await open([passing], { s });
-    client.send(call(1, "s__t", {}, { _meta: { progressToken: "mine" } }));
-    await client.find(isAnswer(1));
+    const passing = callPlugin("passing", async (given, next) => next(given));
+    const { client } = await openPluginHub([passing], { s });
+    client.send(callRequest(1, "s__t", {}, { _meta: { progressToken: "mine" } }));
+    await client.find(isResponseTo(1));
     for (const { method, params } of client.messages) {
       if (method === "notifications/progress") tokens.push(params?.["progressToken"]);
     }
     assert.deepEqual(tokens, ["mine"]);
-    const [sent] = s.asked("tools/call");
+    const [sent] = s.messagesOf("tools/call");
     assert.deepEqual(sent?.params?.["_meta"], { progressToken: sent?.id });
-    assert.equal(answersTo(client, 1).length, 1);
+    assert.equal(responsesTo(client, 1).length, 1);
   });
 
   it("waits for nothing: calls overtake one that it holds", async () => {
     const latch = new Latch();
-    const holding = wrapping("holding", async (given, next) => {
+    const holding = callPlugin("holding", async (given, next) => {
       if (given.arguments["slow"] === true) await latch.wait();
       return next(given);
     });
-    const { client } = await stage([holding], { s: exact("t") });
-    client.send(call(1, "s__t", { slow: true }));
+    const { client } = await openWithClock([holding], { s: exact("t") });
+    client.send(callRequest(1, "s__t", { slow: true }));
     await callTool(client, "s__t");
-    assert.equal(answersTo(client, 1).length, 0);
+    assert.equal(responsesTo(client, 1).length, 0);
     latch.open();
-    await client.find(isAnswer(1));
+    await client.find(isResponseTo(1));
   });
 });
 

@@ -2,13 +2,27 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { ToolCall } from "../../src/plugin/plugin.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { call, callTool, isAnswer, Latch, Script, statusOf } from "../fixtures/memory-hub.ts";
-import type { Use } from "../fixtures/plugin-hub.ts";
-import { answersTo, callsOf, codeOf, stage, textsTo, wrapping } from "./plugin-hub.ts";
+import {
+  callRequest,
+  callTool,
+  isResponseTo,
+  Latch,
+  ScriptedServer,
+  connectionStatusOf,
+} from "../fixtures/memory-hub.ts";
+import type { PluginUse } from "../fixtures/plugin-hub.ts";
+import {
+  responsesTo,
+  callsOf,
+  errorCodeOf,
+  openWithClock,
+  requestTextsTo,
+  callPlugin,
+} from "./plugin-hub.ts";
 
 /** A server that never answers. */
-function silent(...names: string[]): Script {
-  const script = new Script(...names);
+function silent(...names: string[]): ScriptedServer {
+  const script = new ScriptedServer(...names);
   script.onCall = () => undefined;
   return script;
 }
@@ -17,25 +31,25 @@ const LIMIT = 1000;
 const LIMITS = { servers: { s: { callTimeout: LIMIT, maxCallTimeout: 3000 } } };
 
 /** A plugin that waits for the answer and records what happens to a call. */
-function witness(): { readonly seen: unknown[]; readonly witnessing: Use } {
-  const seen: unknown[] = [];
-  const witnessing = wrapping("witness", async (given, next) => {
-    given.signal.addEventListener("abort", () => seen.push("aborted"));
+function makeRecorder(): { readonly recorded: unknown[]; readonly recording: PluginUse } {
+  const recorded: unknown[] = [];
+  const recording = callPlugin("witness", async (given, next) => {
+    given.signal.addEventListener("abort", () => recorded.push("aborted"));
     try {
       return await next(given);
     } catch (error) {
-      seen.push(codeOf(error), codeOf(given.signal.reason));
+      recorded.push(errorCodeOf(error), errorCodeOf(given.signal.reason));
       throw error;
     }
   });
-  return { seen, witnessing };
+  return { recorded, recording };
 }
 
 /** A plugin that neither answers a call nor passes it on. */
-const holding = (name: string) => wrapping(name, () => new Promise(() => {}));
+const blockingPlugin = (name: string) => callPlugin(name, () => new Promise(() => {}));
 /** Two plugins that change nothing: one returns the promise of `next`, the other awaits it. */
-const passing = wrapping("passing", (given, next) => next(given));
-const waiting = wrapping("waiting", async (given, next) => {
+const passThrough = callPlugin("passing", (given, next) => next(given));
+const awaitingPlugin = callPlugin("waiting", async (given, next) => {
   const answer = await next(given);
   return answer;
 });
@@ -46,67 +60,80 @@ function textOf({ result }: { result?: Record<string, unknown> }): string {
 }
 
 describe("a call that plugins see, at its deadline,", () => {
-  for (const plugins of [[], [passing], [waiting], [waiting, passing, waiting]]) {
+  for (const plugins of [
+    [],
+    [passThrough],
+    [awaitingPlugin],
+    [awaitingPlugin, passThrough, awaitingPlugin],
+  ]) {
     it(`is answered as without plugins, the server is told: ${plugins.length} plugins, ${plugins.map(({ plugin }) => plugin.name).join()}`, async () => {
       const s = silent("t");
-      const { client, clock, events, hub } = await stage(plugins, { s }, LIMITS);
-      client.send(call(1, "s__t"));
-      await clock.run(LIMIT);
-      const answer = await client.find(isAnswer(1));
+      const { client, clock, events, hub } = await openWithClock(plugins, { s }, LIMITS);
+      client.send(callRequest(1, "s__t"));
+      await clock.advanceAsync(LIMIT);
+      const answer = await client.find(isResponseTo(1));
       assert.deepEqual(answer.result?.["_meta"], { "toolmux/error": "callTimeout" });
       assert.equal(answer.result?.["isError"], true);
       assert.match(textOf(answer), /did not finish within 1 seconds and was cancelled\. Whether/);
-      const told = s.asked("notifications/cancelled").map(({ params }) => params);
-      const requestId = s.asked("tools/call")[0]?.id;
+      const told = s.messagesOf("notifications/cancelled").map(({ params }) => params);
+      const requestId = s.messagesOf("tools/call")[0]?.id;
       assert.deepEqual(told, [{ requestId, reason: "The call took too long." }]);
       assert.deepEqual(callsOf(events), ["started s__t", "cancelled by deadline"]);
-      assert.equal(statusOf(hub, "s").inFlight, 0);
+      assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
     });
   }
 
   it("rejects what plugins wait for, and aborts their signal", async () => {
-    const { seen, witnessing } = witness();
-    const { client, clock, plugins } = await stage([witnessing], { s: silent("t") }, LIMITS);
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT);
-    await client.find(isAnswer(1));
+    const { recorded: seen, recording } = makeRecorder();
+    const { client, clock, plugins } = await openWithClock([recording], { s: silent("t") }, LIMITS);
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT);
+    await client.find(isResponseTo(1));
     assert.deepEqual(seen, ["aborted", "callTimeout", "callTimeout"]);
     // The plugin is not at fault.
     assert.equal(plugins.status[0]?.lastError, undefined);
   });
 
   it("says which plugin held it: the innermost of those that had not given it back", async () => {
-    const outer = wrapping("outer", async (given, next) => next(given));
+    const outer = callPlugin("outer", async (given, next) => next(given));
     const s = silent("t");
-    const realm = await stage([outer, waiting, holding("holder"), passing], { s }, LIMITS);
-    realm.client.send(call(1, "s__t"));
-    await realm.clock.run(LIMIT);
-    const answer = await realm.client.find(isAnswer(1));
+    const setup = await openWithClock(
+      [outer, awaitingPlugin, blockingPlugin("holder"), passThrough],
+      { s },
+      LIMITS,
+    );
+    setup.client.send(callRequest(1, "s__t"));
+    await setup.clock.advanceAsync(LIMIT);
+    const answer = await setup.client.find(isResponseTo(1));
     assert.match(textOf(answer), /was held by plugin "holder", which was not done within 1 sec/);
     assert.match(textOf(answer), /Try again later/);
-    const failed = realm.plugins.status.filter(({ lastError }) => lastError !== undefined);
+    const failed = setup.plugins.status.filter(({ lastError }) => lastError !== undefined);
     assert.deepEqual(
       failed.map(({ name }) => name),
       ["holder"],
     );
-    assert.deepEqual(textsTo(s), []);
+    assert.deepEqual(requestTextsTo(s), []);
   });
 
   it("says that the server was called, if a plugin held what came of that", async () => {
-    const keeping = wrapping("keeping", async (given, next) => {
+    const keeping = callPlugin("keeping", async (given, next) => {
       await next(given);
       return new Promise(() => {});
     });
-    const { client, clock } = await stage([keeping, waiting], { s: new Script("t") }, LIMITS);
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT);
-    const text = textOf(await client.find(isAnswer(1)));
+    const { client, clock } = await openWithClock(
+      [keeping, awaitingPlugin],
+      { s: new ScriptedServer("t") },
+      LIMITS,
+    );
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT);
+    const text = textOf(await client.find(isResponseTo(1)));
     assert.match(text, /was held by plugin "keeping"/);
     assert.match(text, /Its server was called before that: check what took effect/);
   });
 
   it("does not say that it was not sent, if it was sent before the server went", async () => {
-    const retrying = wrapping("retrying", async (given, next) => {
+    const retrying = callPlugin("retrying", async (given, next) => {
       try {
         return await next(given);
       } catch {
@@ -114,25 +141,25 @@ describe("a call that plugins see, at its deadline,", () => {
       }
     });
     const s = silent("t");
-    const { client, clock } = await stage([retrying], { s }, LIMITS);
+    const { client, clock } = await openWithClock([retrying], { s }, LIMITS);
     s.onMake = () => new Promise(() => {});
-    client.send(call(1, "s__t"));
-    await s.peer?.find(({ method }) => method === "tools/call");
-    s.die();
-    await clock.run(LIMIT);
-    assert.match(textOf(await client.find(isAnswer(1))), /Whether it took effect is unknown/);
+    client.send(callRequest(1, "s__t"));
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    s.disconnect();
+    await clock.advanceAsync(LIMIT);
+    assert.match(textOf(await client.find(isResponseTo(1))), /Whether it took effect is unknown/);
   });
 
   it("says that it was not called, if its server was not ready", async () => {
     const s = silent("t");
-    const { client, clock } = await stage([waiting], { s }, LIMITS);
+    const { client, clock } = await openWithClock([awaitingPlugin], { s }, LIMITS);
     s.onMake = () => new Promise(() => {});
-    s.die();
+    s.disconnect();
     await turn();
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT);
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT);
     assert.match(
-      textOf(await client.find(isAnswer(1))),
+      textOf(await client.find(isResponseTo(1))),
       /was not called: the server was not ready/,
     );
   });
@@ -140,9 +167,9 @@ describe("a call that plugins see, at its deadline,", () => {
   it("sends nothing any more, whatever plugins do", async () => {
     const codes: unknown[] = [];
     const late = new Latch();
-    const insisting = wrapping("insisting", async (given, next) => {
+    const insisting = callPlugin("insisting", async (given, next) => {
       const again = (): Promise<unknown> =>
-        next(given).catch((error: unknown) => codes.push(codeOf(error)));
+        next(given).catch((error: unknown) => codes.push(errorCodeOf(error)));
       given.signal.addEventListener("abort", () => void again());
       await again();
       await again();
@@ -151,53 +178,53 @@ describe("a call that plugins see, at its deadline,", () => {
       return given.answer({ content: [], late: true });
     });
     const s = silent("t");
-    const { client, clock } = await stage([insisting], { s }, LIMITS);
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT);
-    await client.find(isAnswer(1));
+    const { client, clock } = await openWithClock([insisting], { s }, LIMITS);
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT);
+    await client.find(isResponseTo(1));
     late.open();
     await turn();
     assert.deepEqual(codes.length, 4);
     assert.ok(codes.every((code) => code === "callTimeout" || code === "cancelled"));
-    assert.equal(textsTo(s).length, 1);
-    assert.equal(s.asked("notifications/cancelled").length, 1);
-    const [answer, ...more] = answersTo(client, 1);
+    assert.equal(requestTextsTo(s).length, 1);
+    assert.equal(s.messagesOf("notifications/cancelled").length, 1);
+    const [answer, ...more] = responsesTo(client, 1);
     assert.equal(answer?.result?.["late"], undefined);
     assert.deepEqual(more, []);
   });
 
   it("is not failed by what a plugin throws after that", async () => {
     const late = new Latch();
-    const throwing = wrapping("throwing", async () => {
+    const throwing = callPlugin("throwing", async () => {
       await late.wait();
       throw Object.create(null);
     });
-    const { client, clock, plugins } = await stage([throwing], { s: silent("t") }, LIMITS);
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT);
-    await client.find(isAnswer(1));
+    const { client, clock, plugins } = await openWithClock([throwing], { s: silent("t") }, LIMITS);
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT);
+    await client.find(isResponseTo(1));
     const before = plugins.status[0]?.lastError;
     late.open();
     await turn();
     assert.equal(plugins.status[0]?.lastError, before);
-    assert.equal(answersTo(client, 1).length, 1);
+    assert.equal(responsesTo(client, 1).length, 1);
   });
 
   it("is put off by progress, up to the limit in all", async () => {
     const s = silent("t");
-    const { client, clock } = await stage([waiting, passing], { s }, LIMITS);
-    client.send(call(1, "s__t", {}, { _meta: { progressToken: 7 } }));
+    const { client, clock } = await openWithClock([awaitingPlugin, passThrough], { s }, LIMITS);
+    client.send(callRequest(1, "s__t", {}, { _meta: { progressToken: 7 } }));
     await turn();
     for (const _ of [1, 2, 3]) {
-      await clock.run(LIMIT - 100);
-      const progressToken = s.asked("tools/call")[0]?.id;
+      await clock.advanceAsync(LIMIT - 100);
+      const progressToken = s.messagesOf("tools/call")[0]?.id;
       const params = { progressToken, progress: 1 };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
       await turn();
-      assert.equal(answersTo(client, 1).length, 0);
+      assert.equal(responsesTo(client, 1).length, 0);
     }
-    await clock.run(300);
-    assert.match(textOf(await client.find(isAnswer(1))), /within 3 seconds in all/);
+    await clock.advanceAsync(300);
+    assert.match(textOf(await client.find(isResponseTo(1))), /within 3 seconds in all/);
     const told = client.messages.filter(({ method }) => method === "notifications/progress");
     assert.deepEqual(
       told.map(({ params }) => params?.["progressToken"]),
@@ -206,12 +233,16 @@ describe("a call that plugins see, at its deadline,", () => {
   });
 
   it("is not put off by a plugin that does nothing", async () => {
-    const { client, clock } = await stage([holding("h")], { s: silent("t") }, LIMITS);
-    client.send(call(1, "s__t"));
-    await clock.run(LIMIT - 1);
-    assert.equal(answersTo(client, 1).length, 0);
-    await clock.run(1);
-    assert.equal(answersTo(client, 1).length, 1);
+    const { client, clock } = await openWithClock(
+      [blockingPlugin("h")],
+      { s: silent("t") },
+      LIMITS,
+    );
+    client.send(callRequest(1, "s__t"));
+    await clock.advanceAsync(LIMIT - 1);
+    assert.equal(responsesTo(client, 1).length, 0);
+    await clock.advanceAsync(1);
+    assert.equal(responsesTo(client, 1).length, 1);
   });
 });
 
@@ -222,33 +253,33 @@ const CANCEL = {
 };
 
 describe("a call that plugins see, and that its client cancels,", () => {
-  for (const plugins of [[], [passing], [waiting], [waiting, passing]]) {
+  for (const plugins of [[], [passThrough], [awaitingPlugin], [awaitingPlugin, passThrough]]) {
     it(`is cancelled at its server, in the client's words, and not answered: ${plugins.length} plugins, ${plugins.map(({ plugin }) => plugin.name).join()}`, async () => {
       const s = silent("t");
-      const { client, events, hub } = await stage(plugins, { s });
-      client.send(call(1, "s__t"));
-      await s.peer?.find(({ method }) => method === "tools/call");
+      const { client, events, hub } = await openWithClock(plugins, { s });
+      client.send(callRequest(1, "s__t"));
+      await s.newestPeer?.find(({ method }) => method === "tools/call");
       client.send(CANCEL);
-      await s.peer?.find(({ method }) => method === "notifications/cancelled");
+      await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
       await turn();
-      const requestId = s.asked("tools/call")[0]?.id;
+      const requestId = s.messagesOf("tools/call")[0]?.id;
       assert.deepEqual(
-        s.asked("notifications/cancelled").map(({ params }) => params),
+        s.messagesOf("notifications/cancelled").map(({ params }) => params),
         [{ ...CANCEL.params, requestId }],
       );
-      assert.deepEqual(answersTo(client, 1), []);
+      assert.deepEqual(responsesTo(client, 1), []);
       assert.deepEqual(callsOf(events), ["started s__t", "cancelled by client"]);
-      assert.equal(statusOf(hub, "s").inFlight, 0);
+      assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
       assert.deepEqual(hub.snapshot().calls, []);
     });
   }
 
   it("rejects what plugins wait for, and aborts their signal", async () => {
-    const { seen, witnessing } = witness();
+    const { recorded: seen, recording } = makeRecorder();
     const s = silent("t");
-    const { client, plugins } = await stage([witnessing], { s });
-    client.send(call(1, "s__t"));
-    await s.peer?.find(({ method }) => method === "tools/call");
+    const { client, plugins } = await openWithClock([recording], { s });
+    client.send(callRequest(1, "s__t"));
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     client.send(CANCEL);
     await turn();
     assert.deepEqual(seen, ["aborted", "cancelled", "cancelled"]);
@@ -258,35 +289,37 @@ describe("a call that plugins see, and that its client cancels,", () => {
   it("is taken from the plugin that holds it, and nobody is told of an answer", async () => {
     const late = new Latch();
     const kept: ToolCall[] = [];
-    const answering = wrapping("answering", async (given) => {
+    const answering = callPlugin("answering", async (given) => {
       kept.push(given);
       await late.wait();
       return given.answer({});
     });
     const s = silent("t");
-    const { client, events } = await stage([waiting, answering], { s });
-    client.send(call(1, "s__t"));
+    const { client, events } = await openWithClock([awaitingPlugin, answering], { s });
+    client.send(callRequest(1, "s__t"));
     await turn();
     client.send(CANCEL);
     await turn();
     assert.equal(kept[0]?.signal.aborted, true);
     late.open();
     await turn();
-    assert.deepEqual(answersTo(client, 1), []);
+    assert.deepEqual(responsesTo(client, 1), []);
     assert.deepEqual(callsOf(events), ["started s__t", "cancelled by client"]);
-    assert.deepEqual([...textsTo(s), ...textsTo(s, "notifications/cancelled")], []);
+    assert.deepEqual([...requestTextsTo(s), ...requestTextsTo(s, "notifications/cancelled")], []);
   });
 
   it("is cancelled in each of the requests that were made for it", async () => {
-    const doubling = wrapping("doubling", (given, next) => Promise.all([next(given), next(given)]));
+    const doubling = callPlugin("doubling", (given, next) =>
+      Promise.all([next(given), next(given)]),
+    );
     const s = silent("t");
-    const { client } = await stage([doubling], { s });
-    client.send(call(1, "s__t"));
+    const { client } = await openWithClock([doubling], { s });
+    client.send(callRequest(1, "s__t"));
     await turn();
     client.send(CANCEL);
     await turn();
-    const ids = s.asked("tools/call").map(({ id }) => id);
-    const told = s.asked("notifications/cancelled").map(({ params }) => params?.["requestId"]);
+    const ids = s.messagesOf("tools/call").map(({ id }) => id);
+    const told = s.messagesOf("notifications/cancelled").map(({ params }) => params?.["requestId"]);
     assert.equal(ids.length, 2);
     assert.deepEqual(told, ids);
   });
@@ -295,7 +328,7 @@ describe("a call that plugins see, and that its client cancels,", () => {
 describe("a call that plugins see", () => {
   const ENDINGS = {
     "its client's leaving": {
-      end: ({ client }) => client.link.close(),
+      end: ({ client }) => client.transport.close(),
       events: ["started s__t", "cancelled by disconnect"],
       code: "cancelled",
     },
@@ -310,32 +343,37 @@ describe("a call that plugins see", () => {
       code: "serverStopped",
     },
     "its server's death": {
-      end: (_, s) => s.die(),
+      end: (_, s) => s.disconnect(),
       events: ["started s__t", "failed connectionLost"],
       code: "connectionLost",
     },
   } satisfies Record<
     string,
     {
-      end: (realm: Awaited<ReturnType<typeof stage>>, s: Script) => unknown;
+      end: (setup: Awaited<ReturnType<typeof openWithClock>>, s: ScriptedServer) => unknown;
       events: readonly string[];
       code: string;
     }
   >;
   for (const [what, { end, events, code }] of Object.entries(ENDINGS)) {
     it(`ends with ${what}, for plugins and client, as it does without plugins`, async () => {
-      const { seen, witnessing } = witness();
+      const { recorded: seen, recording } = makeRecorder();
       const answers: unknown[] = [];
-      for (const plugins of [[], [passing], [witnessing], [witnessing, passing, waiting]]) {
+      for (const plugins of [
+        [],
+        [passThrough],
+        [recording],
+        [recording, passThrough, awaitingPlugin],
+      ]) {
         const s = silent("t");
-        const realm = await stage(plugins, { s });
-        realm.client.send(call(1, "s__t"));
-        await s.peer?.find(({ method }) => method === "tools/call");
-        await end(realm, s);
+        const setup = await openWithClock(plugins, { s });
+        setup.client.send(callRequest(1, "s__t"));
+        await s.newestPeer?.find(({ method }) => method === "tools/call");
+        await end(setup, s);
         await turn();
-        assert.deepEqual(callsOf(realm.events), events);
-        answers.push(JSON.stringify(answersTo(realm.client, 1)));
-        assert.deepEqual(realm.hub.snapshot().calls, []);
+        assert.deepEqual(callsOf(setup.events), events);
+        answers.push(JSON.stringify(responsesTo(setup.client, 1)));
+        assert.deepEqual(setup.hub.snapshot().calls, []);
       }
       assert.deepEqual(new Set(answers).size, 1);
       const codes = seen.filter((one) => one !== "aborted" && one !== undefined);
@@ -346,35 +384,35 @@ describe("a call that plugins see", () => {
 
   it("is cancelled at its server when the operator cancels it, once", async () => {
     const s = silent("t");
-    const { client, hub } = await stage([waiting], { s });
-    client.send(call(1, "s__t"));
-    await s.peer?.find(({ method }) => method === "tools/call");
+    const { client, hub } = await openWithClock([awaitingPlugin], { s });
+    client.send(callRequest(1, "s__t"));
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     assert.equal(hub.cancelCall(1), true);
-    const { error } = await client.find(isAnswer(1));
+    const { error } = await client.find(isResponseTo(1));
     assert.match(error?.message ?? "", /operator/);
-    const [told, ...more] = s.asked("notifications/cancelled");
-    assert.equal(told?.params?.["requestId"], s.asked("tools/call")[0]?.id);
+    const [told, ...more] = s.messagesOf("notifications/cancelled");
+    assert.equal(told?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
     assert.deepEqual(more, []);
     assert.equal(hub.cancelCall(1), false);
   });
 
   it("ends with the hub as it does without plugins", async () => {
     const outcomes: string[] = [];
-    const delaying = wrapping("delaying", async (given, next) => {
+    const delaying = callPlugin("delaying", async (given, next) => {
       try {
         return await next(given);
       } finally {
         await turn();
       }
     });
-    for (const plugins of [[], [passing], [waiting], [delaying, waiting]]) {
+    for (const plugins of [[], [passThrough], [awaitingPlugin], [delaying, awaitingPlugin]]) {
       const s = silent("t");
-      const { client, hub, events } = await stage(plugins, { s });
-      client.send(call(1, "s__t"));
-      await s.peer?.find(({ method }) => method === "tools/call");
+      const { client, hub, events } = await openWithClock(plugins, { s });
+      client.send(callRequest(1, "s__t"));
+      await s.newestPeer?.find(({ method }) => method === "tools/call");
       await hub.close();
       await turn();
-      const answers = answersTo(client, 1).map(({ error }) => error?.data?.["code"]);
+      const answers = responsesTo(client, 1).map(({ error }) => error?.data?.["code"]);
       outcomes.push(JSON.stringify([answers, callsOf(events)]));
     }
     assert.deepEqual(new Set(outcomes).size, 1, outcomes.join("\n"));
@@ -382,7 +420,7 @@ describe("a call that plugins see", () => {
 
   it("ends with the hub before its plugins do", async () => {
     const order: string[] = [];
-    const slow: Use = {
+    const slow: PluginUse = {
       plugin: {
         name: "slow",
         setup: () => ({
@@ -399,23 +437,23 @@ describe("a call that plugins see", () => {
       },
     };
     const s = silent("t");
-    const { client, hub, events } = await stage([slow], { s });
-    client.send(call(1, "s__t"));
-    await s.peer?.find(({ method }) => method === "tools/call");
+    const { client, hub, events } = await openWithClock([slow], { s });
+    client.send(callRequest(1, "s__t"));
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     await hub.close();
     assert.deepEqual(order, ["call ended", "disposed"]);
     assert.deepEqual(callsOf(events), ["started s__t", "cancelled by shutdown"]);
-    assert.equal(answersTo(client, 1).length, 1);
+    assert.equal(responsesTo(client, 1).length, 1);
   });
 
   it("counts for its plugins' end until they are done with it, also if it ended before it began", async () => {
     const late = new Latch();
-    const held = wrapping("held", async (given) => {
+    const held = callPlugin("held", async (given) => {
       await late.wait();
       return given.answer({});
     });
-    const realm = await stage([held], { s: silent("t") });
-    const { client, hub, plugins } = realm;
+    const setup = await openWithClock([held], { s: silent("t") });
+    const { client, hub, plugins } = setup;
     // An event subscriber ends the call before plugins have seen it.
     const forget = hub.subscribe(
       (event) => event.kind === "callStarted" && hub.cancelCall(event.call),
@@ -423,7 +461,7 @@ describe("a call that plugins see", () => {
     );
     assert.ok((await callTool(client, "s__t")).error);
     forget();
-    client.send(call(1, "s__t"));
+    client.send(callRequest(1, "s__t"));
     await turn();
     client.send(CANCEL);
     await turn();

@@ -5,24 +5,24 @@ import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/instance.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
-  call,
-  isAnswer,
+  callRequest,
+  isResponseTo,
   type Json,
   Latch,
-  listNames,
+  listToolNames,
   type Peer,
-  Script,
+  ScriptedServer,
 } from "../fixtures/memory-hub.ts";
 import {
-  answersTo,
+  responsesTo,
   callsOf,
-  hosted,
+  pluginWithHost,
   logsOf,
-  open,
-  type Run,
-  stage,
-  use,
-  wrapping,
+  openPluginHub,
+  type CallHandler,
+  openWithClock,
+  pluginOf,
+  callPlugin,
 } from "./plugin-hub.ts";
 
 function revoked(): object {
@@ -45,7 +45,7 @@ const throwing = (thrown: unknown): never => {
 };
 
 /** Plugin faults, each in one call. */
-const MISTAKES: Readonly<Record<string, Run>> = {
+const MISTAKES: Readonly<Record<string, CallHandler>> = {
   "throws an error": () => throwing(new Error("boom")),
   "rejects with an error": () => Promise.reject(new Error("boom")),
   "throws no error": () => throwing("boom"),
@@ -88,13 +88,13 @@ describe("a plugin that makes a mistake in a call", () => {
   for (const [what, run] of Object.entries(MISTAKES)) {
     it(`fails that call, and nothing else: ${what}`, async () => {
       let isWrong = true;
-      const wrong = wrapping("wrong", (...all) => {
+      const wrong = callPlugin("wrong", (...all) => {
         if (!isWrong) return all[1](all[0]);
         isWrong = false;
         return run(...all);
       });
-      const s = new Script("t");
-      const { client, events, plugins, hub } = await open([wrong], { s });
+      const s = new ScriptedServer("t");
+      const { client, events, plugins, hub } = await openPluginHub([wrong], { s });
       const { error } = await callTool(client, "s__t");
       assert.equal(error?.code, -31006);
       assert.equal(error.data?.["code"], "pluginFailed");
@@ -116,22 +116,24 @@ describe("a plugin that makes a mistake in a call", () => {
 
   it("fails the call when it passes on one of another tool", async () => {
     let other: ToolCall | undefined;
-    const mixing = wrapping("mixing", (given, next, tool) => {
+    const mixing = callPlugin("mixing", (given, next, tool) => {
       if (tool.name === "open") return next((other = given));
       return next(other ?? given);
     });
-    const guarding = wrapping("guarding", (given) => given.refuse("no"), { tools: ["open"] });
-    const s = new Script("open", "t");
-    const { client } = await open([mixing, guarding], { s });
+    const guarding = callPlugin("guarding", (given) => given.refuse("no"), { tools: ["open"] });
+    const s = new ScriptedServer("open", "t");
+    const { client } = await openPluginHub([mixing, guarding], { s });
     assert.equal((await callTool(client, "s__open")).result?.["isError"], true);
     assert.equal((await callTool(client, "s__t")).error?.data?.["code"], "pluginFailed");
-    assert.deepEqual(s.asked("tools/call"), []);
+    assert.deepEqual(s.messagesOf("tools/call"), []);
   });
 
   it("is not blamed for what was thrown at it", async () => {
-    const passing = wrapping("passing", async (given, next) => next(given));
-    const wrong = wrapping("wrong", () => throwing(new Error("boom")));
-    const { client, plugins } = await open([passing, wrong], { s: new Script("t") });
+    const passing = callPlugin("passing", async (given, next) => next(given));
+    const wrong = callPlugin("wrong", () => throwing(new Error("boom")));
+    const { client, plugins } = await openPluginHub([passing, wrong], {
+      s: new ScriptedServer("t"),
+    });
     const { error } = await callTool(client, "s__t");
     assert.match(error?.message ?? "", /^Plugin "wrong" failed: boom$/);
     assert.deepEqual(
@@ -141,13 +143,13 @@ describe("a plugin that makes a mistake in a call", () => {
   });
 
   it("is not blamed for an answer of a server that is no JSON", async () => {
-    const reading = wrapping("reading", async (given, next) => {
+    const reading = callPlugin("reading", async (given, next) => {
       const answer = await next(given);
       return given.answer(answer.json);
     });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => '"result":{"content":[}';
-    const { client, plugins } = await open([reading], { s });
+    const { client, plugins } = await openPluginHub([reading], { s });
     const { error } = await callTool(client, "s__t");
     assert.equal(error?.data?.["code"], "internal");
     assert.match(error?.message ?? "", /server's answer/);
@@ -156,13 +158,13 @@ describe("a plugin that makes a mistake in a call", () => {
 
   it("fails the calls of tools that it cannot wrap, until it can", async () => {
     let isWrong = true;
-    const wrong = use("wrong", {
+    const wrong = pluginOf("wrong", {
       call(next) {
         if (isWrong) throw new Error("boom");
         return (given) => next(given).then((answer) => answer);
       },
     });
-    const { client } = await open([wrong], { s: new Script("t") });
+    const { client } = await openPluginHub([wrong], { s: new ScriptedServer("t") });
     assert.equal((await callTool(client, "s__t")).error?.data?.["code"], "pluginFailed");
     isWrong = false;
     assert.ok((await callTool(client, "s__t")).result);
@@ -170,23 +172,23 @@ describe("a plugin that makes a mistake in a call", () => {
 
   it("fails the calls of tools that it wraps in something else than a function", async () => {
     for (const make of [() => Promise.reject(new Error("boom")), () => ({}), () => "text"]) {
-      const wrong = use("wrong", { call: () => make() as unknown as Next });
-      const { client } = await open([wrong], { s: new Script("t") });
+      const wrong = pluginOf("wrong", { call: () => make() as unknown as Next });
+      const { client } = await openPluginHub([wrong], { s: new ScriptedServer("t") });
       const { error } = await callTool(client, "s__t");
       assert.match(error?.message ?? "", /call\(\) did not return a function/);
     }
   });
 
   it("loses nothing that it has dropped", async () => {
-    const dropping = wrapping("dropping", (given, next) => {
+    const dropping = callPlugin("dropping", (given, next) => {
       void next(given);
       void next(given.with({ signal: AbortSignal.abort() }));
       return given.answer({});
     });
-    const wrong = wrapping("wrong", () => throwing(new Error("boom")));
-    const broken = wrapping("broken", () => throwing(new Error("boom")));
+    const wrong = callPlugin("wrong", () => throwing(new Error("boom")));
+    const broken = callPlugin("broken", () => throwing(new Error("boom")));
     for (const inner of [wrong, broken]) {
-      const { client } = await open([dropping, inner], { s: new Script("t") });
+      const { client } = await openPluginHub([dropping, inner], { s: new ScriptedServer("t") });
       for (let i = 0; i < MAX_FAILURES + 2; i++) {
         assert.deepEqual((await callTool(client, "s__t")).result, {});
       }
@@ -196,17 +198,18 @@ describe("a plugin that makes a mistake in a call", () => {
 
 describe("a plugin that keeps failing", () => {
   const wrong = { is: true };
-  const failing: Run = (given, next) => (wrong.is ? throwing(new Error("boom")) : next(given));
+  const failing: CallHandler = (given, next) =>
+    wrong.is ? throwing(new Error("boom")) : next(given);
 
   it("is left alone for a while, in which what it is for is refused; then it is tried again", async () => {
     wrong.is = true;
     let calls = 0;
-    const counting = wrapping("p", (...all) => {
+    const counting = callPlugin("p", (...all) => {
       calls++;
       return failing(...all);
     });
-    const s = new Script("t");
-    const { client, clock, plugins, events } = await stage([counting], { s });
+    const s = new ScriptedServer("t");
+    const { client, clock, plugins, events } = await openWithClock([counting], { s });
     for (let i = 0; i < MAX_FAILURES; i++) await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
     const told = logsOf(events).filter((text) => text.includes("in a row"));
@@ -217,26 +220,26 @@ describe("a plugin that keeps failing", () => {
     const { error } = await callTool(client, "s__t");
     assert.match(error?.message ?? "", /boom\. It failed 5 times in a row and is left alone/);
     assert.equal(calls, MAX_FAILURES);
-    await clock.run(OPEN_TIME - 1);
+    await clock.advanceAsync(OPEN_TIME - 1);
     assert.ok((await callTool(client, "s__t")).error);
-    await clock.run(1);
+    await clock.advanceAsync(1);
     assert.ok((await callTool(client, "s__t")).result);
     assert.equal(calls, MAX_FAILURES + 1);
     assert.deepEqual(plugins.status[0]?.broken, []);
-    assert.deepEqual(s.asked("tools/call").length, 1);
+    assert.deepEqual(s.messagesOf("tools/call").length, 1);
   });
 
   it("is broken again by one more failure after that, and whole again by one success", async () => {
     wrong.is = true;
-    const { client, clock, plugins } = await stage([wrapping("p", failing)], {
-      s: new Script("t"),
+    const { client, clock, plugins } = await openWithClock([callPlugin("p", failing)], {
+      s: new ScriptedServer("t"),
     });
     for (let i = 0; i < MAX_FAILURES; i++) await callTool(client, "s__t");
-    await clock.run(OPEN_TIME);
+    await clock.advanceAsync(OPEN_TIME);
     assert.deepEqual(plugins.status[0]?.broken, []);
     await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
-    await clock.run(OPEN_TIME);
+    await clock.advanceAsync(OPEN_TIME);
     wrong.is = false;
     await callTool(client, "s__t");
     wrong.is = true;
@@ -247,30 +250,32 @@ describe("a plugin that keeps failing", () => {
   });
 
   it("is passed by if it says so, also by calls of tools that it cannot wrap", async () => {
-    const optional = use(
+    const optional = pluginOf(
       "optional",
       { call: () => throwing(new Error("boom")) },
       { whenBroken: "pass" },
     );
-    const { client } = await stage([optional], { s: new Script("t") });
+    const { client } = await openWithClock([optional], { s: new ScriptedServer("t") });
     for (let i = 0; i < MAX_FAILURES; i++) assert.ok((await callTool(client, "s__t")).error);
     assert.ok((await callTool(client, "s__t")).result);
   });
 
   it("costs no tools but those that it is for", async () => {
     wrong.is = true;
-    const { client } = await stage([wrapping("p", failing, { tools: ["t"] })], {
-      s: new Script("t", "u"),
+    const { client } = await openWithClock([callPlugin("p", failing, { tools: ["t"] })], {
+      s: new ScriptedServer("t", "u"),
     });
     for (let i = 0; i < MAX_FAILURES + 1; i++) await callTool(client, "s__t");
     assert.ok((await callTool(client, "s__u")).result);
   });
 
   it("is left alone when it held calls beyond their deadlines", async () => {
-    const holding = wrapping("holding", () => new Promise(() => {}));
-    const { client, clock, plugins } = await stage([holding], { s: new Script("t") });
-    for (let i = 0; i < MAX_FAILURES; i++) client.send(call(i, "s__t"));
-    await clock.run(60_000);
+    const holding = callPlugin("holding", () => new Promise(() => {}));
+    const { client, clock, plugins } = await openWithClock([holding], {
+      s: new ScriptedServer("t"),
+    });
+    for (let i = 0; i < MAX_FAILURES; i++) client.send(callRequest(i, "s__t"));
+    await clock.advanceAsync(60_000);
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
     assert.ok((await callTool(client, "s__t")).error);
   });
@@ -285,24 +290,24 @@ describe("an event listener of a plugin", () => {
   })) {
     it(`that ${what} is logged once, and left alone for a while after ${MAX_FAILURES} times in a row`, async () => {
       let heard = 0;
-      const wrong = use("wrong", {
+      const wrong = pluginOf("wrong", {
         events: ["callFinished"],
         event() {
           heard++;
           return fail();
         },
       });
-      const realm = await stage([wrong], { s: new Script("t") });
+      const setup = await openWithClock([wrong], { s: new ScriptedServer("t") });
       for (let i = 0; i < MAX_FAILURES + 3; i++) {
-        assert.ok((await tick(realm)).result);
+        assert.ok((await tick(setup)).result);
         await turn();
       }
       assert.equal(heard, MAX_FAILURES);
-      assert.deepEqual(realm.plugins.status[0]?.broken, ["event"]);
-      const told = logsOf(realm.events).filter((text) => text.startsWith('plugin "wrong"'));
+      assert.deepEqual(setup.plugins.status[0]?.broken, ["event"]);
+      const told = logsOf(setup.events).filter((text) => text.startsWith('plugin "wrong"'));
       assert.equal(told.length, 2);
-      await realm.clock.run(OPEN_TIME);
-      await tick(realm);
+      await setup.clock.advanceAsync(OPEN_TIME);
+      await tick(setup);
       assert.equal(heard, MAX_FAILURES + 1);
     });
   }
@@ -310,13 +315,13 @@ describe("an event listener of a plugin", () => {
   it("that fails now and then is not left alone, if it rejects or throws", async () => {
     for (const fail of [() => Promise.reject(new Error("x")), () => throwing(new Error("x"))]) {
       let heard = 0;
-      const wrong = use("wrong", {
+      const wrong = pluginOf("wrong", {
         events: ["callFinished"],
         event: () => (heard++ % 2 === 0 ? fail() : Promise.resolve()),
       });
-      const realm = await stage([wrong], { s: new Script("t") });
+      const setup = await openWithClock([wrong], { s: new ScriptedServer("t") });
       for (let i = 0; i < 3 * MAX_FAILURES; i++) {
-        await tick(realm);
+        await tick(setup);
         await turn();
       }
       assert.equal(heard, 3 * MAX_FAILURES);
@@ -326,7 +331,7 @@ describe("an event listener of a plugin", () => {
   it("may log what it hears: neither it nor others hear that", async () => {
     const heard: string[] = [];
     const echoing = (name: string) =>
-      hosted(name, (host) => ({
+      pluginWithHost(name, (host) => ({
         events: ["log"],
         event(event) {
           if (event.kind !== "log") return;
@@ -334,10 +339,10 @@ describe("an event listener of a plugin", () => {
           host.log("info", `heard ${event.text}`);
         },
       }));
-    const s = new Script("t");
-    const { client } = await open([echoing("a"), echoing("b")], { s });
+    const s = new ScriptedServer("t");
+    const { client } = await openPluginHub([echoing("a"), echoing("b")], { s });
     const params = { level: "info", data: "hello" };
-    s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     await turn();
     await callTool(client, "s__t");
     assert.deepEqual(heard, ["hello", "hello"]);
@@ -345,44 +350,44 @@ describe("an event listener of a plugin", () => {
 
   it("gets only the kinds that it names, and all if it names none", async () => {
     const heard: string[][] = [[], []];
-    const some = use("some", {
+    const some = pluginOf("some", {
       events: ["callStarted"],
       event: ({ kind }) => void heard[0]?.push(kind),
     });
-    const all = use("all", { event: ({ kind }) => void heard[1]?.push(kind) });
-    const realm = await open([some, all], { s: new Script("t") });
-    await tick(realm);
+    const all = pluginOf("all", { event: ({ kind }) => void heard[1]?.push(kind) });
+    const setup = await openPluginHub([some, all], { s: new ScriptedServer("t") });
+    await tick(setup);
     assert.deepEqual(heard[0], ["callStarted"]);
     assert.ok(heard[1]?.includes("state") && heard[1].includes("callFinished"));
   });
 
   it("may subscribe while it is told something, and again and again", async () => {
     let heard = 0;
-    const greedy = hosted("greedy", (host) => {
+    const greedy = pluginWithHost("greedy", (host) => {
       const listen = (): void => {
         heard++;
         host.subscribe(listen, ["callFinished"]);
       };
       return { events: ["callFinished"], event: listen };
     });
-    const realm = await open([greedy], { s: new Script("t") });
-    assert.ok((await tick(realm)).result);
+    const setup = await openPluginHub([greedy], { s: new ScriptedServer("t") });
+    assert.ok((await tick(setup)).result);
     assert.ok(heard >= 1 && heard <= 2000, `${heard}`);
-    assert.ok((await tick(realm)).result);
+    assert.ok((await tick(setup)).result);
   });
 
   it("hears nothing any more once its subscription is undone, twice or not", async () => {
     const heard: string[] = [];
     let undo = (): void => {};
-    const quiet = hosted("quiet", (host) => {
+    const quiet = pluginWithHost("quiet", (host) => {
       undo = host.subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
       return {};
     });
-    const realm = await open([quiet], { s: new Script("t") });
-    await tick(realm);
+    const setup = await openPluginHub([quiet], { s: new ScriptedServer("t") });
+    await tick(setup);
     undo();
     undo();
-    await tick(realm);
+    await tick(setup);
     assert.deepEqual(heard, ["callStarted"]);
   });
 });
@@ -390,13 +395,13 @@ describe("an event listener of a plugin", () => {
 describe("a plugin's mistakes", () => {
   it("are told in one line that is not too long, and at most a hundred of them", async () => {
     let count = 0;
-    const wrong = wrapping("wrong", () =>
+    const wrong = callPlugin("wrong", () =>
       throwing(new Error(`a\nb ${count++} ${"x".repeat(9999)}`)),
     );
-    const { client, events, clock } = await stage([wrong], { s: new Script("t") });
+    const { client, events, clock } = await openWithClock([wrong], { s: new ScriptedServer("t") });
     for (let i = 0; i < 120; i++) {
       await callTool(client, "s__t");
-      await clock.run(OPEN_TIME);
+      await clock.advanceAsync(OPEN_TIME);
     }
     const told = logsOf(events).filter((text) => text.includes("failed: a b"));
     assert.equal(told.length, 100);
@@ -404,29 +409,29 @@ describe("a plugin's mistakes", () => {
   });
 
   it("do not keep clients from their lists, nor a hub from its end", async () => {
-    const wrong = use("wrong", {
+    const wrong = pluginOf("wrong", {
       call: () => throwing(withGetter()),
       event: () => throwing(withGetter()),
       dispose: () => throwing(withGetter()),
     });
-    const { client, hub } = await open([wrong], { s: new Script("t") });
+    const { client, hub } = await openPluginHub([wrong], { s: new ScriptedServer("t") });
     await callTool(client, "s__t");
-    assert.deepEqual(await listNames(client), ["s__t"]);
+    assert.deepEqual(await listToolNames(client), ["s__t"]);
     await hub.close();
   });
 
   it("answer each of many calls once", async () => {
     const late = new Latch();
-    const wrong = wrapping("wrong", async () => {
+    const wrong = callPlugin("wrong", async () => {
       await late.wait();
       throw new Error("boom");
     });
-    const { client } = await open([wrong], { s: new Script("t") });
-    for (let i = 0; i < 50; i++) client.send(call(i, "s__t"));
+    const { client } = await openPluginHub([wrong], { s: new ScriptedServer("t") });
+    for (let i = 0; i < 50; i++) client.send(callRequest(i, "s__t"));
     await turn();
     late.open();
-    const last: Json = await client.find(isAnswer(49));
+    const last: Json = await client.find(isResponseTo(49));
     assert.ok(last.error);
-    for (let i = 0; i < 50; i++) assert.equal(answersTo(client, i).length, 1);
+    for (let i = 0; i < 50; i++) assert.equal(responsesTo(client, i).length, 1);
   });
 });

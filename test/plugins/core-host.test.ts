@@ -5,14 +5,31 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { Answer, Host } from "../../src/plugin/plugin.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { call, callTool, isAnswer, Script, statusOf } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
-import { codeOf, hosted, open, stage, textsTo, use, wrapping } from "./plugin-hub.ts";
+import {
+  callRequest,
+  callTool,
+  isResponseTo,
+  ScriptedServer,
+  connectionStatusOf,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
+import {
+  errorCodeOf,
+  pluginWithHost,
+  openPluginHub,
+  openWithClock,
+  requestTextsTo,
+  pluginOf,
+  callPlugin,
+} from "./plugin-hub.ts";
 
 /** A plugin that only exposes its host. */
-function keep(name = "keeper"): { readonly keeper: Use; readonly host: (at?: number) => Host } {
+function keep(name = "keeper"): {
+  readonly keeper: PluginUse;
+  readonly host: (at?: number) => Host;
+} {
   const hosts: Host[] = [];
-  const keeper = hosted(name, (given) => {
+  const keeper = pluginWithHost(name, (given) => {
     hosts.push(given);
     return {};
   });
@@ -22,13 +39,13 @@ function keep(name = "keeper"): { readonly keeper: Use; readonly host: (at?: num
 async function codeFrom(promise: Promise<unknown>): Promise<unknown> {
   return promise.then(
     () => assert.fail("it did not fail"),
-    (error: unknown) => codeOf(error),
+    (error: unknown) => errorCodeOf(error),
   );
 }
 
 const RESULT = '{"content":[],"n":1.0,"big":12345678901234567890}';
-function exact(...names: string[]): Script {
-  const script = new Script(...names);
+function exact(...names: string[]): ScriptedServer {
+  const script = new ScriptedServer(...names);
   script.onCall = () => `"result":${RESULT}`;
   return script;
 }
@@ -36,8 +53,10 @@ function exact(...names: string[]): Script {
 describe("the host of a plugin", () => {
   it("lists what clients see", async () => {
     const { keeper, host } = keep();
-    const hiding = use("hiding", { list: (items) => items.filter(({ name }) => name !== "b") });
-    await open([keeper, hiding], { s: new Script("a", "b") });
+    const hiding = pluginOf("hiding", {
+      list: (items) => items.filter(({ name }) => name !== "b"),
+    });
+    await openPluginHub([keeper, hiding], { s: new ScriptedServer("a", "b") });
     const tools = await host().list();
     assert.deepEqual(
       tools.map(({ name }) => name),
@@ -49,14 +68,14 @@ describe("the host of a plugin", () => {
   it("calls a tool by the name that clients see, and gives the exact answer", async () => {
     const { keeper, host } = keep();
     const s = exact("t");
-    await open([keeper], { s });
+    await openPluginHub([keeper], { s });
     const answer = await host().call("s__t", '{"x":1.0,\n"y":[]}');
     assert.equal(answer.json, RESULT);
     assert.deepEqual([answer.kind, answer.isError, answer.size], ["result", false, RESULT.length]);
-    assert.ok(textsTo(s)[0]?.includes('"arguments":{"x":1.0, "y":[]}'));
+    assert.ok(requestTextsTo(s)[0]?.includes('"arguments":{"x":1.0, "y":[]}'));
     await host().call("s__t", { z: 1 });
     await host().call("s__t");
-    const sent = s.asked("tools/call").map(({ params }) => params?.["arguments"]);
+    const sent = s.messagesOf("tools/call").map(({ params }) => params?.["arguments"]);
     assert.deepEqual(sent, [{ x: 1, y: [] }, { z: 1 }, {}]);
   });
 
@@ -64,7 +83,7 @@ describe("the host of a plugin", () => {
     const { keeper, host } = keep();
     const s = exact("t", "u");
     s.onCall = () => '"error":{"code":-5,"message":"no"}';
-    const { hub } = await open([keeper], { s });
+    const { hub } = await openPluginHub([keeper], { s });
     const answer = await host().call("s__t");
     assert.deepEqual([answer.kind, answer.isError], ["error", true]);
     assert.deepEqual(answer.value, { code: -5, message: "no" });
@@ -77,16 +96,16 @@ describe("the host of a plugin", () => {
   it("refuses arguments that are no object", async () => {
     const { keeper, host } = keep();
     const s = exact("t");
-    await open([keeper], { s });
+    await openPluginHub([keeper], { s });
     for (const args of ["1", "[1]", '{"a":', '{"a":"\n"}']) {
       await assert.rejects(host().call("s__t", args), TypeError);
     }
-    assert.deepEqual(textsTo(s), []);
+    assert.deepEqual(requestTextsTo(s), []);
   });
 
   it("knows of no hub in setup", async () => {
     const codes: Promise<unknown>[] = [];
-    const early = hosted("early", (host) => {
+    const early = pluginWithHost("early", (host) => {
       codes.push(codeFrom(host.call("s__t")), codeFrom(host.list()));
       assert.equal(host.nameOf("s", "t"), undefined);
       // Ignored promises must not cause unhandled rejections.
@@ -94,14 +113,14 @@ describe("the host of a plugin", () => {
       void host.list();
       return {};
     });
-    await open([early], { s: new Script("t") });
+    await openPluginHub([early], { s: new ScriptedServer("t") });
     assert.deepEqual(await Promise.all(codes), ["usage", "usage"]);
   });
 
   it("takes calls through all plugins but its own", async () => {
     const path: string[] = [];
     const { keeper, host } = keep("b");
-    const b: Use = {
+    const b: PluginUse = {
       plugin: {
         ...keeper.plugin,
         setup: async (options, given) => ({
@@ -114,11 +133,11 @@ describe("the host of a plugin", () => {
       },
     };
     const telling = (name: string) =>
-      wrapping(name, (given, next) => {
+      callPlugin(name, (given, next) => {
         path.push(`${name} ${given.client.id}`);
         return next(given);
       });
-    const { client } = await open([telling("a"), b, telling("c")], { s: exact("t") });
+    const { client } = await openPluginHub([telling("a"), b, telling("c")], { s: exact("t") });
     await host().call("s__t");
     assert.deepEqual(path, ["a plugin-b-2", "c plugin-b-2"]);
     await callTool(client, "s__t");
@@ -127,12 +146,12 @@ describe("the host of a plugin", () => {
 
   it("is another client than any other plugin, also one of the same name", async () => {
     const ids: string[] = [];
-    const watching = wrapping("watching", (given, next) => {
+    const watching = callPlugin("watching", (given, next) => {
       ids.push(given.client.id);
       return next(given);
     });
     const { keeper, host } = keep("twin");
-    await open([watching, keeper, keeper], { s: exact("t") });
+    await openPluginHub([watching, keeper, keeper], { s: exact("t") });
     for (const at of [0, 1, 0]) await host(at).call("s__t");
     const [first, second, third] = ids;
     assert.equal(first, third);
@@ -141,42 +160,42 @@ describe("the host of a plugin", () => {
 
   it("cancels a call with the signal that was given, and its server is told", async () => {
     const { keeper, host } = keep();
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    const { hub } = await open([keeper], { s });
+    const { hub } = await openPluginHub([keeper], { s });
     const stop = new AbortController();
     const reason = new Error("enough");
     const failed = assert.rejects(host().call("s__t", {}, stop.signal), reason);
-    await s.peer?.find(({ method }) => method === "tools/call");
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     stop.abort(reason);
     await failed;
-    await s.peer?.find(({ method }) => method === "notifications/cancelled");
-    assert.equal(statusOf(hub, "s").inFlight, 0);
-    assert.equal(s.asked("notifications/cancelled").length, 1);
+    await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
+    assert.equal(s.messagesOf("notifications/cancelled").length, 1);
     await assert.rejects(host().call("s__t", {}, AbortSignal.abort(reason)), reason);
     await assert.rejects(host().list(AbortSignal.abort(reason)), reason);
   });
 
   it("has calls of its own at their deadlines answered as those of clients", async () => {
     const { keeper, host } = keep();
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    const { clock } = await stage([keeper], { s });
+    const { clock } = await openWithClock([keeper], { s });
     const answered = host().call("s__t");
     await turn();
-    await clock.run(60_000);
+    await clock.advanceAsync(60_000);
     assert.equal((await answered).isError, true);
   });
 
   it("takes no harm from calls that nobody looks at", async () => {
     const { keeper, host } = keep();
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    const { hub } = await open([keeper], { s });
+    const { hub } = await openPluginHub([keeper], { s });
     void host().call("s__t");
     void host().call("s__t", "nonsense");
     void host().list(AbortSignal.abort(new Error("x")));
-    await s.peer?.find(({ method }) => method === "tools/call");
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     await hub.close();
     void host().call("s__t");
     void host().list();
@@ -186,27 +205,27 @@ describe("the host of a plugin", () => {
   it("has calls that two plugins make of each other without end come to one", async () => {
     let calls = 0;
     const bouncing = (name: string) =>
-      hosted(name, (host) => ({
+      pluginWithHost(name, (host) => ({
         call: () => (): Promise<Answer> => {
           calls++;
           return host.call("s__t");
         },
       }));
     const s = exact("t");
-    const { client, hub } = await open([bouncing("a"), bouncing("b")], { s });
+    const { client, hub } = await openPluginHub([bouncing("a"), bouncing("b")], { s });
     const { error, result } = await callTool(client, "s__t");
     assert.ok(JSON.stringify(error ?? result).includes("which is too many"));
     assert.ok(calls <= 2001, `${calls}`);
     await turn();
     assert.deepEqual(hub.snapshot().calls, []);
-    assert.equal(statusOf(hub, "s").inFlight, 0);
+    assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
   });
 
   it("has calls beyond a limit refused, until others have ended", async () => {
     const { keeper, host } = keep();
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.onCall = () => undefined;
-    await open([keeper], { s });
+    await openPluginHub([keeper], { s });
     const stop = new AbortController();
     const running = Array.from({ length: 1000 }, () =>
       codeFrom(host().call("s__t", {}, stop.signal)),
@@ -220,10 +239,16 @@ describe("the host of a plugin", () => {
 
   it("knows what clients call a tool, as long as they see it", async () => {
     const { keeper, host } = keep();
-    const hiding = use("hiding", { list: (items) => items.filter(({ name }) => name !== "b") });
+    const hiding = pluginOf("hiding", {
+      list: (items) => items.filter(({ name }) => name !== "b"),
+    });
     const tools = { allow: undefined, deny: [], rename: { a: "z" }, timeout: {} };
     const settings = { servers: { s: { tools } } };
-    const { hub } = await open([keeper, hiding], { s: new Script("a", "b") }, settings);
+    const { hub } = await openPluginHub(
+      [keeper, hiding],
+      { s: new ScriptedServer("a", "b") },
+      settings,
+    );
     assert.equal(host().nameOf("s", "a"), "s__z");
     assert.equal(host().nameOf("s", "b"), undefined);
     assert.equal(host().nameOf("nobody", "a"), undefined);
@@ -235,7 +260,7 @@ describe("the host of a plugin", () => {
     const stateFolder = await mkdtemp(join(tmpdir(), "toolmux-"));
     try {
       const { keeper, host } = keep("with-folder");
-      await setUpWith([keeper], { s: new Script("t") }, { stateFolder });
+      await setUpPluginHub([keeper], { s: new ScriptedServer("t") }, { stateFolder });
       const [folder, again] = await Promise.all([host().folder(), host().folder()]);
       assert.equal(folder, join(stateFolder, "plugins", "with-folder"));
       assert.equal(again, folder);
@@ -250,7 +275,7 @@ describe("the host of a plugin", () => {
   it("aborts its signal at the end, and gives it no events any more", async () => {
     const heard: string[] = [];
     const { keeper, host } = keep();
-    const { hub, client } = await open([keeper], { s: exact("t") });
+    const { hub, client } = await openPluginHub([keeper], { s: exact("t") });
     host().subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
     await callTool(client, "s__t");
     assert.equal(host().signal.aborted, false);
@@ -262,16 +287,16 @@ describe("the host of a plugin", () => {
   });
 
   it("lets a plugin call in the middle of a call, and answer with what came of that", async () => {
-    const asking = hosted("asking", (host) => ({
+    const asking = pluginWithHost("asking", (host) => ({
       call: (next, { name }) => (name === "t" ? () => host.call("s__u", '{"n":1.0}') : next),
     }));
     const s = exact("t", "u");
-    const { client } = await open([asking], { s });
-    client.send(call("x", "s__t"));
-    await client.find(isAnswer("x"));
+    const { client } = await openPluginHub([asking], { s });
+    client.send(callRequest("x", "s__t"));
+    await client.find(isResponseTo("x"));
     assert.ok(client.received.at(-1)?.includes(RESULT));
     assert.deepEqual(
-      s.asked("tools/call").map(({ params }) => params?.["name"]),
+      s.messagesOf("tools/call").map(({ params }) => params?.["name"]),
       ["u"],
     );
   });

@@ -4,15 +4,15 @@ import type { Tool } from "../../src/plugin/plugin.ts";
 import { MAX_FAILURES, OPEN_TIME } from "../../src/plugin/instance.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  introduce,
-  isAnswer,
-  listNames,
-  Script,
-  setUp,
+  initialize,
+  isResponseTo,
+  listToolNames,
+  ScriptedServer,
+  setUpHub,
 } from "../fixtures/memory-hub.ts";
-import { logsOf, open, stage, use } from "./plugin-hub.ts";
+import { logsOf, openPluginHub, openWithClock, pluginOf } from "./plugin-hub.ts";
 
 const EXACT =
   '{"title":"\\u0041" ,"name":"exact","x":1.0,"big":12345678901234567890,"inputSchema":{"type":"object","minimum":1e2}}';
@@ -20,35 +20,35 @@ const EXACT =
 type List = (items: readonly Tool[], server: string) => unknown;
 
 /** A plugin with this `list`, whose return value TypeScript does not check. */
-function listing(name: string, list: List, more: Parameters<typeof use>[2] = {}) {
-  return use(name, { list: (items, server) => list(items, server) as readonly Tool[] }, more);
+function listing(name: string, list: List, more: Parameters<typeof pluginOf>[2] = {}) {
+  return pluginOf(name, { list: (items, server) => list(items, server) as readonly Tool[] }, more);
 }
 
-function exact(...names: string[]): Script {
-  const script = new Script(...names);
+function exact(...names: string[]): ScriptedServer {
+  const script = new ScriptedServer(...names);
   script.tools.push(EXACT);
   return script;
 }
 
 /** The text of the last tools/list result that a client received. */
-async function listText(client: Parameters<typeof ask>[0]): Promise<string> {
-  await ask(client, "tools/list");
+async function listText(client: Parameters<typeof sendRequest>[0]): Promise<string> {
+  await sendRequest(client, "tools/list");
   return client.received.at(-1)?.replace(/"id":.*$/, "") ?? "";
 }
 
 describe("what plugins make of a listing", () => {
   it("has the very bytes of every tool that they give back as it was", async () => {
-    const plain = setUp({ s: exact("a", "b") });
-    await introduce(plain.client);
+    const plain = setUpHub({ s: exact("a", "b") });
+    await initialize(plain.client);
     const before = await listText(plain.client);
     const same = listing("same", (items) => [...items].reverse());
-    const { client } = await open([same, same], { s: exact("a", "b") });
+    const { client } = await openPluginHub([same, same], { s: exact("a", "b") });
     assert.equal(await listText(client), before);
     assert.ok(before.includes('"x":1.0,"big":12345678901234567890'));
   });
 
   it("may have a tool more than the entry's tools, and then its calls come to who has added it", async () => {
-    const adding = use(
+    const adding = pluginOf(
       "adding",
       {
         list: (items) => [...items, { name: "added", inputSchema: { type: "object" } }],
@@ -57,8 +57,8 @@ describe("what plugins make of a listing", () => {
       },
       { tools: ["a"] },
     );
-    const { client } = await open([adding], { s: exact("a", "b") });
-    assert.deepEqual(await listNames(client), ["s__a", "s__added", "s__b", "s__exact"]);
+    const { client } = await openPluginHub([adding], { s: exact("a", "b") });
+    assert.deepEqual(await listToolNames(client), ["s__a", "s__added", "s__b", "s__exact"]);
     const { result } = await callTool(client, "s__added");
     assert.equal(result?.["by"], "adding");
     assert.equal((await callTool(client, "s__b")).result?.["by"], undefined);
@@ -71,9 +71,9 @@ describe("what plugins make of a listing", () => {
         .map((tool) => (tool.name === "a" ? { ...tool, description: "new" } : tool)),
       { name: "added", inputSchema: { type: "object" } },
     ]);
-    const { client, hub } = await open([changing], { s: exact("a", "b") });
+    const { client, hub } = await openPluginHub([changing], { s: exact("a", "b") });
     const text = await listText(client);
-    assert.deepEqual(await listNames(client), ["s__a", "s__added", "s__exact"]);
+    assert.deepEqual(await listToolNames(client), ["s__a", "s__added", "s__exact"]);
     assert.ok(text.includes('"inputSchema":{"type":"object"},"description":"new"'));
     assert.ok(text.includes(EXACT.replace('"exact"', '"s__exact"')));
     const hidden = hub.catalog.notes.filter(({ kind }) => kind === "hidden");
@@ -91,8 +91,10 @@ describe("what plugins make of a listing", () => {
         seen.push([name, server, items.map((tool) => tool.name)]);
         return [...items, { name: `by_${name}` }];
       });
-    const { client } = await open([adding("x"), adding("y")], { s: new Script("t") });
-    await listNames(client);
+    const { client } = await openPluginHub([adding("x"), adding("y")], {
+      s: new ScriptedServer("t"),
+    });
+    await listToolNames(client);
     assert.deepEqual(seen, [
       ["y", "s", ["t"]],
       ["x", "s", ["t", "by_y"]],
@@ -100,15 +102,15 @@ describe("what plugins make of a listing", () => {
   });
 
   it("has added tools that the plugin answers, and no server is asked", async () => {
-    const adding = use("adding", {
+    const adding = pluginOf("adding", {
       list: (items) => [...items, { name: "added", inputSchema: { type: "object" } }],
       call: (next, { name }) =>
         name === "added" ? (given) => Promise.resolve(given.answer({ mine: true })) : next,
     });
-    const s = new Script("t");
-    const { client } = await open([adding], { s });
+    const s = new ScriptedServer("t");
+    const { client } = await openPluginHub([adding], { s });
     assert.deepEqual((await callTool(client, "s__added")).result, { mine: true });
-    assert.deepEqual(s.asked("tools/call"), []);
+    assert.deepEqual(s.messagesOf("tools/call"), []);
     assert.ok((await callTool(client, "s__t")).result);
   });
 
@@ -117,8 +119,8 @@ describe("what plugins make of a listing", () => {
       ...items,
       ...items.map((tool) => ({ ...tool, description: "second" })),
     ]);
-    const { client } = await open([doubling], { s: exact("t") });
-    assert.deepEqual(await listNames(client), ["s__exact", "s__t"]);
+    const { client } = await openPluginHub([doubling], { s: exact("t") });
+    assert.deepEqual(await listToolNames(client), ["s__exact", "s__t"]);
     assert.ok(!(await listText(client)).includes("second"));
   });
 
@@ -129,12 +131,12 @@ describe("what plugins make of a listing", () => {
       return items;
     });
     const tools = { allow: undefined, deny: ["b"], rename: { a: "z" }, timeout: {} };
-    const { client } = await open(
+    const { client } = await openPluginHub(
       [looking],
-      { s: new Script("a", "b") },
+      { s: new ScriptedServer("a", "b") },
       { servers: { s: { tools } } },
     );
-    assert.deepEqual(await listNames(client), ["s__z"]);
+    assert.deepEqual(await listToolNames(client), ["s__z"]);
     assert.deepEqual(seen, ["a"]);
   });
 
@@ -148,9 +150,12 @@ describe("what plugins make of a listing", () => {
       },
       { servers: ["a*"], tools: ["read_*"] },
     );
-    const scripts = { ab: new Script("read_x", "write_x"), b: new Script("read_x") };
-    const { client } = await open([hiding], scripts);
-    assert.deepEqual(await listNames(client), ["ab__write_x", "b__read_x"]);
+    const scripts = {
+      ab: new ScriptedServer("read_x", "write_x"),
+      b: new ScriptedServer("read_x"),
+    };
+    const { client } = await openPluginHub([hiding], scripts);
+    assert.deepEqual(await listToolNames(client), ["ab__write_x", "b__read_x"]);
     assert.deepEqual(seen, ["ab read_x"]);
     assert.ok(!(await listText(client)).includes("not its own"));
   });
@@ -161,20 +166,20 @@ describe("what plugins make of a listing", () => {
       asked++;
       return items.map((tool) => ({ ...tool, description: "x" }));
     });
-    const s = new Script("t");
-    const r = new Script("u");
-    const { client, connect, hub } = await open([counting], { s, r });
-    await listNames(client);
+    const s = new ScriptedServer("t");
+    const r = new ScriptedServer("u");
+    const { client, connect, hub } = await openPluginHub([counting], { s, r });
+    await listToolNames(client);
     const before = asked;
     const other = connect();
-    await introduce(other);
-    await listNames(other);
+    await initialize(other);
+    await listToolNames(other);
     await hub.stop("r");
-    await listNames(client);
+    await listToolNames(client);
     assert.equal(asked, before);
     s.tools.push('{"name":"v"}');
     await hub.refresh("s");
-    await listNames(client);
+    await listToolNames(client);
     assert.equal(asked, before + 1);
   });
 
@@ -196,25 +201,28 @@ describe("what plugins make of a listing", () => {
       }
       return items;
     });
-    const { client } = await open([changing], { s: exact() });
+    const { client } = await openPluginHub([changing], { s: exact() });
     assert.ok(!(await listText(client)).includes("changed"));
     assert.deepEqual(thrown, [true, true, true]);
   });
 
   it("is not made of nothing: servers that show no tools get none", async () => {
     const adding = listing("adding", (items) => [...items, { name: "added" }]);
-    const { client, hub } = await open([adding], { s: new Script("t"), r: new Script("u") });
+    const { client, hub } = await openPluginHub([adding], {
+      s: new ScriptedServer("t"),
+      r: new ScriptedServer("u"),
+    });
     await hub.stop("s");
-    assert.deepEqual(await listNames(client), ["r__added", "r__u"]);
+    assert.deepEqual(await listToolNames(client), ["r__added", "r__u"]);
   });
 
   it("may be nested as deeply as clients are shown it", async () => {
     const depth = 127;
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     s.tools.push(`{"name":"deep","x":${"[".repeat(depth)}${"]".repeat(depth)}}`);
     const same = listing("same", (items) => items);
-    const { client } = await open([same], { s });
-    assert.deepEqual(await listNames(client), ["s__deep", "s__t"]);
+    const { client } = await openPluginHub([same], { s });
+    assert.deepEqual(await listToolNames(client), ["s__deep", "s__t"]);
   });
 });
 
@@ -245,9 +253,9 @@ describe("a plugin that makes a mistake with a listing", () => {
   for (const [what, list] of Object.entries(MISTAKES)) {
     it(`hides what it is for, and nothing else: ${what}`, async () => {
       const wrong = listing("wrong", list, { tools: ["a*"], servers: ["s"] });
-      const scripts = { s: new Script("a1", "b1"), r: new Script("a1") };
-      const { client, events, plugins } = await open([wrong], scripts);
-      assert.deepEqual(await listNames(client), ["r__a1", "s__b1"]);
+      const scripts = { s: new ScriptedServer("a1", "b1"), r: new ScriptedServer("a1") };
+      const { client, events, plugins } = await openPluginHub([wrong], scripts);
+      assert.deepEqual(await listToolNames(client), ["r__a1", "s__b1"]);
       assert.equal(plugins.status[0]?.lastError?.code, "pluginFailed");
       assert.ok(logsOf(events).some((text) => text.startsWith('plugin "wrong": failed: ')));
       assert.equal((await callTool(client, "s__a1")).error?.code, -32602);
@@ -256,8 +264,8 @@ describe("a plugin that makes a mistake with a listing", () => {
 
     it(`is passed by if it says so: ${what}`, async () => {
       const wrong = listing("wrong", list, { whenBroken: "pass" });
-      const { client } = await open([wrong], { s: exact("a") });
-      assert.deepEqual(await listNames(client), ["s__a", "s__exact"]);
+      const { client } = await openPluginHub([wrong], { s: exact("a") });
+      assert.deepEqual(await listToolNames(client), ["s__a", "s__exact"]);
       assert.ok((await listText(client)).includes(EXACT.replace('"exact"', '"s__exact"')));
     });
   }
@@ -265,37 +273,40 @@ describe("a plugin that makes a mistake with a listing", () => {
   it("is asked again when a list is made anew", async () => {
     let isWrong = true;
     const wrong = listing("wrong", (items) => (isWrong ? throwing(new Error("boom")) : items));
-    const { client, hub } = await open([wrong], { s: new Script("t"), r: new Script("u") });
-    assert.deepEqual(await listNames(client), []);
+    const { client, hub } = await openPluginHub([wrong], {
+      s: new ScriptedServer("t"),
+      r: new ScriptedServer("u"),
+    });
+    assert.deepEqual(await listToolNames(client), []);
     isWrong = false;
     hub.remove("r");
-    assert.deepEqual(await listNames(client), ["s__t"]);
+    assert.deepEqual(await listToolNames(client), ["s__t"]);
   });
 
   it("is asked again after a while, and clients are told what came of that", async () => {
     let isWrong = true;
     const wrong = listing("wrong", (items) => (isWrong ? throwing(new Error("boom")) : items));
-    const s = new Script("t");
-    const { client, clock, hub } = await stage([wrong], { s });
-    assert.deepEqual(await listNames(client), []);
+    const s = new ScriptedServer("t");
+    const { client, clock, hub } = await openWithClock([wrong], { s });
+    assert.deepEqual(await listToolNames(client), []);
     const told = (): number =>
       client.messages.filter(({ method }) => method?.endsWith("list_changed")).length;
     const before = told();
-    await clock.run(OPEN_TIME + 1000);
+    await clock.advanceAsync(OPEN_TIME + 1000);
     assert.equal(told(), before);
     isWrong = false;
-    await clock.run(OPEN_TIME + 1000);
+    await clock.advanceAsync(OPEN_TIME + 1000);
     assert.equal(told(), before + 1);
-    assert.deepEqual(await listNames(client), ["s__t"]);
+    assert.deepEqual(await listToolNames(client), ["s__t"]);
     isWrong = true;
     s.tools.push('{"name":"u"}');
     const refreshed = hub.refresh("s");
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     await refreshed;
-    assert.deepEqual(await listNames(client), []);
+    assert.deepEqual(await listToolNames(client), []);
     await hub.close();
     assert.deepEqual(
-      clock.armed.filter((ms) => ms <= OPEN_TIME),
+      clock.pendingDelays.filter((ms) => ms <= OPEN_TIME),
       [],
     );
   });
@@ -303,38 +314,38 @@ describe("a plugin that makes a mistake with a listing", () => {
   it("is left alone for a while when it keeps failing", async () => {
     let asked = 0;
     const wrong = listing("wrong", () => throwing(new Error(`boom ${asked++}`)));
-    const s = new Script("t");
-    const { client, hub, clock, plugins } = await stage([wrong], { s });
+    const s = new ScriptedServer("t");
+    const { client, hub, clock, plugins } = await openWithClock([wrong], { s });
     const refresh = async (): Promise<void> => {
       const done = hub.refresh("s");
-      await clock.run(1000);
+      await clock.advanceAsync(1000);
       await done;
     };
     for (let i = 0; i < MAX_FAILURES + 3; i++) {
       s.tools.push(`{"name":"t${i}"}`);
       await refresh();
-      assert.deepEqual(await listNames(client), []);
+      assert.deepEqual(await listToolNames(client), []);
     }
     assert.equal(asked, MAX_FAILURES);
     assert.deepEqual(plugins.status[0]?.broken, ["list"]);
-    await clock.run(OPEN_TIME);
+    await clock.advanceAsync(OPEN_TIME);
     s.tools.push('{"name":"again"}');
     await refresh();
-    await listNames(client);
+    await listToolNames(client);
     assert.equal(asked, MAX_FAILURES + 1);
   });
 
   it("does not keep the next one from its part", async () => {
     const wrong = listing("wrong", () => throwing(new Error("boom")), { tools: ["a"] });
     const adding = listing("adding", (items) => [...items, { name: "added" }]);
-    const { client } = await open([adding, wrong], { s: new Script("a", "b") });
-    assert.deepEqual(await listNames(client), ["s__added", "s__b"]);
+    const { client } = await openPluginHub([adding, wrong], { s: new ScriptedServer("a", "b") });
+    assert.deepEqual(await listToolNames(client), ["s__added", "s__b"]);
   });
 
   it("answers a list that a client waits for", async () => {
     const wrong = listing("wrong", () => throwing(new Error("boom")));
-    const { client } = await stage([wrong], { s: new Script("t") });
+    const { client } = await openWithClock([wrong], { s: new ScriptedServer("t") });
     client.send({ jsonrpc: "2.0", id: 1, method: "tools/list" });
-    assert.deepEqual((await client.find(isAnswer(1))).result, { tools: [] });
+    assert.deepEqual((await client.find(isResponseTo(1))).result, { tools: [] });
   });
 });

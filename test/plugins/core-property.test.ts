@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { isAnswer, Script } from "../fixtures/memory-hub.ts";
-import type { Use } from "../fixtures/plugin-hub.ts";
-import { open, textsTo, use, wrapping } from "./plugin-hub.ts";
+import { isResponseTo, ScriptedServer } from "../fixtures/memory-hub.ts";
+import type { PluginUse } from "../fixtures/plugin-hub.ts";
+import { openPluginHub, requestTextsTo, pluginOf, callPlugin } from "./plugin-hub.ts";
 
 const SEED = process.env["TOOLMUX_TEST_SEED"];
 const RUNS = 400;
@@ -40,29 +40,29 @@ const { object } = fc.letrec<{ value: string; object: string; array: string }>((
 
 /** Plugin actions that must change nothing. */
 const KINDS = {
-  nothing: (name) => use(name, {}),
-  list: (name) => use(name, { list: (items) => items.slice() }),
-  unwrapped: (name) => use(name, { call: (next) => next }),
-  passed: (name) => wrapping(name, (given, next) => next(given)),
-  awaited: (name) => wrapping(name, async (given, next) => next(given)),
+  nothing: (name) => pluginOf(name, {}),
+  list: (name) => pluginOf(name, { list: (items) => items.slice() }),
+  unwrapped: (name) => pluginOf(name, { call: (next) => next }),
+  passed: (name) => callPlugin(name, (given, next) => next(given)),
+  awaited: (name) => callPlugin(name, async (given, next) => next(given)),
   limited: (name) =>
-    wrapping(name, (given, next) => next(given.with({ signal: new AbortController().signal }))),
-  unchanged: (name) => wrapping(name, (given, next) => next(given.with({}))),
+    callPlugin(name, (given, next) => next(given.with({ signal: new AbortController().signal }))),
+  unchanged: (name) => callPlugin(name, (given, next) => next(given.with({}))),
   looked: (name) =>
-    wrapping(name, async (given, next) => {
+    callPlugin(name, async (given, next) => {
       void given.arguments;
       const answer = await next(given);
       void [answer.value, answer.isError, answer.json];
       return answer;
     }),
   answered: (name) =>
-    wrapping(name, async (given, next) => {
+    callPlugin(name, async (given, next) => {
       const answer = await next(given);
       return answer.kind === "error" ? answer : given.answer(answer.json);
     }),
   sent: (name) =>
-    wrapping(name, (given, next) => next(given.with({ arguments: given.argumentsJson }))),
-} as const satisfies Readonly<Record<string, (name: string) => Use>>;
+    callPlugin(name, (given, next) => next(given.with({ arguments: given.argumentsJson }))),
+} as const satisfies Readonly<Record<string, (name: string) => PluginUse>>;
 type Kind = keyof typeof KINDS;
 
 /** A member of a call's params. */
@@ -109,18 +109,18 @@ async function run(
   members: readonly Member[],
   answer: (id: unknown) => string,
 ): Promise<{ readonly request: string; readonly response: string }> {
-  const s = new Script("t");
+  const s = new ScriptedServer("t");
   s.onCall = ({ id }) => {
-    s.peer?.send(answer(id));
+    s.newestPeer?.send(answer(id));
     return undefined;
   };
   const plugins = kinds.map((kind, i) => KINDS[kind](`p${i}`));
-  const { client, hub } = await open(plugins, { s });
+  const { client, hub } = await openPluginHub(plugins, { s });
   const text = `{"jsonrpc":"2.0","id":"me","method":"tools/call","params":${write(members)}}`;
   client.send(text);
-  await client.find(isAnswer("me"));
+  await client.find(isResponseTo("me"));
   await hub.close();
-  const [request = "", ...more] = textsTo(s);
+  const [request = "", ...more] = requestTextsTo(s);
   assert.deepEqual(more, []);
   const response = client.received.find((line) => /"id" ?: ?"me"/.test(line)) ?? "";
   return { request: request.replace(/"id":\d+/, '"id":0'), response };

@@ -3,9 +3,9 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import type { Next, ToolCall } from "../../src/plugin/plugin.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { call, Script, statusOf } from "../fixtures/memory-hub.ts";
+import { callRequest, ScriptedServer, connectionStatusOf } from "../fixtures/memory-hub.ts";
 import { Choices } from "../generate.ts";
-import { answersTo, callsOf, stage, wrapping } from "./plugin-hub.ts";
+import { responsesTo, callsOf, openWithClock, callPlugin } from "./plugin-hub.ts";
 
 /** Set TOOLMUX_TEST_SEED to repeat a run. */
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
@@ -57,21 +57,21 @@ describe("many calls through plugins that do what they like", () => {
   it(`are answered once each, or not at all if they were cancelled, and leave nothing (seed ${SEED})`, async () => {
     const choices = Choices.random(SEED);
     const unruly = (name: string) =>
-      wrapping(name, (given, next) => {
+      callPlugin(name, (given, next) => {
         const deed = choices.once(2) ? choices.pick(DEEDS) : DEEDS[0];
         return deed?.(given, next);
       });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     const answer = s.onCall;
     s.onCall = (message, text) => {
-      if (choices.once(60)) s.die();
+      if (choices.once(60)) s.disconnect();
       return choices.once(4) ? undefined : answer(message, text);
     };
     const plugins = [unruly("a"), unruly("b"), unruly("c")];
-    const { client, hub, clock, events } = await stage(plugins, { s }, LIMITS);
+    const { client, hub, clock, events } = await openWithClock(plugins, { s }, LIMITS);
     const cancelled = new Set<number>();
     for (let id = 0; id < CALLS; id++) {
-      client.send(call(id, "s__t"));
+      client.send(callRequest(id, "s__t"));
       if (choices.once(3)) await turn();
       if (choices.once(10)) {
         const requestId = choices.below(id + 1);
@@ -79,19 +79,19 @@ describe("many calls through plugins that do what they like", () => {
         client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
       }
       if (choices.once(40)) hub.cancelCall(choices.below(id + 1));
-      if (choices.once(20)) await clock.run(choices.below(600));
+      if (choices.once(20)) await clock.advanceAsync(choices.below(600));
     }
-    await clock.run(10_000);
+    await clock.advanceAsync(10_000);
     for (let id = 0; id < CALLS; id++) {
-      const { length } = answersTo(client, id);
+      const { length } = responsesTo(client, id);
       assert.ok(length === 1 || (length === 0 && cancelled.has(id)), `${length} answers to ${id}`);
     }
     const told = callsOf(events);
     assert.equal(told.filter((text) => text.startsWith("started")).length, CALLS);
     assert.equal(told.length, 2 * CALLS);
     assert.deepEqual(hub.snapshot().calls, []);
-    assert.equal(statusOf(hub, "s").inFlight, 0);
-    assert.equal(client.ended, false);
+    assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
+    assert.equal(client.isClosed, false);
     await hub.close();
   });
 });

@@ -10,67 +10,67 @@ import type { Transport } from "../../src/transport/transport.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
-  call,
-  introduce,
-  isAnswer,
+  callRequest,
+  initialize,
+  isResponseTo,
   Latch,
-  listen,
-  listNames,
+  recordEvents,
+  listToolNames,
   manifestFor,
-  Script,
+  ScriptedServer,
   type Servers,
-  setUp,
-  statusOf,
+  setUpHub,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { entryOf, type Use } from "../fixtures/plugin-hub.ts";
-import { lastPosted, overHttp } from "../fixtures/streamed-transport.ts";
-import { codeOf, hosted, logsOf, use, wrapping } from "./plugin-hub.ts";
+import { pluginSpecOf, type PluginUse } from "../fixtures/plugin-hub.ts";
+import { lastRequest, overStreamedTransports } from "../fixtures/streamed-transport.ts";
+import { errorCodeOf, pluginWithHost, logsOf, pluginOf, callPlugin } from "./plugin-hub.ts";
 
 interface World {
   readonly hub: Hub;
-  readonly client: ReturnType<typeof setUp>["client"];
-  readonly connect: ReturnType<typeof setUp>["connect"];
+  readonly client: ReturnType<typeof setUpHub>["client"];
+  readonly connect: ReturnType<typeof setUpHub>["connect"];
   readonly events: HubEvent[];
   readonly bus: EventBus;
   readonly clock: VirtualClock;
   /** Replaces the active plugins by these. @returns the new set */
-  exchange(...uses: readonly Use[]): Promise<PluginSet | undefined>;
+  exchange(...uses: readonly PluginUse[]): Promise<PluginSet | undefined>;
 }
 
 /** A hub with these plugins, which can be replaced. */
 async function start(
-  first: readonly Use[],
-  scripts: Record<string, Script>,
+  first: readonly PluginUse[],
+  scripts: Record<string, ScriptedServer>,
   servers: Servers = {},
 ): Promise<World> {
-  const { bus, events } = listen();
+  const { bus, events } = recordEvents();
   const clock = new VirtualClock();
-  const equip = async (uses: readonly Use[]) => {
+  const equip = async (uses: readonly PluginUse[]) => {
     const loaders = Object.fromEntries(
       uses.map(({ plugin }) => [plugin.name, () => Promise.resolve({ default: plugin })]),
     );
-    const plugins = uses.map((one, at) => entryOf(one, at));
+    const plugins = uses.map((one, at) => pluginSpecOf(one, at));
     const manifest = { ...manifestFor(scripts, { servers }), plugins };
-    const world = { bus, env: {}, stateFolder: "/nowhere", clock: systemClock, loaders };
-    const equipped = await setUpPlugins(manifest, world);
-    assert.ok(equipped.ok, JSON.stringify(equipped));
-    return { ...equipped, bus, events };
+    const environment = { bus, env: {}, stateFolder: "/nowhere", clock: systemClock, loaders };
+    const prepared = await setUpPlugins(manifest, environment);
+    assert.ok(prepared.ok, JSON.stringify(prepared));
+    return { ...prepared, bus, events };
   };
-  const equipped = await equip(first);
-  const realm = setUp(scripts, { equipped, clock, random: () => 0, servers });
-  await introduce(realm.client);
+  const prepared = await equip(first);
+  const setup = setUpHub(scripts, { prepared, clock, random: () => 0, servers });
+  await initialize(setup.client);
   await turn();
   return {
-    ...realm,
+    ...setup,
     bus,
     clock,
     async exchange(...uses) {
       if (uses.length === 0) {
-        realm.hub.reload(manifestFor(scripts, { servers }));
+        setup.hub.reload(manifestFor(scripts, { servers }));
         return undefined;
       }
       const next = await equip(uses);
-      realm.hub.reload(next.manifest, next.plugins);
+      setup.hub.reload(next.manifest, next.plugins);
       return next.plugins;
     },
   };
@@ -79,12 +79,12 @@ async function start(
 const LIST_CHANGED = "notifications/tools/list_changed";
 
 /** A plugin that adds a tool of this name to every listing. */
-const adding = (name: string): Use =>
-  use("adding", { list: (items) => [...items, { name, inputSchema: { type: "object" } }] });
+const adding = (name: string): PluginUse =>
+  pluginOf("adding", { list: (items) => [...items, { name, inputSchema: { type: "object" } }] });
 
 /** A plugin that marks its results and records its end. */
-function marking(mark: string, order: string[], parts: Parts = {}): Use {
-  return hosted("marking", (host) => {
+function marking(mark: string, order: string[], parts: Parts = {}): PluginUse {
+  return pluginWithHost("marking", (host) => {
     host.signal.addEventListener("abort", () => order.push(`${mark} aborted`));
     return {
       call: () => (given) => Promise.resolve(given.answer({ mark })),
@@ -97,9 +97,11 @@ function marking(mark: string, order: string[], parts: Parts = {}): Use {
 describe("plugins that make place for others", () => {
   it("end when the others are in force", async () => {
     const order: string[] = [];
-    const { client, exchange, hub } = await start([marking("old", order)], { s: new Script("t") });
+    const { client, exchange, hub } = await start([marking("old", order)], {
+      s: new ScriptedServer("t"),
+    });
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "old" });
-    const fresh = hosted("marking", () => {
+    const fresh = pluginWithHost("marking", () => {
       order.push("new set up");
       return { call: () => (given) => Promise.resolve(given.answer({ mark: "new" })) };
     });
@@ -120,15 +122,15 @@ describe("plugins that make place for others", () => {
         return given.answer({ mark: "old" });
       },
     });
-    const { client, exchange } = await start([slow], { s: new Script("t") });
-    client.send(call(1, "s__t"));
+    const { client, exchange } = await start([slow], { s: new ScriptedServer("t") });
+    client.send(callRequest(1, "s__t"));
     await turn();
     await exchange(marking("new", order));
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
     await turn();
     assert.deepEqual(order, []);
     late.open();
-    assert.deepEqual((await client.find(isAnswer(1))).result, { mark: "old" });
+    assert.deepEqual((await client.find(isResponseTo(1))).result, { mark: "old" });
     await turn();
     assert.deepEqual(order, ["old answered", "old aborted", "old disposed"]);
   });
@@ -136,8 +138,8 @@ describe("plugins that make place for others", () => {
   it("end at once with the hub, if they still have calls", async () => {
     const order: string[] = [];
     const hanging = marking("old", order, { call: () => () => new Promise(() => {}) });
-    const { client, exchange, hub } = await start([hanging], { s: new Script("t") });
-    client.send(call(1, "s__t"));
+    const { client, exchange, hub } = await start([hanging], { s: new ScriptedServer("t") });
+    client.send(callRequest(1, "s__t"));
     await turn();
     await exchange(marking("new", order));
     await hub.close();
@@ -152,7 +154,7 @@ describe("plugins that make place for others", () => {
   it("hear and are asked nothing any more", async () => {
     const heard: string[] = [];
     let host: Host | undefined;
-    const old = hosted("old", (given) => {
+    const old = pluginWithHost("old", (given) => {
       host = given;
       given.subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
       return {
@@ -162,21 +164,21 @@ describe("plugins that make place for others", () => {
         call: (next) => (heard.push("call"), next),
       };
     });
-    const { client, exchange } = await start([old], { s: new Script("t") });
+    const { client, exchange } = await start([old], { s: new ScriptedServer("t") });
     await callTool(client, "s__t");
     assert.deepEqual(heard.splice(0).toSorted(), ["call", "callStarted", "callStarted", "list"]);
     await exchange();
     await turn();
     await callTool(client, "s__t");
-    assert.deepEqual(await listNames(client), ["s__t"]);
-    const failed = await host?.call("s__t").catch(codeOf);
+    assert.deepEqual(await listToolNames(client), ["s__t"]);
+    const failed = await host?.call("s__t").catch(errorCodeOf);
     assert.equal(failed, "cancelled");
     assert.deepEqual(heard, []);
   });
 
   it("and their successors do not hear what the other logs", async () => {
     let heard = 0;
-    const echoing = hosted("echoing", (host) => ({
+    const echoing = pluginWithHost("echoing", (host) => ({
       events: ["log"],
       event(event) {
         // Otherwise this loops forever.
@@ -184,8 +186,8 @@ describe("plugins that make place for others", () => {
       },
       call: () => () => new Promise(() => {}),
     }));
-    const { client, exchange, bus } = await start([echoing], { s: new Script("t") });
-    client.send(call(1, "s__t"));
+    const { client, exchange, bus } = await start([echoing], { s: new ScriptedServer("t") });
+    client.send(callRequest(1, "s__t"));
     await turn();
     await exchange(echoing);
     heard = 0;
@@ -195,15 +197,15 @@ describe("plugins that make place for others", () => {
 
   it("lose no call that they have made through the hub before it ended, nor leave one", async () => {
     const codes: unknown[] = [];
-    const s = new Script("t", "u");
+    const s = new ScriptedServer("t", "u");
     s.onCall = () => undefined;
-    const asking = hosted("asking", (host) => {
-      void host.call("s__u").catch((error: unknown) => codes.push(codeOf(error)));
+    const asking = pluginWithHost("asking", (host) => {
+      void host.call("s__u").catch((error: unknown) => codes.push(errorCodeOf(error)));
       return {
         call: (next, { name }) =>
           name === "t"
             ? (given) => {
-                void host.call("s__u").catch((error: unknown) => codes.push(codeOf(error)));
+                void host.call("s__u").catch((error: unknown) => codes.push(errorCodeOf(error)));
                 return Promise.resolve(given.answer({}));
               }
             : next,
@@ -211,19 +213,19 @@ describe("plugins that make place for others", () => {
     });
     const { client, exchange, hub } = await start([asking], { s });
     await callTool(client, "s__t");
-    await s.peer?.find(({ method }) => method === "tools/call");
+    await s.newestPeer?.find(({ method }) => method === "tools/call");
     await exchange();
-    await s.peer?.find(({ method }) => method === "notifications/cancelled");
+    await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
     await turn();
     assert.deepEqual(codes, ["usage", "cancelled"]);
-    assert.equal(statusOf(hub, "s").inFlight, 0);
+    assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
     assert.deepEqual(hub.snapshot().calls, []);
   });
 
   it("leave nothing behind, however often: no listener, no client, no server of theirs", async () => {
     let heard = 0;
     const hosts: Host[] = [];
-    const busy = hosted("busy", (host) => {
+    const busy = pluginWithHost("busy", (host) => {
       hosts.push(host);
       host.subscribe(() => heard++, ["log"]);
       return {
@@ -232,7 +234,7 @@ describe("plugins that make place for others", () => {
         call: () => (given) => host.call("s__t", given.argumentsJson),
       };
     });
-    const s = new Script("t");
+    const s = new ScriptedServer("t");
     const { client, exchange, hub, bus } = await start(
       [busy],
       { s },
@@ -241,7 +243,7 @@ describe("plugins that make place for others", () => {
     let most = 0;
     for (let i = 0; i < 200; i++) {
       assert.ok((await callTool(client, "s__t")).result);
-      most = Math.max(most, s.open);
+      most = Math.max(most, s.openCount);
       await exchange(busy);
       await turn();
     }
@@ -250,9 +252,10 @@ describe("plugins that make place for others", () => {
     await exchange();
     await turn();
     // A plugin that calls too late does not become a client again.
-    for (const host of hosts.slice(-3)) assert.equal(await host.list().catch(codeOf), "cancelled");
+    for (const host of hosts.slice(-3))
+      assert.equal(await host.list().catch(errorCodeOf), "cancelled");
     await turn();
-    assert.equal(s.open, 1);
+    assert.equal(s.openCount, 1);
     heard = 0;
     bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
     assert.equal(heard, 0);
@@ -262,129 +265,132 @@ describe("plugins that make place for others", () => {
 });
 
 describe("a client's list, when plugins are exchanged,", () => {
-  async function after(first: readonly Use[], then: readonly Use[]): Promise<[number, string[]]> {
-    const { client, exchange, clock } = await start(first, { s: new Script("t") });
-    await listNames(client);
+  async function after(
+    first: readonly PluginUse[],
+    then: readonly PluginUse[],
+  ): Promise<[number, string[]]> {
+    const { client, exchange, clock } = await start(first, { s: new ScriptedServer("t") });
+    await listToolNames(client);
     await exchange(...then);
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     const told = client.messages.filter(({ method }) => method === LIST_CHANGED).length;
-    return [told, [...(await listNames(client))]];
+    return [told, [...(await listToolNames(client))]];
   }
 
   it("is another if they make another one of it, which the client is told once", async () => {
     assert.deepEqual(await after([adding("a")], [adding("b")]), [1, ["s__b", "s__t"]]);
     assert.deepEqual(await after([adding("a")], []), [1, ["s__t"]]);
-    assert.deepEqual(await after([use("none", {})], [adding("b")]), [1, ["s__b", "s__t"]]);
+    assert.deepEqual(await after([pluginOf("none", {})], [adding("b")]), [1, ["s__b", "s__t"]]);
   });
 
   it("is the same if they make the same of it, and the client is told nothing", async () => {
     assert.deepEqual(await after([adding("a")], [adding("a")]), [0, ["s__a", "s__t"]]);
-    const passing = wrapping("passing", (given, next) => next(given));
-    assert.deepEqual(await after([use("none", {})], [passing]), [0, ["s__t"]]);
+    const passing = callPlugin("passing", (given, next) => next(given));
+    assert.deepEqual(await after([pluginOf("none", {})], [passing]), [0, ["s__t"]]);
     assert.deepEqual(await after([passing], []), [0, ["s__t"]]);
   });
 });
 
 describe("a plugin's server", () => {
   /** A plugin with a scripted server. */
-  const serving = (script: Script, more: Parts = {}, name = "serving"): Use =>
-    use(name, { servers: { own: (): Transport => script.connect() }, ...more });
+  const serving = (script: ScriptedServer, more: Parts = {}, name = "serving"): PluginUse =>
+    pluginOf(name, { servers: { own: (): Transport => script.connect() }, ...more });
 
   it("is a server like any other", async () => {
-    const own = new Script("hello");
-    const { client } = await start([serving(own)], { s: new Script("t") });
-    assert.deepEqual(await listNames(client), ["own__hello", "s__t"]);
+    const own = new ScriptedServer("hello");
+    const { client } = await start([serving(own)], { s: new ScriptedServer("t") });
+    assert.deepEqual(await listToolNames(client), ["own__hello", "s__t"]);
     assert.ok((await callTool(client, "own__hello")).result);
-    own.die();
+    own.disconnect();
     await turn();
     assert.ok((await callTool(client, "own__hello")).result);
-    assert.equal(own.starts, 2);
+    assert.equal(own.transportCount, 2);
   });
 
   it("goes on as long as its plugins stay, and is started anew with others", async () => {
-    const own = new Script("hello");
-    const s = new Script("t");
-    const world = await start([serving(own)], { s });
-    const { client, hub, exchange } = world;
-    await listNames(client);
+    const own = new ScriptedServer("hello");
+    const s = new ScriptedServer("t");
+    const environment = await start([serving(own)], { s });
+    const { client, hub, exchange } = environment;
+    await listToolNames(client);
     const { set } = hub.activePlugins;
     assert.ok(set);
     const { reusePlugins } = await import("../../src/plugin/setup.ts");
-    const plugins = [entryOf(serving(own))];
+    const plugins = [pluginSpecOf(serving(own))];
     const kept = await reusePlugins({ ...manifestFor({ s }, {}), plugins }, set);
     assert.ok(kept.ok);
     hub.reload(kept.manifest, kept.plugins);
     assert.ok((await callTool(client, "own__hello")).result);
-    assert.deepEqual([own.starts, s.starts], [1, 1]);
+    assert.deepEqual([own.transportCount, s.transportCount], [1, 1]);
     await exchange(serving(own));
     assert.ok((await callTool(client, "own__hello")).result);
-    assert.deepEqual([own.starts, s.starts, own.open], [2, 1, 1]);
+    assert.deepEqual([own.transportCount, s.transportCount, own.openCount], [2, 1, 1]);
   });
 
   it("over a link with streams is spoken to as one over HTTP, and the link hears in which revision", async () => {
-    const own = new Script("hello");
-    const links = overHttp(own);
-    const { client, hub, clock } = await start([serving(own)], { s: new Script("t") });
-    await listNames(client);
-    assert.equal(statusOf(hub, "own").way, "http");
-    assert.deepEqual(links[0]?.spoken, { era: "legacy", version: "2025-11-25" });
+    const own = new ScriptedServer("hello");
+    const links = overStreamedTransports(own);
+    const { client, hub, clock } = await start([serving(own)], { s: new ScriptedServer("t") });
+    await listToolNames(client);
+    assert.equal(connectionStatusOf(hub, "own").way, "http");
+    assert.deepEqual(links[0]?.protocol, { era: "legacy", version: "2025-11-25" });
     own.onCall = () => undefined;
-    client.send(call(1, "own__hello"));
+    client.send(callRequest(1, "own__hello"));
     await turn();
     own.onCall = () => '"result":{"content":[],"again":true}';
-    links[0]?.lose(lastPosted(links, "tools/call"), "notDelivered");
-    await clock.run(100);
-    assert.equal((await client.find(isAnswer(1))).result?.["again"], true);
+    links[0]?.loseRequest(lastRequest(links, "tools/call"), "notDelivered");
+    await clock.advanceAsync(100);
+    assert.equal((await client.find(isResponseTo(1))).result?.["again"], true);
   });
 
   it("whose link knows what must not be shown is told of without that", async () => {
-    const own = new Script("hello");
+    const own = new ScriptedServer("hello");
     own.onInitialize = () => '"error":{"code":1,"message":"s3cret is no good"}';
     const connect = own.connect.bind(own);
     const redact = (text: string): string => text.replaceAll("s3cret", "***");
     own.connect = () => Object.assign(connect(), { redact });
-    const { client, hub } = await start([serving(own)], { s: new Script("t") });
-    await listNames(client);
-    assert.match(statusOf(hub, "own").lastError?.message ?? "", /\*\*\* is no good/);
+    const { client, hub } = await start([serving(own)], { s: new ScriptedServer("t") });
+    await listToolNames(client);
+    assert.match(connectionStatusOf(hub, "own").lastError?.message ?? "", /\*\*\* is no good/);
   });
 
   it("that wants an authorization is taken at its word", async () => {
-    const own = new Script("hello");
-    const links = overHttp(own);
-    const { client, hub } = await start([serving(own)], { s: new Script("t") });
-    await listNames(client);
+    const own = new ScriptedServer("hello");
+    const links = overStreamedTransports(own);
+    const { client, hub } = await start([serving(own)], { s: new ScriptedServer("t") });
+    await listToolNames(client);
     links[0]?.challenge({ status: 401, header: undefined });
     await turn();
-    assert.equal(statusOf(hub, "own").cause?.code, "unauthorized");
+    assert.equal(connectionStatusOf(hub, "own").cause?.code, "unauthorized");
   });
 
   it("finishes its calls before its plugin is disposed of", async () => {
     const order: string[] = [];
-    const own = new Script("hello");
+    const own = new ScriptedServer("hello");
     own.onCall = () => undefined;
     const first = serving(own, { dispose: () => void order.push("disposed") });
-    const { client, exchange } = await start([first], { s: new Script("t") });
-    client.send(call(1, "own__hello"));
-    await own.peer?.find(({ method }) => method === "tools/call");
-    const old = own.peer;
-    await exchange(use("other", {}));
+    const { client, exchange } = await start([first], { s: new ScriptedServer("t") });
+    client.send(callRequest(1, "own__hello"));
+    await own.newestPeer?.find(({ method }) => method === "tools/call");
+    const old = own.newestPeer;
+    await exchange(pluginOf("other", {}));
     await turn();
     assert.deepEqual(order, []);
-    const { id } = own.asked("tools/call")[0] ?? {};
+    const { id } = own.messagesOf("tools/call")[0] ?? {};
     old?.send({ jsonrpc: "2.0", id, result: { content: [] } });
-    assert.deepEqual((await client.find(isAnswer(1))).result, { content: [] });
+    assert.deepEqual((await client.find(isResponseTo(1))).result, { content: [] });
     await turn();
     await turn();
     assert.deepEqual(order, ["disposed"]);
   });
 
   it("whose plugin is gone is gone from the list", async () => {
-    const { client, exchange, events } = await start([serving(new Script("hello"))], {
-      s: new Script("t"),
+    const { client, exchange, events } = await start([serving(new ScriptedServer("hello"))], {
+      s: new ScriptedServer("t"),
     });
-    assert.deepEqual(await listNames(client), ["own__hello", "s__t"]);
+    assert.deepEqual(await listToolNames(client), ["own__hello", "s__t"]);
     await exchange();
-    assert.deepEqual(await listNames(client), ["s__t"]);
+    assert.deepEqual(await listToolNames(client), ["s__t"]);
     assert.deepEqual(
       logsOf(events).filter((text) => text.includes("failed")),
       [],

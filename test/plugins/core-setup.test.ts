@@ -10,7 +10,7 @@ import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
-import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
+import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { Latch } from "../fixtures/memory-hub.ts";
 import { logsOf } from "./plugin-hub.ts";
 
@@ -27,10 +27,10 @@ type Given = { readonly options?: unknown } | ((host: Host) => Parts | Promise<P
 async function setUp(
   toml: string,
   given: Readonly<Record<string, Given>>,
-  use: (world: World) => Promise<void> | void,
+  use: (environment: World) => Promise<void> | void,
   setupLimit = 30_000,
 ): Promise<void> {
-  await withSandbox(async (box) => {
+  await withManifestFolder(async (box) => {
     const file = await box.write("t.toml", toml);
     const loaded = await loadManifest({ files: [file], env: {}, cwd: box.cwd, platform: "linux" });
     assert.ok(loaded.ok, JSON.stringify(loaded));
@@ -46,7 +46,7 @@ async function setUp(
         return [name, () => Promise.resolve({ default: plugin })];
       }),
     );
-    const world = {
+    const environment = {
       bus,
       env: {},
       stateFolder: box.home,
@@ -54,20 +54,20 @@ async function setUp(
       loaders,
       setupTimeout: setupLimit,
     };
-    const equipped = await setUpPlugins(loaded.manifest, world);
-    await use({ bus, events, manifest: loaded.manifest, equipped });
+    const prepared = await setUpPlugins(loaded.manifest, environment);
+    await use({ bus, events, manifest: loaded.manifest, equipped: prepared });
   });
 }
 
-function problemsOf(equipped: PreparedManifest): readonly string[] {
-  const problems = equipped.ok
-    ? equipped.manifest.servers.flatMap((spec) => (spec.kind === "invalid" ? spec.problems : []))
-    : equipped.problems;
+function problemsOf(prepared: PreparedManifest): readonly string[] {
+  const problems = prepared.ok
+    ? prepared.manifest.servers.flatMap((spec) => (spec.kind === "invalid" ? spec.problems : []))
+    : prepared.problems;
   return problems.map((problem) => formatProblem(problem).replace(/^\S*\//, ""));
 }
 
-function setOf(equipped: PreparedManifest): PluginSet {
-  return equipped.ok ? equipped.plugins : assert.fail(problemsOf(equipped).join("\n"));
+function setOf(prepared: PreparedManifest): PluginSet {
+  return prepared.ok ? prepared.plugins : assert.fail(problemsOf(prepared).join("\n"));
 }
 
 const uses = (...names: string[]): string =>
@@ -84,8 +84,8 @@ describe("plugins that cannot be set up", () => {
     const options = v.strictObject({ n: v.number("a number") });
     const given = { good: () => (setUps++, {}), picky: { options }, bare: {} };
     const toml = `${uses("good")}\n[[plugins]]\nuse = "picky"\noptions = { n = "x", m = 1 }\n[[plugins]]\nuse = "bare"\noptions.x = 1\n[[plugins]]\nuse = "goood"\n`;
-    await setUp(toml, given, ({ equipped }) => {
-      const lines = problemsOf(equipped);
+    await setUp(toml, given, ({ equipped: prepared }) => {
+      const lines = problemsOf(prepared);
       assert.deepEqual(lines.slice(0, 3), [
         "t.toml:6:17: plugins[1].options.n: expected a number, found a string",
         't.toml:6:22: plugins[1].options.m: unknown key; did you mean "n"?',
@@ -140,8 +140,8 @@ describe("plugins that cannot be set up", () => {
       const after = () => (order.push("after"), {});
       const toml = uses("one", "two", "wrong", "after");
       const all = { one: before("one"), two: before("two"), wrong: given, after };
-      await setUp(toml, all, ({ equipped, bus }) => {
-        assert.deepEqual(problemsOf(equipped), [
+      await setUp(toml, all, ({ equipped: prepared, bus }) => {
+        assert.deepEqual(problemsOf(prepared), [
           `t.toml:5:3: plugins[2]: plugin "wrong" failed in its setup: ${fault}`,
         ]);
         assert.deepEqual(order, ["one aborted", "two aborted", "two disposed", "one disposed"]);
@@ -162,8 +162,8 @@ describe("plugins that cannot be set up", () => {
     await setUp(
       uses("slow"),
       { slow },
-      async ({ equipped }) => {
-        assert.deepEqual(problemsOf(equipped), [
+      async ({ equipped: prepared }) => {
+        assert.deepEqual(problemsOf(prepared), [
           't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 0.02 s',
         ]);
         assert.equal(signal?.aborted, true);
@@ -183,10 +183,10 @@ const server =
 describe("servers of plugins", () => {
   it("are servers like others, after them, with their own names as prefixes", async () => {
     const toml = `${uses("p")}[servers.s]\ncommand = "x"\n[defaults]\ncallTimeout = "7s"\n`;
-    await setUp(toml, { p: server("mine") }, ({ equipped }) => {
-      const { number } = setOf(equipped);
-      assert.ok(equipped.ok);
-      const [s, mine, ...more] = equipped.manifest.servers;
+    await setUp(toml, { p: server("mine") }, ({ equipped: prepared }) => {
+      const { number } = setOf(prepared);
+      assert.ok(prepared.ok);
+      const [s, mine, ...more] = prepared.manifest.servers;
       assert.deepEqual([s?.name, more], ["s", []]);
       assert.ok(mine?.kind === "plugin");
       const { name, prefix, plugin, set, callTimeout } = mine;
@@ -203,11 +203,11 @@ describe("servers of plugins", () => {
 
   it("have the settings that the manifest has for them", async () => {
     const toml = `${uses("p")}[servers.mine]\nplugin = "p"\nprefix = "other"\nlazy = true\n`;
-    await setUp(toml, { p: server("mine") }, ({ equipped }) => {
-      assert.ok(equipped.ok);
-      const [mine, ...more] = equipped.manifest.servers;
+    await setUp(toml, { p: server("mine") }, ({ equipped: prepared }) => {
+      assert.ok(prepared.ok);
+      const [mine, ...more] = prepared.manifest.servers;
       assert.ok(mine?.kind === "plugin" && more.length === 0);
-      assert.deepEqual([mine.prefix, mine.lazy, mine.set], ["other", true, setOf(equipped).number]);
+      assert.deepEqual([mine.prefix, mine.lazy, mine.set], ["other", true, setOf(prepared).number]);
     });
   });
 
@@ -237,22 +237,22 @@ describe("servers of plugins", () => {
   };
   for (const [what, [toml, given, problem]] of Object.entries(ABSENT)) {
     it(`have failed, with their own place, if the manifest has one ${what}, and the plugins are set up`, async () => {
-      await setUp(toml, given, ({ equipped }) => {
-        assert.ok(equipped.ok);
-        assert.deepEqual(problemsOf(equipped), [problem]);
+      await setUp(toml, given, ({ equipped: prepared }) => {
+        assert.ok(prepared.ok);
+        assert.deepEqual(problemsOf(prepared), [problem]);
       });
     });
   }
 
   it("are looked for anew when the manifest has changed and its plugins have not", async () => {
-    await setUp(uses("p"), { p: server("mine") }, async ({ equipped, manifest }) => {
+    await setUp(uses("p"), { p: server("mine") }, async ({ equipped: prepared, manifest }) => {
       const [origin] = manifest.plugins.map((plugin) => plugin.origin);
-      const [made] = equipped.ok ? equipped.manifest.servers : [];
+      const [made] = prepared.ok ? prepared.manifest.servers : [];
       assert.ok(origin && made?.kind === "plugin");
       const place = { file: origin.file, path: ["servers", "x"] };
       const stray = { ...made, name: "x", prefix: "x", origin: place };
       const kept = (spec: typeof made): Promise<PreparedManifest> =>
-        reusePlugins({ ...manifest, servers: [spec] }, setOf(equipped));
+        reusePlugins({ ...manifest, servers: [spec] }, setOf(prepared));
       const message = (await Promise.all([kept(stray), kept({ ...stray, plugin: "q" })])).map(
         (each) => problemsOf(each).join(),
       );
@@ -292,8 +292,8 @@ describe("servers of plugins", () => {
   };
   for (const [what, [toml, given, message]] of Object.entries(CLASHES)) {
     it(`are refused, with the plugin's place, if ${what}`, async () => {
-      await setUp(toml, given, ({ equipped }) => {
-        const [first, ...more] = problemsOf(equipped);
+      await setUp(toml, given, ({ equipped: prepared }) => {
+        const [first, ...more] = problemsOf(prepared);
         assert.match(first ?? "", message);
         assert.match(first ?? "", /^t\.toml:\d+:3: plugins\[\d\]: /);
         assert.deepEqual(more, []);
@@ -303,16 +303,16 @@ describe("servers of plugins", () => {
 
   it("may have the prefix of one that is switched off", async () => {
     const toml = `${uses("p")}[servers.s]\ncommand = "x"\nprefix = "x"\nenabled = false\n`;
-    await setUp(toml, { p: server("x") }, ({ equipped }) => assert.ok(setOf(equipped)));
+    await setUp(toml, { p: server("x") }, ({ equipped: prepared }) => assert.ok(setOf(prepared)));
   });
 
   it("are made again for a manifest that keeps its plugins, with all its problems", async () => {
-    await setUp(uses("p"), { p: server("mine") }, async ({ equipped, manifest }) => {
-      const set = setOf(equipped);
+    await setUp(uses("p"), { p: server("mine") }, async ({ equipped: prepared, manifest }) => {
+      const set = setOf(prepared);
       const kept = await reusePlugins(manifest, set);
-      assert.ok(kept.ok && kept.plugins === set && equipped.ok);
-      assert.deepEqual(kept.manifest, equipped.manifest);
-      const [other] = equipped.manifest.servers;
+      assert.ok(kept.ok && kept.plugins === set && prepared.ok);
+      assert.deepEqual(kept.manifest, prepared.manifest);
+      const [other] = prepared.manifest.servers;
       assert.ok(other);
       const clash = { ...manifest, servers: [{ ...other, name: "s" }] };
       const refused = await reusePlugins(clash, set);
@@ -328,21 +328,25 @@ describe("servers of plugins", () => {
       nothing: () => undefined,
       strange: () => ({ open: 1 }),
     };
-    await setUp(uses("p"), { p: () => nonsense({ servers: made }) }, async ({ equipped }) => {
-      const set = setOf(equipped);
-      assert.ok(equipped.ok);
-      for (const spec of equipped.manifest.servers) {
-        assert.ok(spec.kind === "plugin");
-        await assert.rejects(set.openTransport(spec), {
-          code: "pluginFailed",
-          server: spec.name,
-          message: /boom|is no link/,
-        });
-        await assert.rejects(set.openTransport({ ...spec, name: "toString" }), {
-          code: "notSupported",
-        });
-      }
-    });
+    await setUp(
+      uses("p"),
+      { p: () => nonsense({ servers: made }) },
+      async ({ equipped: prepared }) => {
+        const set = setOf(prepared);
+        assert.ok(prepared.ok);
+        for (const spec of prepared.manifest.servers) {
+          assert.ok(spec.kind === "plugin");
+          await assert.rejects(set.openTransport(spec), {
+            code: "pluginFailed",
+            server: spec.name,
+            message: /boom|is no link/,
+          });
+          await assert.rejects(set.openTransport({ ...spec, name: "toString" }), {
+            code: "notSupported",
+          });
+        }
+      },
+    );
   });
 });
 
@@ -357,8 +361,8 @@ describe("secrets of plugins", () => {
         },
       },
     });
-    await setUp(uses("v"), { v: vault }, async ({ equipped }) => {
-      const { schemes } = setOf(equipped);
+    await setUp(uses("v"), { v: vault }, async ({ equipped: prepared }) => {
+      const { schemes } = setOf(prepared);
       assert.equal(await schemes.get("vault")?.("a/b", "s"), "value");
       assert.deepEqual(seen, ["a/b", "s", false]);
       assert.deepEqual([...schemes.keys()], ["vault"]);
@@ -378,16 +382,16 @@ describe("secrets of plugins", () => {
   for (const [scheme, message] of SCHEMES) {
     it(`cannot have the scheme ${JSON.stringify(scheme)}`, async () => {
       const wrong = () => ({ secrets: { [scheme]: () => "x" } });
-      await setUp(uses("wrong"), { wrong }, ({ equipped }) => {
-        assert.match(problemsOf(equipped).join("\n"), message);
+      await setUp(uses("wrong"), { wrong }, ({ equipped: prepared }) => {
+        assert.match(problemsOf(prepared).join("\n"), message);
       });
     });
   }
 
   it("cannot have one scheme from two plugins, which is told with all else that clashes", async () => {
     const both = () => ({ secrets: { vault: () => "x" }, servers: { s: link } });
-    await setUp(uses("p", "q"), { p: both, q: both }, ({ equipped }) => {
-      assert.deepEqual(problemsOf(equipped), [
+    await setUp(uses("p", "q"), { p: both, q: both }, ({ equipped: prepared }) => {
+      assert.deepEqual(problemsOf(prepared), [
         't.toml:3:3: plugins[1]: plugin "q": its scheme "vault" is also one of plugin "p"',
         't.toml:3:3: plugins[1]: plugin "q": its server "s" is also one of plugin "p"',
       ]);
@@ -400,8 +404,8 @@ describe("secrets of plugins", () => {
       strange: () => throwing(Object.create(null)),
       number: () => 123_456_789 as unknown as string,
     };
-    await setUp(uses("v"), { v: () => ({ secrets }) }, async ({ equipped }) => {
-      const { schemes } = setOf(equipped);
+    await setUp(uses("v"), { v: () => ({ secrets }) }, async ({ equipped: prepared }) => {
+      const { schemes } = setOf(prepared);
       const messages: string[] = [];
       for (const [scheme, ask] of schemes) {
         await ask("x", "s").catch((error: unknown) =>
@@ -418,8 +422,8 @@ describe("secrets of plugins", () => {
 
   it("are not waited for when the plugins end", async () => {
     const vault = () => ({ secrets: { vault: () => new Promise<string>(() => {}) } });
-    await setUp(uses("v"), { v: vault }, async ({ equipped }) => {
-      const set = setOf(equipped);
+    await setUp(uses("v"), { v: vault }, async ({ equipped: prepared }) => {
+      const set = setOf(prepared);
       const failed = assert.rejects(set.schemes.get("vault")?.("x", "s") ?? Promise.resolve());
       await set.dispose();
       await failed;
@@ -443,8 +447,8 @@ describe("the end of plugins", () => {
       c: ending("c", () => new Promise(() => {})),
       d: ending("d", () => new Promise(() => {})),
     };
-    await setUp(uses("a", "b", "c", "d"), given, async ({ equipped, events }) => {
-      const set = setOf(equipped);
+    await setUp(uses("a", "b", "c", "d"), given, async ({ equipped: prepared, events }) => {
+      const set = setOf(prepared);
       const began = performance.now();
       await Promise.all([set.dispose(), set.dispose(), set.disposeWhenIdle(10)]);
       assert.ok(performance.now() - began < 1900);

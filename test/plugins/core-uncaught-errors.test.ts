@@ -9,9 +9,9 @@ import { describePluginFault, markHandled, positionInFile } from "../../src/plug
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
-import { withSandbox } from "../fixtures/manifest/manifest-folder.ts";
-import { callTool, manifestOf, Script } from "../fixtures/memory-hub.ts";
-import { codeOf, hosted, logsOf, open, wrapping } from "./plugin-hub.ts";
+import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { callTool, manifestOf, ScriptedServer } from "../fixtures/memory-hub.ts";
+import { errorCodeOf, pluginWithHost, logsOf, openPluginHub, callPlugin } from "./plugin-hub.ts";
 
 const PLUGIN = `export default { name: "NAME", setup: () => ({}) };`;
 
@@ -21,7 +21,7 @@ async function withFiles(
   run: (set: PluginSet, events: readonly HubEvent[], paths: readonly string[]) => unknown,
   link = false,
 ): Promise<void> {
-  await withSandbox(async (box) => {
+  await withManifestFolder(async (box) => {
     const bus = new EventBus();
     const events: HubEvent[] = [];
     bus.subscribe((event) => void events.push(event), ["log"]);
@@ -36,11 +36,11 @@ async function withFiles(
       const entry = { options: undefined, servers: undefined, tools: undefined, baseDir: box.root };
       plugins.push({ ...entry, use: name, path: link ? linked : path, origin });
     }
-    const world = { bus, env: {}, stateFolder: box.home, clock: systemClock };
-    const equipped = await setUpPlugins({ ...manifestOf({}), plugins }, world);
-    assert.ok(equipped.ok, JSON.stringify(equipped));
-    await run(equipped.plugins, events, paths);
-    await equipped.plugins.dispose();
+    const environment = { bus, env: {}, stateFolder: box.home, clock: systemClock };
+    const prepared = await setUpPlugins({ ...manifestOf({}), plugins }, environment);
+    assert.ok(prepared.ok, JSON.stringify(prepared));
+    await run(prepared.plugins, events, paths);
+    await prepared.plugins.dispose();
   });
 }
 
@@ -103,7 +103,10 @@ describe("an error that nobody caught", () => {
       }
       assert.deepEqual(logsOf(events), []);
     });
-    const { plugins } = await open([wrapping("built-in", (given, next) => next(given))], {});
+    const { plugins } = await openPluginHub(
+      [callPlugin("built-in", (given, next) => next(given))],
+      {},
+    );
     assert.equal(plugins.attributeError("a text"), false);
   });
 
@@ -119,7 +122,7 @@ describe("an error that nobody caught", () => {
     const errors: unknown[] = [];
     const note = (error: unknown): void => void errors.push(error);
     let host: Host | undefined;
-    const dropping = hosted("dropping", (given) => {
+    const dropping = pluginWithHost("dropping", (given) => {
       host = given;
       return {
         call: (next) => async (call: ToolCall) => {
@@ -129,18 +132,18 @@ describe("an error that nobody caught", () => {
         },
       };
     });
-    const wrong = wrapping("wrong", (given, next) => {
+    const wrong = callPlugin("wrong", (given, next) => {
       if (given.argumentsJson === "{}") throw new Error("boom");
       return next(given);
     });
-    const s = new Script("t");
-    const { client, plugins, hub } = await open([dropping, wrong], { s });
+    const s = new ScriptedServer("t");
+    const { client, plugins, hub } = await openPluginHub([dropping, wrong], { s });
     await callTool(client, "s__t");
-    s.onCall = () => (s.die(), undefined);
+    s.onCall = () => (s.disconnect(), undefined);
     await callTool(client, "s__t", { a: 1 });
     await hub.close();
     await host?.call("s__t").catch(note);
-    assert.deepEqual(errors.map(codeOf), [
+    assert.deepEqual(errors.map(errorCodeOf), [
       "pluginFailed",
       "pluginFailed",
       "connectionLost",

@@ -22,14 +22,14 @@ export class BareHost implements Host {
   };
 
   nameOf = (): undefined => undefined;
-  resolve = (): never => without("a folder");
-  folder = (): never => without("a folder");
-  list = (): never => without("a hub");
-  call = (): never => without("a hub");
-  pair = (): never => without("a hub");
+  resolve = (): never => notAvailable("a folder");
+  folder = (): never => notAvailable("a folder");
+  list = (): never => notAvailable("a hub");
+  call = (): never => notAvailable("a hub");
+  pair = (): never => notAvailable("a hub");
 }
 
-function without(what: string): never {
+function notAvailable(what: string): never {
   throw new Error(`there is no ${what}`);
 }
 

@@ -11,15 +11,17 @@ import type {
 } from "../../src/plugin/plugin.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
-  introduce,
+  initialize,
   type Json,
   type Peer,
-  type Script,
-  type Settings,
+  type ScriptedServer,
+  type HubSetupOptions,
 } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
-type More = Partial<Pick<Use, "servers" | "tools" | "options"> & Pick<Plugin, "whenBroken">>;
+type PluginUseOptions = Partial<
+  Pick<PluginUse, "servers" | "tools" | "options"> & Pick<Plugin, "whenBroken">
+>;
 
 /*
  * test/plugins: core-* test how the hub runs plugins, the other files test the built-in plugins. This file has what the
@@ -27,63 +29,67 @@ type More = Partial<Pick<Use, "servers" | "tools" | "options"> & Pick<Plugin, "w
  */
 
 /** A plugin with these hooks. */
-export function use(name: string, parts: Parts, more?: More): Use {
-  return hosted(name, () => parts, more);
+export function pluginOf(name: string, parts: Parts, more?: PluginUseOptions): PluginUse {
+  return pluginWithHost(name, () => parts, more);
 }
 
 /** The same for hooks that need the host. */
-export function hosted(name: string, setup: (host: Host) => Parts, more: More = {}): Use {
+export function pluginWithHost(
+  name: string,
+  setup: (host: Host) => Parts,
+  more: PluginUseOptions = {},
+): PluginUse {
   const { whenBroken = "refuse", ...entry } = more;
   return { plugin: { name, whenBroken, setup: (_: unknown, host) => setup(host) }, ...entry };
 }
 
 /** A `call` hook in one function; its result is returned unchanged. */
-export type Run = (call: ToolCall, next: Next, tool: ToolInfo) => unknown;
+export type CallHandler = (call: ToolCall, next: Next, tool: ToolInfo) => unknown;
 
 /** A plugin that handles each call with this function. */
-export function wrapping(name: string, run: Run, more: More = {}): Use {
+export function callPlugin(name: string, run: CallHandler, more: PluginUseOptions = {}): PluginUse {
   const wrap = (next: Next, tool: ToolInfo): Next =>
     ((call) => run(call, next, tool)) as (call: ToolCall) => Promise<Answer>;
-  return use(name, { call: wrap }, more);
+  return pluginOf(name, { call: wrap }, more);
 }
 
-type Realm = Awaited<ReturnType<typeof setUpWith>>;
+type PluginTestHub = Awaited<ReturnType<typeof setUpPluginHub>>;
 
 /** A hub with these plugins, and a client that has listed the tools. */
-export async function open(
-  uses: readonly Use[],
-  scripts: Record<string, Script>,
-  settings: Settings = {},
-): Promise<Realm> {
-  const realm = await setUpWith(uses, scripts, settings);
-  await introduce(realm.client);
-  await realm.hub.settled();
-  return realm;
+export async function openPluginHub(
+  plugins: readonly PluginUse[],
+  scripts: Record<string, ScriptedServer>,
+  settings: HubSetupOptions = {},
+): Promise<PluginTestHub> {
+  const setup = await setUpPluginHub(plugins, scripts, settings);
+  await initialize(setup.client);
+  await setup.hub.settled();
+  return setup;
 }
 
 /** The same with a virtual clock. @param capabilities the client's capabilities */
-export async function stage(
-  uses: readonly Use[],
-  scripts: Record<string, Script>,
-  settings: Settings = {},
+export async function openWithClock(
+  plugins: readonly PluginUse[],
+  scripts: Record<string, ScriptedServer>,
+  settings: HubSetupOptions = {},
   capabilities: object = {},
-): Promise<Realm & { readonly clock: VirtualClock }> {
+): Promise<PluginTestHub & { readonly clock: VirtualClock }> {
   const clock = new VirtualClock();
-  const realm = await setUpWith(uses, scripts, { ...settings, clock, random: () => 0 });
-  await introduce(realm.client, capabilities);
+  const setup = await setUpPluginHub(plugins, scripts, { ...settings, clock, random: () => 0 });
+  await initialize(setup.client, capabilities);
   await turn();
-  return { ...realm, clock };
+  return { ...setup, clock };
 }
 
 /** The text of each message of this method that a server received. */
-export function textsTo(script: Script, method = "tools/call"): readonly string[] {
+export function requestTextsTo(script: ScriptedServer, method = "tools/call"): readonly string[] {
   return script.peers.flatMap(({ received }) =>
     received.filter((text) => (JSON.parse(text) as Json).method === method),
   );
 }
 
 /** All responses with this id that a client received. */
-export function answersTo({ messages }: Peer, id: unknown): readonly Json[] {
+export function responsesTo({ messages }: Peer, id: unknown): readonly Json[] {
   return messages.filter((message) => message.id === id && message.method === undefined);
 }
 
@@ -108,6 +114,6 @@ export function callsOf(events: readonly HubEvent[]): readonly string[] {
 }
 
 /** The code of an error, or the thrown value as text. */
-export function codeOf(error: unknown): unknown {
+export function errorCodeOf(error: unknown): unknown {
   return error instanceof HubError ? error.code : error;
 }

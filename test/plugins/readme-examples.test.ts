@@ -16,14 +16,14 @@ import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
-import { callTool, type Json, listNames } from "../fixtures/memory-hub.ts";
-import { pluginContract, type Subject } from "../contract/plugin.ts";
-import { type Rig, withRig } from "../contract/plugin-setup.ts";
+import { callTool, type Json, listToolNames } from "../fixtures/memory-hub.ts";
+import { pluginContract, type PluginUnderTest } from "../contract/plugin.ts";
+import { type PluginTestHub, withPluginHub } from "../contract/plugin-setup.ts";
 
 /* Checks all code that plugins/README.md shows, unchanged. */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const PAGE = readFileSync(join(ROOT, "plugins/README.md"), "utf8");
+const README = readFileSync(join(ROOT, "plugins/README.md"), "utf8");
 
 const sources = blocks("ts");
 /** A folder outside of the project, as a user's, with all plugins of plugins/README.md by name. */
@@ -48,20 +48,20 @@ writeFileSync(
 chmodSync(join(folder, "bin", "pass"), 0o755);
 process.env["PATH"] = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
 
-interface Trial extends Omit<Subject, "use" | "folder"> {
+interface ReadmeCheck extends Omit<PluginUnderTest, "use" | "folder"> {
   /** The check, with a client. */
-  run(rig: Rig): Promise<void>;
+  run(testHub: PluginTestHub): Promise<void>;
 }
 
-const TRIALS: Readonly<Record<string, Trial>> = {
+const README_CHECKS: Readonly<Record<string, ReadmeCheck>> = {
   "look-only": {
     options: { also: ["pl*"], slow: 1 },
     wrong: [{ no: 1 }, { slow: "often" }, { also: 1 }],
     async run({ client, script, events }) {
-      assert.deepEqual(await listNames(client), ["s__plain", "s__reader"]);
+      assert.deepEqual(await listToolNames(client), ["s__plain", "s__reader"]);
       script.onCall = ({ id }) => {
         const answer = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`;
-        setTimeout(() => script.peer?.send(answer), 20);
+        setTimeout(() => script.newestPeer?.send(answer), 20);
         return undefined;
       };
       assert.deepEqual((await callTool(client, "s__reader")).result, { content: [] });
@@ -71,7 +71,7 @@ const TRIALS: Readonly<Record<string, Trial>> = {
   },
   "who-am-i": {
     async run({ client }) {
-      assert.ok((await listNames(client)).includes("s__who_am_i"));
+      assert.ok((await listToolNames(client)).includes("s__who_am_i"));
       const { result } = await callTool(client, "s__who_am_i");
       assert.deepEqual(result, { content: [{ type: "text", text: "t 1" }] });
     },
@@ -82,14 +82,14 @@ const TRIALS: Readonly<Record<string, Trial>> = {
       const { onCall } = script;
       script.onCall = (message, text) => {
         script.onCall = onCall;
-        script.die();
+        script.disconnect();
         return onCall(message, text);
       };
       const { result } = await callTool(client, "s__reader", { path: "a" });
-      assert.deepEqual(argumentsIn(result), { path: "a", lines: 20 });
-      assert.equal(script.asked("tools/call").length, 2);
+      assert.deepEqual(echoedArguments(result), { path: "a", lines: 20 });
+      assert.equal(script.messagesOf("tools/call").length, 2);
       const { result: other } = await callTool(client, "s__reader", { lines: 5 });
-      assert.deepEqual(argumentsIn(other), { lines: 5 });
+      assert.deepEqual(echoedArguments(other), { lines: 5 });
     },
   },
   "fifty-rows": {
@@ -131,7 +131,7 @@ const TRIALS: Readonly<Record<string, Trial>> = {
   time: {
     async run({ client, hub }) {
       await hub.settled();
-      assert.ok((await listNames(client)).includes("clock__now"));
+      assert.ok((await listToolNames(client)).includes("clock__now"));
       const { result } = await callTool(client, "clock__now");
       const [content] = result?.["content"] as { text: string }[];
       assert.ok(!Number.isNaN(Date.parse(content?.text ?? "")));
@@ -141,7 +141,7 @@ const TRIALS: Readonly<Record<string, Trial>> = {
 
 describe("the page about plugins", () => {
   it("shows a plugin for each of its parts, each of which is tried here", () => {
-    assert.deepEqual(plugins, Object.keys(TRIALS));
+    assert.deepEqual(plugins, Object.keys(README_CHECKS));
   });
 
   it("begins with a plugin of at most 40 lines that imports nothing", () => {
@@ -188,26 +188,26 @@ describe("the page about plugins", () => {
   });
 
   for (const name of plugins) {
-    const { run, ...trial } = TRIALS[name] ?? assert.fail(name);
+    const { run, ...trial } = README_CHECKS[name] ?? assert.fail(name);
     it(`shows a plugin that works: ${name}`, () =>
-      withRig({ use: `./${name}.ts`, folder, ...trial }, run));
+      withPluginHub({ use: `./${name}.ts`, folder, ...trial }, run));
   }
 });
 
 describe("what the page about plugins shows", () => {
   for (const name of plugins) {
-    const { run: _, ...trial } = TRIALS[name] ?? assert.fail(name);
+    const { run: _, ...trial } = README_CHECKS[name] ?? assert.fail(name);
     pluginContract(name, { use: `./${name}.ts`, folder, ...trial });
   }
 });
 
 function blocks(language: string): readonly string[] {
-  return [...PAGE.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(
+  return [...README.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(
     ([, text = ""]) => text,
   );
 }
 
 /** The arguments that the server echoed. */
-function argumentsIn(result: Json["result"]): unknown {
+function echoedArguments(result: Json["result"]): unknown {
   return (result?.["echo"] as { arguments?: unknown } | undefined)?.arguments;
 }

@@ -1,15 +1,22 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/result-limit/index.ts";
-import { ask, callTool, introduce, type Json, type Peer, Script } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import {
+  sendRequest,
+  callTool,
+  initialize,
+  type Json,
+  type Peer,
+  ScriptedServer,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
 const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
-const USE: Use = { plugin, options: { max: "4KB" } };
+const USE: PluginUse = { plugin, options: { max: "4KB" } };
 
 /** A server with one tool, which has an output schema and answers with this result. */
-function serverWith(result: object): Script {
-  const script = new Script();
+function serverWith(result: object): ScriptedServer {
+  const script = new ScriptedServer();
   script.tools = [
     '{"name":"read","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}',
   ];
@@ -18,8 +25,8 @@ function serverWith(result: object): Script {
 }
 
 async function ready(client: Peer): Promise<Json> {
-  await introduce(client);
-  return ask(client, "tools/list");
+  await initialize(client);
+  return sendRequest(client, "tools/list");
 }
 
 async function textsOf(client: Peer, name: string, args = {}): Promise<string[]> {
@@ -38,7 +45,7 @@ function nextOf(notice = ""): { name: string; args: object } | undefined {
 describe("in a hub, a result that is too long", () => {
   it("is read to its end by doing what its last line says", async () => {
     const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpWith([USE], { files });
+    const { client, hub } = await setUpPluginHub([USE], { files });
     const list = await ready(client);
     assert.deepEqual(
       (list.result?.["tools"] as { name: string }[]).map(({ name }) => name),
@@ -59,7 +66,7 @@ describe("in a hub, a result that is too long", () => {
 
   it("is read on under the name that clients see", async () => {
     const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpWith([USE], { files }, { hub: { separator: "-" } });
+    const { client, hub } = await setUpPluginHub([USE], { files }, { hub: { separator: "-" } });
     await ready(client);
     const [, notice] = await textsOf(client, "files-read");
     assert.equal(nextOf(notice)?.name, "results-read_more");
@@ -68,7 +75,7 @@ describe("in a hub, a result that is too long", () => {
 
   it("is left alone where the entry is not for it", async () => {
     const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpWith([{ ...USE, servers: ["other"] }], { files });
+    const { client, hub } = await setUpPluginHub([{ ...USE, servers: ["other"] }], { files });
     const list = await ready(client);
     assert.equal(JSON.stringify(list).includes("outputSchema"), true);
     assert.deepEqual(await textsOf(client, "files__read"), [LONG]);
@@ -77,7 +84,7 @@ describe("in a hub, a result that is too long", () => {
 
   it("is read on by any client that was told its id", async () => {
     const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub, connect } = await setUpWith([USE], { files });
+    const { client, hub, connect } = await setUpPluginHub([USE], { files });
     await ready(client);
     const [first, notice] = await textsOf(client, "files__read");
     const other = connect();

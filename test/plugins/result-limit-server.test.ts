@@ -217,19 +217,19 @@ describe("the shelf", () => {
     const clock = new VirtualClock();
     const shelf = new ContentStore(1000, 100, clock);
     const a = put(shelf, media(100));
-    await clock.run(60);
+    await clock.advanceAsync(60);
     const b = put(shelf, media(100));
-    assert.deepEqual(clock.armed, [40]);
+    assert.deepEqual(clock.pendingDelays, [40]);
     assert.ok(shelf.get(a));
-    await clock.run(99);
+    await clock.advanceAsync(99);
     assert.ok(shelf.get(a));
     assert.equal(shelf.size, 200);
-    await clock.run(1);
+    await clock.advanceAsync(1);
     assert.equal(shelf.get(b), undefined);
     assert.equal(shelf.size, 100);
-    await clock.run(99);
+    await clock.advanceAsync(99);
     assert.equal(shelf.size, 0);
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 
   it("does not give what is overdue, even if its timer is late", () => {
@@ -268,6 +268,6 @@ describe("the shelf", () => {
     assert.equal(shelf.get(id), undefined);
     assert.equal(shelf.put(media(1)), undefined);
     assert.equal(shelf.size, 0);
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 });

@@ -81,7 +81,7 @@ async function readAll(result: Result, reader: Reader): Promise<string[]> {
 }
 
 /** Size of all text that a model would see, in bytes. */
-function sizeOf({ content }: Result): number {
+function textSizeOf({ content }: Result): number {
   return content.reduce((sum, item) => sum + Buffer.byteLength(item.text ?? ""), 0);
 }
 
@@ -141,7 +141,7 @@ describe("a result", () => {
       const whole = all.join("\n\n");
       if (Buffer.byteLength(whole) <= MAX) return assert.deepEqual(result.content, all.map(text));
       cuts++;
-      assert.ok(sizeOf(result) <= MAX);
+      assert.ok(textSizeOf(result) <= MAX);
       assert.ok(
         JSON.stringify(result).isWellFormed() && !/\\ud[89a-f]/.test(JSON.stringify(result)),
       );
@@ -173,7 +173,7 @@ describe("a result", () => {
     const { cut } = await setUp();
     const result = await cut({ content: [text(lines(1000))], isError: true });
     assert.equal(result.isError, true);
-    assert.ok(sizeOf(result) <= MAX);
+    assert.ok(textSizeOf(result) <= MAX);
   });
 
   it("that is a JSON-RPC error is left alone, and so is a call without an answer", async () => {
@@ -320,7 +320,7 @@ describe("structured content", () => {
     const { cut } = await setUp();
     const result = await cut({ content: [text(lines(1000))], structuredContent: { count: 1000 } });
     assert.deepEqual(result.structuredContent, { count: 1000 });
-    assert.ok(sizeOf(result) <= MAX);
+    assert.ok(textSizeOf(result) <= MAX);
   });
 
   it("over the limit goes, and nothing is said of it where the text says the same", async () => {
@@ -392,7 +392,7 @@ describe("structured content", () => {
       { outputSchema: { type: "object" } },
     );
     assert.deepEqual(result.structuredContent, big);
-    assert.ok(sizeOf(result) <= MAX);
+    assert.ok(textSizeOf(result) <= MAX);
   });
 });
 
@@ -452,7 +452,7 @@ describe("the plugin", () => {
     const { cut, host } = await setUp({ max: 2000 });
     for (const length of [64, 128, 129, 5000]) {
       host.readMore = "n".repeat(length);
-      assert.ok(sizeOf(await cut({ content: [text("x".repeat(1_500_000))] })) <= 2000);
+      assert.ok(textSizeOf(await cut({ content: [text("x".repeat(1_500_000))] })) <= 2000);
     }
   });
 

@@ -2,10 +2,17 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/schema-repair/index.ts";
 import type { HubEvent } from "../../src/base/events.ts";
-import { ask, callTool, introduce, listNames, type Peer, Script } from "../fixtures/memory-hub.ts";
-import { setUpWith, type Use } from "../fixtures/plugin-hub.ts";
+import {
+  sendRequest,
+  callTool,
+  initialize,
+  listToolNames,
+  type Peer,
+  ScriptedServer,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
-const USE: Use = { plugin };
+const USE: PluginUse = { plugin };
 
 const FINE =
   '{"name":"fine","inputSchema":{ "type":"object","properties":{"n":{"maximum":1.0e2}} }}';
@@ -14,14 +21,14 @@ const LOST = '{"name":"lost","inputSchema":{"type":"string"}}';
 const CYCLE =
   '{"name":"cycle","inputSchema":{"type":"object","properties":{"node":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}}}}}}';
 
-function serverWith(...tools: string[]): Script {
-  const script = new Script();
+function serverWith(...tools: string[]): ScriptedServer {
+  const script = new ScriptedServer();
   script.tools = tools;
   return script;
 }
 
 async function listed(client: Peer): Promise<string> {
-  await ask(client, "tools/list");
+  await sendRequest(client, "tools/list");
   return client.received.at(-1) ?? "";
 }
 
@@ -33,8 +40,8 @@ function warnings(events: readonly HubEvent[]): string[] {
 
 describe("in a hub, schemas", () => {
   it("are repaired where they have to be, and byte for byte the same where they are fine", async () => {
-    const { client, hub } = await setUpWith([USE], { web: serverWith(FINE, BARE, CYCLE) });
-    await introduce(client);
+    const { client, hub } = await setUpPluginHub([USE], { web: serverWith(FINE, BARE, CYCLE) });
+    await initialize(client);
     const list = await listed(client);
     assert.ok(
       list.includes('"inputSchema":{ "type":"object","properties":{"n":{"maximum":1.0e2}} }'),
@@ -46,13 +53,13 @@ describe("in a hub, schemas", () => {
 
   it("that cannot be repaired hide their tool and no other, and the log names it once", async () => {
     const web = serverWith(FINE, LOST);
-    const { client, hub, events } = await setUpWith([USE], { web });
-    await introduce(client);
-    assert.deepEqual(await listNames(client), ["web__fine"]);
+    const { client, hub, events } = await setUpPluginHub([USE], { web });
+    await initialize(client);
+    assert.deepEqual(await listToolNames(client), ["web__fine"]);
     web.tools = [FINE, LOST, BARE];
-    web.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    web.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     await client.find(({ method }) => method === "notifications/tools/list_changed");
-    assert.deepEqual(await listNames(client), ["web__bare", "web__fine"]);
+    assert.deepEqual(await listToolNames(client), ["web__bare", "web__fine"]);
     const lines = warnings(events);
     assert.equal(lines.filter((line) => line.includes('tool "lost"')).length, 1, lines.join("\n"));
     assert.equal(lines.filter((line) => line.includes('tool "bare"')).length, 1, lines.join("\n"));
@@ -60,9 +67,9 @@ describe("in a hub, schemas", () => {
   });
 
   it("do not stand in the way of a call", async () => {
-    const { client, hub } = await setUpWith([USE], { web: serverWith(BARE) });
-    await introduce(client);
-    await listNames(client);
+    const { client, hub } = await setUpPluginHub([USE], { web: serverWith(BARE) });
+    await initialize(client);
+    await listToolNames(client);
     const { result } = await callTool(client, "web__bare", { any: 1 });
     assert.deepEqual(result?.["echo"], { name: "bare", arguments: { any: 1 } });
     await hub.close();

@@ -104,7 +104,7 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
 }).schema;
 
 /** Invalid values. */
-const JUNK = fc.constantFrom<unknown>(
+const INVALID_VALUES = fc.constantFrom<unknown>(
   null,
   true,
   false,
@@ -122,7 +122,7 @@ const JUNK = fc.constantFrom<unknown>(
 
 /** A schema in which some keywords have invalid values. */
 const BAD = fc
-  .tuple(GOOD, fc.array(fc.tuple(fc.nat(), JUNK), { minLength: 1, maxLength: 3 }))
+  .tuple(GOOD, fc.array(fc.tuple(fc.nat(), INVALID_VALUES), { minLength: 1, maxLength: 3 }))
   .map(([schema, changes]) => {
     const copy = structuredClone(schema);
     for (const [at, junk] of changes) spoil(copy, at, junk);
@@ -173,7 +173,7 @@ const ARGUMENTS = fc.dictionary(
 );
 
 /** Problems of a repaired schema; empty if there are none. */
-function faultsOf(schema: Record<string, unknown>, purpose: Purpose): string[] {
+function problemsOf(schema: Record<string, unknown>, purpose: Purpose): string[] {
   const faults: string[] = [];
   if (schema["type"] !== "object") faults.push("the root is no object's");
   if (compile(schema) === undefined) faults.push("it cannot be compiled");
@@ -192,13 +192,13 @@ function faultsOf(schema: Record<string, unknown>, purpose: Purpose): string[] {
  * Repairs a schema and checks that the result is valid and needs no further repair. @returns undefined if not
  * repairable
  */
-function check(given: unknown, purpose: Purpose): unknown {
+function repairAndCheck(given: unknown, purpose: Purpose): unknown {
   const before = JSON.stringify(given);
   const result = repair(given, purpose);
   assert.equal(JSON.stringify(given), before, "what was given was changed");
   if (result.kind === "hopeless") return undefined;
   const schema = (result.kind === "fine" ? given : result.schema) as Record<string, unknown>;
-  assert.deepEqual(faultsOf(schema, purpose), [], JSON.stringify(schema));
+  assert.deepEqual(problemsOf(schema, purpose), [], JSON.stringify(schema));
   assert.equal(repair(schema, purpose).kind, "fine", JSON.stringify(schema));
   if (result.kind === "repaired") assert.notEqual(result.done, "");
   return schema;
@@ -209,8 +209,8 @@ for (const purpose of ["arguments", "results"] as const) {
     it("is one that can be read afterwards, and repairing it again changes nothing", () => {
       let repaired = 0;
       fc.assert(
-        fc.property(fc.oneof(rooted(GOOD), rooted(BAD), BAD, JUNK), (given) => {
-          if (check(given, purpose) !== undefined) repaired++;
+        fc.property(fc.oneof(rooted(GOOD), rooted(BAD), BAD, INVALID_VALUES), (given) => {
+          if (repairAndCheck(given, purpose) !== undefined) repaired++;
         }),
         { numRuns: RUNS },
       );

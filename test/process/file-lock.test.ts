@@ -9,7 +9,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { withFileLock } from "../../src/process/file-lock.ts";
 import { processTable } from "../../src/process/process-table.ts";
-import { deadline } from "../harness/wait.ts";
+import { withDeadline } from "../harness/wait.ts";
 
 const HOLDER = fileURLToPath(new URL("../fixtures/processes/lock-holder.ts", import.meta.url));
 const LIMIT = { timeout: 30_000 };
@@ -43,7 +43,7 @@ class Holder {
   }
 
   says(word: string): Promise<void> {
-    return deadline(
+    return withDeadline(
       20_000,
       () => `"${word}" of a process that said ${this.output}`,
       (resolve) => {

@@ -20,7 +20,13 @@ import {
   sweepOrphans,
 } from "../../src/process/orphans.ts";
 import { poll } from "../harness/wait.ts";
-import { carrying, command, isAlive, stateOf, waitUntilGone } from "../harness/processes.ts";
+import {
+  pidsWithEnv,
+  commandLineOf,
+  isAlive,
+  stateOf,
+  waitUntilExited,
+} from "../harness/processes.ts";
 import { skipWithout } from "../harness/requirements.ts";
 
 const HUB = fileURLToPath(new URL("../fixtures/processes/hub-processes.ts", import.meta.url));
@@ -83,7 +89,7 @@ async function withHub(run: (hub: ChildProcess, mark: string) => Promise<void>):
 }
 
 function servers(mark: string): number[] {
-  return carrying(mark).filter((pid) => command(pid).includes("sleep"));
+  return pidsWithEnv(mark).filter((pid) => commandLineOf(pid).includes("sleep"));
 }
 
 describe("an owner tag", () => {
@@ -295,7 +301,7 @@ describe("endProcesses", () => {
         5000,
         () => "a ring of four",
         () => {
-          for (const pid of carrying(tag)) if (command(pid).includes(ring)) links.add(pid);
+          for (const pid of pidsWithEnv(tag)) if (commandLineOf(pid).includes(ring)) links.add(pid);
           return links.size >= 4 || undefined;
         },
       );
@@ -304,7 +310,7 @@ describe("endProcesses", () => {
       await poll(
         5000,
         () => "another one",
-        () => carrying(tag).some((pid) => !links.has(pid) && links.add(pid)) || undefined,
+        () => pidsWithEnv(tag).some((pid) => !links.has(pid) && links.add(pid)) || undefined,
       );
       assert.ok(links.size > before, "what is killed alone comes back");
       await endProcesses({ find, groups }, [KILL]);
@@ -313,7 +319,7 @@ describe("endProcesses", () => {
     await poll(
       1000,
       () => "the end of the ring",
-      () => carrying(tag).length === 0 || undefined,
+      () => pidsWithEnv(tag).length === 0 || undefined,
     );
   });
 
@@ -402,7 +408,7 @@ describe("sweepOrphans", () => {
     await poll(
       5000,
       () => "its start",
-      () => command(member) === "sleep 1001" || undefined,
+      () => commandLineOf(member) === "sleep 1001" || undefined,
     );
     await sweepOrphans();
     await exited;
@@ -429,7 +435,7 @@ describe("sweepOrphans", () => {
   const skip = skipWithout({
     isMet: process.getuid?.() === 0,
     tests: "other users' processes in a sweep",
-    cure: "only root can be two users (run as root)",
+    remedy: "only root can be two users (run as root)",
   });
 
   it("leaves other users' processes alone", { skip }, async () => {
@@ -446,7 +452,7 @@ describe("sweepOrphans", () => {
       await deadTag(),
       async (pid) => {
         await sweepOrphans();
-        await waitUntilGone([pid], 1000);
+        await waitUntilExited([pid], 1000);
       },
       ["sh", "-c", script],
     );

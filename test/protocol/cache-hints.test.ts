@@ -1,27 +1,32 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { type Peer, Script, type Servers, setStage } from "../fixtures/memory-hub.ts";
-import { request } from "../fixtures/modern-requests.ts";
-import { ModernScript } from "../fixtures/modern-server.ts";
+import {
+  type Peer,
+  ScriptedServer,
+  type Servers,
+  setUpHubWithClock,
+} from "../fixtures/memory-hub.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 
 type Hint = readonly [ttlMs: unknown, cacheScope: unknown];
 
-function saying(ttlMs: unknown, cacheScope: unknown): ModernScript {
-  const script = new ModernScript("x");
+function saying(ttlMs: unknown, cacheScope: unknown): ModernScriptedServer {
+  const script = new ModernScriptedServer("x");
   script.onList = () => `"result":${JSON.stringify({ tools: [{ name: "x" }], ttlMs, cacheScope })}`;
   return script;
 }
 
 async function hintOf(client: Peer, method = "tools/list", params = {}): Promise<Hint> {
-  const { result } = await request(client, method, params);
+  const { result } = await sendModernRequest(client, method, params);
   return [result?.["ttlMs"], result?.["cacheScope"]];
 }
 
 const MODERN = { era: "modern" } as const;
 
-async function hint(scripts: Record<string, Script>, servers: Servers): Promise<Hint> {
-  const { client, hub } = setStage(scripts, { servers });
+async function hint(scripts: Record<string, ScriptedServer>, servers: Servers): Promise<Hint> {
+  const { client, hub } = setUpHubWithClock(scripts, { servers });
   await hub.settled();
   return hintOf(client);
 }
@@ -46,9 +51,9 @@ describe("for how long a list holds", () => {
   });
 
   it("is not known if one of them is of the legacy era, or has yet to list", async () => {
-    const legacy = { a: saying(5000, "public"), b: new Script("x") };
+    const legacy = { a: saying(5000, "public"), b: new ScriptedServer("x") };
     assert.deepEqual(await hint(legacy, { a: MODERN }), [0, "private"]);
-    const broken = new ModernScript("x");
+    const broken = new ModernScriptedServer("x");
     broken.onList = () => '"error":{"code":-32603,"message":"no"}';
     const late = { a: saying(5000, "public"), b: broken };
     const reconnect = { policy: "none" } as never;
@@ -56,7 +61,7 @@ describe("for how long a list holds", () => {
   });
 
   it("is what the page says that says the least", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onList = ({ params }) =>
       params?.["cursor"] === "2"
         ? '"result":{"tools":[],"ttlMs":9000,"cacheScope":"private"}'
@@ -66,9 +71,9 @@ describe("for how long a list holds", () => {
 
   it("is of each kind its own, and of none if nobody has it", async () => {
     const s = saying(5000, "public");
-    s.on["prompts/list"] = () =>
+    s.handlers["prompts/list"] = () =>
       '"result":{"prompts":[{"name":"p"}],"ttlMs":7000,"cacheScope":"public"}';
-    const { client, hub } = setStage({ s }, { servers: { s: MODERN } });
+    const { client, hub } = setUpHubWithClock({ s }, { servers: { s: MODERN } });
     await hub.settled();
     assert.deepEqual(await hintOf(client), [5000, "public"]);
     assert.deepEqual(await hintOf(client, "prompts/list"), [7000, "public"]);
@@ -78,13 +83,13 @@ describe("for how long a list holds", () => {
 
   it("changes with what the server says, though the list is the same", async () => {
     const s = saying(5000, "public");
-    const { client, hub } = setStage({ s }, { servers: { s: MODERN } });
+    const { client, hub } = setUpHubWithClock({ s }, { servers: { s: MODERN } });
     await hub.settled();
     assert.deepEqual(await hintOf(client), [5000, "public"]);
     s.onList = saying(2000, "private").onList;
-    const [listening] = s.listens;
-    s.tell(listening?.id, "notifications/tools/list_changed");
-    await s.peer?.until(() => s.asked("tools/list").length === 2);
+    const [listening] = s.listenRequests;
+    s.notifySubscription(listening?.id, "notifications/tools/list_changed");
+    await s.newestPeer?.until(() => s.messagesOf("tools/list").length === 2);
     await client.until(() => true);
     await hub.settled();
     assert.deepEqual(await hintOf(client), [2000, "private"]);
@@ -92,28 +97,31 @@ describe("for how long a list holds", () => {
 
   it("is not known while it is what was kept from an earlier start", async () => {
     const snapshots = memorySnapshots();
-    const first = setStage({ s: saying(5000, "public") }, { servers: { s: MODERN }, snapshots });
+    const first = setUpHubWithClock(
+      { s: saying(5000, "public") },
+      { servers: { s: MODERN }, snapshots },
+    );
     await first.hub.settled();
     assert.deepEqual(await hintOf(first.client), [5000, "public"]);
     await first.hub.close();
     const s = saying(5000, "public");
     s.onMake = () => new Promise(() => {});
-    const { client } = setStage({ s }, { servers: { s: MODERN }, snapshots });
+    const { client } = setUpHubWithClock({ s }, { servers: { s: MODERN }, snapshots });
     assert.deepEqual(await hintOf(client), [0, "private"]);
   });
 
   it("is said of what is read as its server says it, and not at all by servers of the legacy era", async () => {
     for (const [script, era, expected] of [
-      [new ModernScript("x"), "modern", [5000, "public"]],
-      [new Script("x"), "legacy", [0, "private"]],
+      [new ModernScriptedServer("x"), "modern", [5000, "public"]],
+      [new ScriptedServer("x"), "legacy", [0, "private"]],
     ] as const) {
       Object.assign(script, { lists: { resources: [{ uri: "u:1", name: "r" }] } });
-      script.on = {
-        ...script.on,
+      script.handlers = {
+        ...script.handlers,
         "resources/read": () =>
           '"result":{"contents":[],"ttlMs":5000,"cacheScope":"public","resultType":"complete"}',
       };
-      const { client, hub } = setStage({ s: script }, { servers: { s: { era } } });
+      const { client, hub } = setUpHubWithClock({ s: script }, { servers: { s: { era } } });
       await hub.settled();
       assert.deepEqual(await hintOf(client, "resources/read", { uri: "u:1" }), expected);
     }

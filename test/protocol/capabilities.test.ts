@@ -9,22 +9,22 @@ import {
 import type { ClientProfile } from "../../src/upstream/profile.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  call,
-  INITIALIZE,
-  introduce,
-  isAnswer,
+  callRequest,
+  INITIALIZE_REQUEST,
+  initialize,
+  isResponseTo,
   Latch,
-  listNames,
+  listToolNames,
   type Peer,
-  Script,
-  serverOf,
-  setStage,
-  specOf,
+  ScriptedServer,
+  serverStatusOf,
+  setUpHubWithClock,
+  stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
-import { setUpWith } from "../fixtures/plugin-hub.ts";
-import { hosted } from "../plugins/plugin-hub.ts";
+import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
+import { pluginWithHost } from "../plugins/plugin-hub.ts";
 
 const ALL = {
   roots: { listChanged: true },
@@ -33,8 +33,8 @@ const ALL = {
 };
 
 /** What each connection of the server was told that can be asked for, in order. */
-function toldOf(script: Script): unknown[] {
-  return script.asked("initialize").map(({ params }) => params?.["capabilities"]);
+function toldOf(script: ScriptedServer): unknown[] {
+  return script.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
 }
 
 describe("what a client can be asked for", () => {
@@ -81,81 +81,81 @@ describe("what a client can be asked for", () => {
 
 describe("servers", () => {
   it("are told what the one client can be asked for, and run once", async () => {
-    const a = new Script("x");
-    const { client } = setStage({ a });
-    await introduce(client, { ...ALL, tasks: {}, experimental: {} });
-    assert.deepEqual(await listNames(client), ["a__x"]);
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a });
+    await initialize(client, { ...ALL, tasks: {}, experimental: {} });
+    assert.deepEqual(await listToolNames(client), ["a__x"]);
     assert.ok((await callTool(client, "a__x")).result);
     assert.deepEqual(toldOf(a), [ALL]);
   });
 
   it("are told it again when they are started again", async () => {
-    const a = new Script("x");
-    const { client } = setStage({ a });
-    await introduce(client, ALL);
-    a.die();
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a });
+    await initialize(client, ALL);
+    a.disconnect();
     await turn();
     await callTool(client, "a__x");
     assert.deepEqual(toldOf(a), [ALL, ALL]);
   });
 
   it("show each client what they have for what it can be asked for", async () => {
-    const a = new Script();
+    const a = new ScriptedServer();
     a.onInitialize = ({ params }) => {
       a.tools = [
         "sampling" in (params?.["capabilities"] as object) ? '{"name":"s"}' : '{"name":"n"}',
       ];
       return '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';
     };
-    const { hub, client, connect } = setStage({ a });
+    const { hub, client, connect } = setUpHubWithClock({ a });
     const [other, same] = [connect(), connect()];
-    await introduce(client, { sampling: {} });
-    await introduce(other);
-    await introduce(same, { sampling: {} });
-    assert.deepEqual(await listNames(client), ["a__s"]);
-    assert.deepEqual(await listNames(other), ["a__n"]);
-    assert.deepEqual(await listNames(same), ["a__s"]);
-    assert.deepEqual([a.starts, a.open], [2, 2]);
-    assert.equal(serverOf(hub, "a").connections.length, 2);
+    await initialize(client, { sampling: {} });
+    await initialize(other);
+    await initialize(same, { sampling: {} });
+    assert.deepEqual(await listToolNames(client), ["a__s"]);
+    assert.deepEqual(await listToolNames(other), ["a__n"]);
+    assert.deepEqual(await listToolNames(same), ["a__s"]);
+    assert.deepEqual([a.transportCount, a.openCount], [2, 2]);
+    assert.equal(serverStatusOf(hub, "a").connections.length, 2);
   });
 
   it("are kept when the last client has left, for one of the same kind", async () => {
-    const a = new Script("x");
-    const { client, connect } = setStage({ a });
-    await introduce(client, ALL);
-    await client.link.close();
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client, ALL);
+    await client.transport.close();
     await turn();
     const next = connect();
-    await introduce(next, ALL);
+    await initialize(next, ALL);
     assert.ok((await callTool(next, "a__x")).result);
-    assert.deepEqual([a.starts, a.open], [1, 1]);
+    assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
   });
 
   it("that were kept for nobody end before others are started for a client of another kind", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     const latch = new Latch();
     a.onClose = latch.wait;
-    const { client, connect } = setStage({ a });
-    await introduce(client, ALL);
-    await client.link.close();
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client, ALL);
+    await client.transport.close();
     await turn();
     const next = connect();
-    await introduce(next);
-    assert.equal(a.starts, 1);
+    await initialize(next);
+    assert.equal(a.transportCount, 1);
     latch.open();
     assert.ok((await callTool(next, "a__x")).result);
-    assert.deepEqual([a.starts, a.open, a.most], [2, 1, 1]);
+    assert.deepEqual([a.transportCount, a.openCount, a.maxOpenCount], [2, 1, 1]);
   });
 
   it("end with the last client of their kind while clients of another are there", async () => {
-    const a = new Script("x");
-    const { client, connect } = setStage({ a });
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ a });
     const other = connect();
-    await introduce(client, ALL);
-    await introduce(other);
-    await client.link.close();
+    await initialize(client, ALL);
+    await initialize(other);
+    await client.transport.close();
     await turn();
-    assert.deepEqual([a.starts, a.open], [2, 1]);
+    assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
     assert.ok((await callTool(other, "a__x")).result);
     assert.deepEqual(toldOf(a), [ALL, {}]);
   });
@@ -163,119 +163,119 @@ describe("servers", () => {
 
 describe("a client that asks for something before it introduces itself", () => {
   it("is served, and its servers are started anew with what it can be asked for, never twice at a time", async () => {
-    const a = new Script("x");
-    const { client } = setStage({ a });
-    assert.deepEqual(await listNames(client), ["a__x"]);
-    await introduce(client, ALL);
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a });
+    assert.deepEqual(await listToolNames(client), ["a__x"]);
+    await initialize(client, ALL);
     assert.ok((await callTool(client, "a__x")).result);
     assert.deepEqual(toldOf(a), [{}, ALL]);
-    assert.deepEqual([a.open, a.most], [1, 1]);
+    assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
   });
 
   it("lists what its servers have for what it can be asked for, however late they say so", async () => {
-    const a = new Script("x");
-    const { client } = setStage({ a });
-    await listNames(client);
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a });
+    await listToolNames(client);
     const latch = new Latch();
     a.onOpen = latch.wait;
     a.tools = ['{"name":"other"}'];
-    await introduce(client, ALL);
-    const names = listNames(client);
+    await initialize(client, ALL);
+    const names = listToolNames(client);
     await turn();
     latch.open();
     assert.deepEqual(await names, ["a__other"]);
   });
 
   it("keeps its servers if it can be asked for nothing", async () => {
-    const a = new Script("x");
-    const { client } = setStage({ a });
-    await listNames(client);
-    await introduce(client);
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a });
+    await listToolNames(client);
+    await initialize(client);
     await callTool(client, "a__x");
-    assert.equal(a.starts, 1);
+    assert.equal(a.transportCount, 1);
   });
 
   it("gets the answer of a call that waited for the old one", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     const latch = new Latch();
     a.onMake = latch.wait;
-    const { client } = setStage({ a });
-    client.send(call(1, "a__x"));
-    await introduce(client, ALL);
+    const { client } = setUpHubWithClock({ a });
+    client.send(callRequest(1, "a__x"));
+    await initialize(client, ALL);
     latch.open();
-    assert.ok((await client.find(isAnswer(1))).result);
-    assert.equal(a.open, 1);
+    assert.ok((await client.find(isResponseTo(1))).result);
+    assert.equal(a.openCount, 1);
   });
 
   it("uses what there is for others meanwhile", async () => {
-    const a = new Script("x");
-    const { client, connect } = setStage({ a });
-    await introduce(client, ALL);
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock({ a });
+    await initialize(client, ALL);
     const early = connect();
-    assert.deepEqual(await listNames(early), ["a__x"]);
+    assert.deepEqual(await listToolNames(early), ["a__x"]);
     assert.ok((await callTool(early, "a__x")).result);
-    assert.equal(a.starts, 1);
+    assert.equal(a.transportCount, 1);
   });
 });
 
 describe("who only looks", () => {
   it("sees the servers as they are, and starts no second one", async () => {
-    const a = new Script("x");
-    const { hub, client } = setStage({ a });
-    await introduce(client, ALL);
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpHubWithClock({ a });
+    await initialize(client, ALL);
     hub.startAll();
     await turn();
     assert.equal(hub.catalog.tools.routes.length, 1);
-    assert.equal(serverOf(hub, "a").connections.length, 1);
-    assert.equal(a.starts, 1);
+    assert.equal(serverStatusOf(hub, "a").connections.length, 1);
+    assert.equal(a.transportCount, 1);
   });
 
   it("has its own replaced by the first client's", async () => {
-    const a = new Script("x");
-    const { hub, client } = setStage({ a });
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpHubWithClock({ a });
     hub.startAll();
     await turn();
-    await introduce(client, ALL);
+    await initialize(client, ALL);
     await turn();
     assert.deepEqual(toldOf(a), [{}, ALL]);
-    assert.deepEqual([a.open, a.most], [1, 1]);
+    assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
     assert.equal(hub.catalog.tools.routes.length, 1);
   });
 });
 
 describe("a plugin that calls tools", () => {
-  const calling = hosted("calling", (host) => ({
+  const calling = pluginWithHost("calling", (host) => ({
     call: (next, tool) => (tool.name === "x" ? () => host.call("a__y") : next),
   }));
 
   it("uses the server as the client does, and does not keep the server from asking it", async () => {
-    const a = new Script("x", "y");
-    const { client } = await setUpWith([calling], { a });
-    await introduce(client, ALL);
+    const a = new ScriptedServer("x", "y");
+    const { client } = await setUpPluginHub([calling], { a });
+    await initialize(client, ALL);
     client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
     assert.ok((await callTool(client, "a__x")).result);
-    assert.equal(a.asked("tools/call")[0]?.params?.["name"], "y");
-    assert.equal(a.starts, 1);
-    a.peer?.send({ jsonrpc: "2.0", id: 1, method: "roots/list" });
+    assert.equal(a.messagesOf("tools/call")[0]?.params?.["name"], "y");
+    assert.equal(a.transportCount, 1);
+    a.newestPeer?.send({ jsonrpc: "2.0", id: 1, method: "roots/list" });
     assert.ok(await client.find(({ method }) => method === "roots/list"));
   });
 });
 
 describe("initialize", () => {
   it("is answered before any server is made", async () => {
-    const a = new Script("x");
+    const a = new ScriptedServer("x");
     a.onMake = new Latch().wait;
-    const { client } = setStage({ a });
-    assert.ok((await ask(client, "initialize", INITIALIZE.params)).result);
-    assert.equal(a.starts, 0);
+    const { client } = setUpHubWithClock({ a });
+    assert.ok((await sendRequest(client, "initialize", INITIALIZE_REQUEST.params)).result);
+    assert.equal(a.transportCount, 0);
   });
 });
 
 describe("what was listed", () => {
   it("is remembered for each kind of client apart", async () => {
     const kept: string[] = [];
-    const a = new Script("x");
-    const { client, connect } = setStage(
+    const a = new ScriptedServer("x");
+    const { client, connect } = setUpHubWithClock(
       { a },
       {
         snapshots: {
@@ -289,8 +289,8 @@ describe("what was listed", () => {
       },
     );
     const other = connect();
-    await introduce(client, { sampling: {} });
-    await introduce(other);
+    await initialize(client, { sampling: {} });
+    await initialize(other);
     assert.deepEqual(kept, ['{"sampling":{}}', ""]);
   });
 });
@@ -303,15 +303,18 @@ describe("clients of several kinds that come and go", () => {
       tuple(constantFrom("wait", "wait", "die", "stop", "start", "change"), nat(400)),
     );
     const run = async (acts: readonly (readonly [string, number])[]): Promise<void> => {
-      const a = new Script("x");
-      const { hub, client, connect, clock } = setStage({ a });
+      const a = new ScriptedServer("x");
+      const { hub, client, connect, clock } = setUpHubWithClock({ a });
       const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
       Object.assign(a, { onOpen: wait, onClose: wait });
       const clients: { peer: Peer; kind: object }[] = [];
       const come = (peer: Peer, n: number): void => {
         const kind = kinds[n % kinds.length] ?? {};
         clients.push({ peer, kind });
-        peer.send({ ...INITIALIZE, params: { ...INITIALIZE.params, capabilities: kind } });
+        peer.send({
+          ...INITIALIZE_REQUEST,
+          params: { ...INITIALIZE_REQUEST.params, capabilities: kind },
+        });
       };
       come(client, 1);
       let count = 0;
@@ -320,7 +323,7 @@ describe("clients of several kinds that come and go", () => {
         if (what === "come") come(connect(), n);
         if (what === "early") {
           const late = connect();
-          late.send(call("early", "a__x"));
+          late.send(callRequest("early", "a__x"));
           come(late, n);
         }
         if (what === "again" && peer !== undefined) {
@@ -328,23 +331,23 @@ describe("clients of several kinds that come and go", () => {
           come(peer, n + 1);
         }
         if (what === "leave" && clients.length > 1) {
-          void clients.splice(n % clients.length, 1)[0]?.peer.link.close();
+          void clients.splice(n % clients.length, 1)[0]?.peer.transport.close();
         }
-        if (what === "call") peer?.send(call(`call ${++count}`, "a__x"));
-        if (what === "wait") await clock.run(n);
-        if (what === "die") a.die();
+        if (what === "call") peer?.send(callRequest(`call ${++count}`, "a__x"));
+        if (what === "wait") await clock.advanceAsync(n);
+        if (what === "die") a.disconnect();
         if (what === "stop") void hub.stop("a");
         if (what === "start") hub.start("a");
-        if (what === "change") hub.add(specOf("a", { args: [String(n)] }));
+        if (what === "change") hub.add(stdioSpecOf("a", { args: [String(n)] }));
       }
       hub.start("a");
-      await clock.run(100_000);
-      assert.equal(a.open, new Set(clients.map(({ kind }) => kind)).size);
-      assert.equal(serverOf(hub, "a").connections.length, a.open);
+      await clock.advanceAsync(100_000);
+      assert.equal(a.openCount, new Set(clients.map(({ kind }) => kind)).size);
+      assert.equal(serverStatusOf(hub, "a").connections.length, a.openCount);
       for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
       a.onClose = undefined;
       await hub.close();
-      assert.deepEqual([a.open, clock.armed], [0, []]);
+      assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
     };
     await check(asyncProperty(array(act, { maxLength: 25 }), run), { numRuns: 200 });
   });

@@ -5,11 +5,18 @@ import { textOf } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { scanObject } from "../../src/base/json.ts";
 import { wrapOutputSchema, wrapStructuredContent } from "../../src/protocol/translate.ts";
-import { callTool, call, introduce, isAnswer, Script, setUp } from "../fixtures/memory-hub.ts";
-import { request } from "../fixtures/modern-requests.ts";
-import { ModernScript } from "../fixtures/modern-server.ts";
-import { setUpWith } from "../fixtures/plugin-hub.ts";
-import { wrapping } from "../plugins/plugin-hub.ts";
+import {
+  callTool,
+  callRequest,
+  initialize,
+  isResponseTo,
+  ScriptedServer,
+  setUpHub,
+} from "../fixtures/memory-hub.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
+import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
+import { callPlugin } from "../plugins/plugin-hub.ts";
 
 const wrapped = (schema: string): string => {
   const [before, after] = ['{"name":"x", "outputSchema": ', ' ,"mine":1.0}'];
@@ -115,7 +122,7 @@ describe("what a tool puts out", () => {
 const TOOL = '{"name":"x", "inputSchema":{"type":"object"},"outputSchema":{"type":"array"}}';
 const RESULT = '{"content":[],"structuredContent": [1.0],"resultType":"complete"}';
 
-function fill<S extends Script>(script: S): S {
+function fill<S extends ScriptedServer>(script: S): S {
   script.tools = [TOOL];
   script.onCall = () => `"result":${RESULT}`;
   return script;
@@ -123,16 +130,16 @@ function fill<S extends Script>(script: S): S {
 
 describe("a tool that may put out anything", () => {
   const servers = { m: { era: "modern" }, l: { era: "legacy" } } as const;
-  const scripts = (): Record<string, Script> => ({
-    m: fill(new ModernScript()),
-    l: fill(new Script()),
+  const scripts = (): Record<string, ScriptedServer> => ({
+    m: fill(new ModernScriptedServer()),
+    l: fill(new ScriptedServer()),
   });
 
   it("puts out objects for clients of the legacy era, if its server is of the modern one", async () => {
-    const { client } = setUp(scripts(), { servers });
-    await introduce(client);
+    const { client } = setUpHub(scripts(), { servers });
+    await initialize(client);
     client.send({ jsonrpc: "2.0", id: "list", method: "tools/list" });
-    await client.find(isAnswer("list"));
+    await client.find(isResponseTo("list"));
     const list = client.received.find((text) => text.includes('"tools":[')) ?? "";
     assert.ok(
       list.includes('{"name":"l__x", "inputSchema":{"type":"object"}}'),
@@ -144,10 +151,10 @@ describe("a tool that may put out anything", () => {
       ),
       list,
     );
-    client.send(call("m", "m__x"));
-    client.send(call("l", "l__x"));
-    await client.find(isAnswer("m"));
-    await client.find(isAnswer("l"));
+    client.send(callRequest("m", "m__x"));
+    client.send(callRequest("l", "l__x"));
+    await client.find(isResponseTo("m"));
+    await client.find(isResponseTo("l"));
     const outputs = client.received.flatMap(
       (text) => /"structuredContent":.*?\]\}?/.exec(text) ?? [],
     );
@@ -158,32 +165,32 @@ describe("a tool that may put out anything", () => {
   });
 
   it("is the same for clients of the modern era", async () => {
-    const { client } = setUp(scripts(), { servers });
-    const { result } = await request(client, "tools/list");
+    const { client } = setUpHub(scripts(), { servers });
+    const { result } = await sendModernRequest(client, "tools/list");
     const tools = result?.["tools"] as { outputSchema: object }[];
     assert.deepEqual(
       tools.map(({ outputSchema }) => outputSchema),
       [{ type: "array" }, { type: "array" }],
     );
     for (const name of ["m__x", "l__x"]) {
-      const answer = await request(client, "tools/call", { name });
+      const answer = await sendModernRequest(client, "tools/call", { name });
       assert.deepEqual(answer.result?.["structuredContent"], [1]);
     }
   });
 
   it("is seen by plugins as its server has it, whoever calls", async () => {
     const seen: string[] = [];
-    const watch = wrapping("watch", async (given, next) => {
+    const watch = callPlugin("watch", async (given, next) => {
       const answer = await next(given);
       seen.push(answer.json);
       return answer;
     });
-    const { client } = await setUpWith([watch], scripts(), { servers });
-    await introduce(client);
+    const { client } = await setUpPluginHub([watch], scripts(), { servers });
+    await initialize(client);
     const output = async (name: string): Promise<unknown> =>
       (await callTool(client, name)).result?.["structuredContent"];
     assert.deepEqual([await output("m__x"), await output("l__x")], [{ result: [1] }, [1]]);
-    const { result } = await request(client, "tools/call", { name: "m__x" });
+    const { result } = await sendModernRequest(client, "tools/call", { name: "m__x" });
     assert.deepEqual(result?.["structuredContent"], [1]);
     assert.deepEqual(
       seen.map((json) => (JSON.parse(json) as { structuredContent: unknown }).structuredContent),

@@ -11,18 +11,18 @@ import { openRecordingFile, Recorder } from "../../src/recording/recorder.ts";
 import { readRecording } from "../../src/recording/reader.ts";
 import { describeManifest, readManifest } from "../../src/recording/settings.ts";
 import { Redactor } from "../../src/transport/redact.ts";
-import { MemoryOutlet, write } from "../fixtures/recording.ts";
+import { MemoryRecordingSink, recordingOf } from "../fixtures/recording.ts";
 
 const MEGABYTE = 1024 * 1024;
 
 interface Made {
   readonly recorder: Recorder;
-  readonly outlet: MemoryOutlet;
+  readonly outlet: MemoryRecordingSink;
   readonly warnings: string[];
 }
 
 function make({ limit = 256 * MEGABYTE, secrets = [] as string[] } = {}): Made {
-  const outlet = new MemoryOutlet();
+  const outlet = new MemoryRecordingSink();
   const warnings: string[] = [];
   const redactor = new Redactor(secrets);
   const recorder = new Recorder({
@@ -100,7 +100,7 @@ describe("a recording", () => {
     const big = utf8(`{"jsonrpc":"2.0","method":"n","params":"${"x".repeat(16 * MEGABYTE)}"}`);
     for (let n = 0; n < 20; n++) recorder.message(peer, "sent", big);
     recorder.message(peer, "received", utf8("{}"));
-    outlet.goOn();
+    outlet.resume();
     await outlet.until((all) => all.at(-1)?.way === "received" || all.at(-1)?.event === "missing");
     await recorder.close();
     const { lines } = outlet;
@@ -219,7 +219,7 @@ describe("the file of a recording", () => {
   it("takes the place of a recording, and of nothing else", () =>
     within(async (folder) => {
       const file = join(folder, "r");
-      for (const before of [write(), ""]) {
+      for (const before of [recordingOf(), ""]) {
         writeFileSync(file, before);
         await (await openRecordingFile(file)).close();
         assert.equal(readFileSync(file, "utf8"), "");
@@ -239,7 +239,7 @@ describe("the file of a recording", () => {
 });
 
 describe("reading a recording", () => {
-  const whole = write(
+  const whole = recordingOf(
     [1, '> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'],
     [2, '< {"jsonrpc":"2.0","id":1,"result":{"a":1.0}}'],
   );

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
-import { stage, write } from "../fixtures/recording.ts";
+import { startReplay, recordingOf } from "../fixtures/recording.ts";
 
 /** A request and its answer as they are recorded, with an id of the hub's. */
 function call(id: number, name: string, args: string, result: string, t = 0): [number, string][] {
@@ -23,7 +23,9 @@ const PROGRESS = (token: string, n: number): string =>
 describe("a server that is played", () => {
   it("answers with the recorded result, to the byte, under the id of whoever asks", async () => {
     const odd = '{ "a":1.0,"a":12345678901234567890,"b":"\\u00fc" }';
-    const { client, told } = stage(write(...call(5, "t", '{"x":[1,{"y":2,"z":3}]}', odd)));
+    const { client, reports: told } = startReplay(
+      recordingOf(...call(5, "t", '{"x":[1,{"y":2,"z":3}]}', odd)),
+    );
     client.send(ask('"mine"', "t", '{ "x":[1,{"z":3,"y":2}]}', ',"_meta":{"traceparent":"x"}'));
     await client.find(({ id }) => id === "mine");
     assert.ok(client.received.join().includes(`"result":${odd}`), client.received.join());
@@ -31,8 +33,11 @@ describe("a server that is played", () => {
   });
 
   it("answers equal requests in the order in which they were, and then with the last again", async () => {
-    const recording = write(...call(1, "t", "{}", '{"n":1}'), ...call(2, "t", "{}", '{"n":2}', 20));
-    const { client, review, told } = stage(recording);
+    const recording = recordingOf(
+      ...call(1, "t", "{}", '{"n":1}'),
+      ...call(2, "t", "{}", '{"n":2}', 20),
+    );
+    const { client, report: review, reports: told } = startReplay(recording);
     for (const id of [1, 2, 3, 4]) client.send(ask(String(id), "t", "{}"));
     await client.find(({ id }) => id === 4);
     assert.deepEqual(
@@ -48,7 +53,7 @@ describe("a server that is played", () => {
     const log =
       '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1.0}}';
     const params = '{"name":"t","_meta":{"progressToken":7}}';
-    const recording = write(
+    const recording = recordingOf(
       [0, `> {"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params}}`],
       [0, '> {"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"other"}}'],
       [1, `< ${PROGRESS("7", 1)}`],
@@ -57,13 +62,13 @@ describe("a server that is played", () => {
       [4, `< ${PROGRESS("7", 2)}`],
       [5, '< {"jsonrpc":"2.0","id":7,"result":{}}'],
     );
-    const { client } = stage(recording);
+    const { client } = startReplay(recording);
     client.send(
       '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"ü"}}}',
     );
     await client.find(({ id }) => id === 1);
     assert.deepEqual(client.received.slice(0, 3), [PROGRESS('"ü"', 1), log, PROGRESS('"ü"', 2)]);
-    const again = stage(recording).client;
+    const again = startReplay(recording).client;
     again.send('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}');
     await again.find(({ id }) => id === 1);
     assert.deepEqual(again.received.slice(0, -1), [log], "no progress without a token");
@@ -71,7 +76,7 @@ describe("a server that is played", () => {
 
   it("takes as long as it took also in many steps that are shorter than a timer", async () => {
     const meta = '"_meta":{"progressToken":1}';
-    const recording = write(
+    const recording = recordingOf(
       [0, `> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t",${meta}}}`],
       ...Array.from({ length: 100 }, (_, n): [number, string] => [
         0.4 * (n + 1),
@@ -80,18 +85,18 @@ describe("a server that is played", () => {
       [40.4, '< {"jsonrpc":"2.0","id":1,"result":{}}'],
     );
     const clock = new VirtualClock();
-    const { client } = stage(recording, { clock, speed: 1 });
+    const { client } = startReplay(recording, { clock, speed: 1 });
     client.send(ask("1", "t", "{}", `,${meta}`).replace('"arguments":{},', ""));
     await turn();
-    await clock.run(20);
+    await clock.advanceAsync(20);
     const { length } = client.received;
     assert.ok(length >= 49 && length <= 51, `half of it: ${length}`);
-    await clock.run(21);
+    await clock.advanceAsync(21);
     assert.equal(client.received.length, 101);
   });
 
   it("takes as long as it took, or a part of that", async () => {
-    const recording = write(
+    const recording = recordingOf(
       [100, '> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'],
       [
         300,
@@ -104,21 +109,21 @@ describe("a server that is played", () => {
       [4, 50, 200],
     ] as const) {
       const clock = new VirtualClock();
-      const { client } = stage(recording, { clock, speed });
+      const { client } = startReplay(recording, { clock, speed });
       client.send('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}');
-      await clock.run(first - 1);
+      await clock.advanceAsync(first - 1);
       assert.equal(client.received.length, 0);
-      await clock.run(1);
+      await clock.advanceAsync(1);
       assert.equal(client.received.length, 1);
-      await clock.run(second - 1);
+      await clock.advanceAsync(second - 1);
       assert.equal(client.received.length, 1);
-      await clock.run(1);
+      await clock.advanceAsync(1);
       assert.equal(client.received.length, 2);
     }
   });
 
   it("asks what it asked, and goes on when it has its answer; another one is told", async () => {
-    const recording = write(
+    const recording = recordingOf(
       [0, '> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'],
       [1, '< {"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}'],
       [9, '> {"jsonrpc":"2.0","id":"q","result":{"action":"accept","content":{"a":1}}}'],
@@ -128,7 +133,7 @@ describe("a server that is played", () => {
       ['{"a":1}', undefined],
       ['{"a":2}', /question of line 3, for s: tools\/call of t, .*result\.content\.a 1 and not 2/],
     ] as const) {
-      const { client, told, review } = stage(recording);
+      const { client, reports: told, report: review } = startReplay(recording);
       client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
       const question = await client.find(({ method }) => method === "elicitation/create");
       assert.deepEqual(question.params, { message: "?" });
@@ -150,11 +155,11 @@ describe("a server that is played", () => {
       ["initialize", "server/discover"],
       ["server/discover", "initialize"],
     ] as const) {
-      const recording = write(
+      const recording = recordingOf(
         [0, `> ${greet(1, known)}`],
         [1, '< {"jsonrpc":"2.0","id":1,"result":{}}'],
       );
-      const { client, review } = stage(recording);
+      const { client, report: review } = startReplay(recording);
       client.send(greet(1, other));
       client.send(greet(2, known));
       await client.find(({ id }) => id === 2);
@@ -163,7 +168,7 @@ describe("a server that is played", () => {
       assert.deepEqual(met?.result, {});
       assert.ok(!review.hasDiverged);
     }
-    const { client, review } = stage(write(...call(1, "t", "{}", "{}")));
+    const { client, report: review } = startReplay(recordingOf(...call(1, "t", "{}", "{}")));
     client.send(greet(1, "initialize"));
     await client.find(({ id }) => id === 1);
     assert.equal(client.messages[0]?.error?.code, -31009, "nothing is known of its greeting");
@@ -172,13 +177,13 @@ describe("a server that is played", () => {
 
   it("says nothing more for a request that is taken back", async () => {
     const clock = new VirtualClock();
-    const { client } = stage(write(...call(1, "t", "{}", "{}")), { clock, speed: 1 });
+    const { client } = startReplay(recordingOf(...call(1, "t", "{}", "{}")), { clock, speed: 1 });
     client.send(ask("1", "t", "{}"));
     await turn();
     client.send('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}');
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     assert.deepEqual(client.received, []);
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 
   it("answers nothing that was taken back when it was recorded, on a pipe or over HTTP", async () => {
@@ -188,7 +193,9 @@ describe("a server that is played", () => {
       `> {"jsonrpc":"2.0","method":"notifications/cancelled","params":${params}}`,
       '! "event":"abandoned","id":1',
     ]) {
-      const { client } = stage(write([0, request], [1, taken], ...call(2, "other", "{}", "{}", 2)));
+      const { client } = startReplay(
+        recordingOf([0, request], [1, taken], ...call(2, "other", "{}", "{}", 2)),
+      );
       client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
       client.send(ask("5", "other", "{}"));
       await client.find(({ id }) => id === 5);
@@ -197,15 +204,15 @@ describe("a server that is played", () => {
   });
 
   it("ends where it ended", async () => {
-    const { client, over } = stage(
-      write(
+    const { client, endedByServer: over } = startReplay(
+      recordingOf(
         [0, '> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'],
         [5, '! "event":"closed","by":"peer","cause":"It was killed."'],
       ),
     );
     client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
     assert.equal(await over, true);
-    await client.until(() => client.ended);
+    await client.until(() => client.isClosed);
     assert.deepEqual(client.received, []);
   });
 
@@ -217,7 +224,7 @@ describe("a server that is played", () => {
       [[[1, '! "event":"lost","id":1,"cause":"It was lost."']], /It was lost/],
       [[[1, '! "event":"oversized","size":9,"kind":"response","id":1']], /too large/],
     ] as const) {
-      const { client } = stage(write([0, request], ...more));
+      const { client } = startReplay(recordingOf([0, request], ...more));
       client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
       const { error } = await client.find(({ id }) => id === 4);
       assert.equal(error?.data?.["code"], "notRecorded");
@@ -226,7 +233,7 @@ describe("a server that is played", () => {
   });
 
   it("answers a ping whether one was recorded or not", async () => {
-    const { client, review } = stage(write());
+    const { client, report: review } = startReplay(recordingOf());
     client.send('{"jsonrpc":"2.0","id":1,"method":"ping"}');
     const { result } = await client.find(({ id }) => id === 1);
     assert.deepEqual(result, {});
@@ -237,8 +244,8 @@ describe("a server that is played", () => {
     const key = "io.modelcontextprotocol/subscriptionId";
     const heard = (id: string): string =>
       `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"${key}":${id}}}}`;
-    const { client } = stage(
-      write(
+    const { client } = startReplay(
+      recordingOf(
         [0, '> {"jsonrpc":"2.0","id":3,"method":"subscriptions/listen","params":{"a":1}}'],
         ...call(4, "t", "{}", "{}"),
         [9, `< ${heard("3")}`],
@@ -251,14 +258,14 @@ describe("a server that is played", () => {
 });
 
 describe("a client that does something else", () => {
-  const recording = write(
+  const recording = recordingOf(
     ...call(1, "read", '{"path":"/a","deep":{"list":[1,2]}}', '{"n":1}'),
     ...call(2, "write", "{}", '{"n":2}', 20),
     ...call(3, "third", '{"token":"[redacted]","n":1}', '{"n":3}', 40),
   );
 
   it("is told what is nearest to its request, by its line and the paths that differ", async () => {
-    const { client, told, review } = stage(recording);
+    const { client, reports: told, report: review } = startReplay(recording);
     client.send(ask("1", "read", '{"path":"/b","deep":{"list":[1,3]}}'));
     const { error } = await client.find(({ id }) => id === 1);
     assert.equal(error?.code, -31009);
@@ -272,7 +279,7 @@ describe("a client that does something else", () => {
   });
 
   it("has no secret of its shown", async () => {
-    const { client, told } = stage(recording);
+    const { client, reports: told } = startReplay(recording);
     client.send(ask("1", "read", '{"path":"/a","deep":{"list":[1,2]},"api_key":"canary"}'));
     await client.find(({ id }) => id === 1);
     assert.ok(!`${told.join()}${client.received.join()}`.includes("canary"));
@@ -280,7 +287,7 @@ describe("a client that does something else", () => {
   });
 
   it("is answered where only what was taken out of the recording differs", async () => {
-    const { client, review } = stage(recording);
+    const { client, report: review } = startReplay(recording);
     for (const id of ["1", "2"]) client.send(ask(id, "third", '{"token":"canary","n":1}'));
     client.send(ask("3", "third", '{"token":"canary","n":2}'));
     await client.find(({ id }) => id === 3);
@@ -292,7 +299,7 @@ describe("a client that does something else", () => {
   });
 
   it("is told once of what it has left out, and not of what ran at the same time", async () => {
-    const { client, told } = stage(recording);
+    const { client, reports: told } = startReplay(recording);
     client.send(ask("1", "write", "{}"));
     client.send(ask("2", "third", '{"token":"","n":1}'));
     client.send(ask("3", "read", '{"path":"/a","deep":{"list":[1,2]}}'));
@@ -300,8 +307,8 @@ describe("a client that does something else", () => {
     assert.equal(told.length, 1);
     assert.match(told[0] ?? "", /line 4, comes before .* recorded first: tools\/call of line 2/);
     const params = (name: string): string => `"method":"tools/call","params":{"name":"${name}"}`;
-    const together = stage(
-      write(
+    const together = startReplay(
+      recordingOf(
         [0, `> {"jsonrpc":"2.0","id":1,${params("a")}}`],
         [1, `> {"jsonrpc":"2.0","id":2,${params("b")}}`],
         [2, '< {"jsonrpc":"2.0","id":2,"result":{}}'],
@@ -312,11 +319,11 @@ describe("a client that does something else", () => {
       together.client.send(`{"jsonrpc":"2.0","id":"${name}",${params(name)}}`);
     }
     await together.client.find(({ id }) => id === "a");
-    assert.deepEqual(together.told, []);
-    assert.equal(together.score.unplayed, 0);
+    assert.deepEqual(together.reports, []);
+    assert.equal(together.matcher.unplayed, 0);
     const cancelled = '"method":"notifications/cancelled","params":{"requestId":1}';
-    const takenBack = stage(
-      write(
+    const takenBack = startReplay(
+      recordingOf(
         [0, `> {"jsonrpc":"2.0","id":1,${params("a")}}`],
         [1, `> {"jsonrpc":"2.0",${cancelled}}`],
         [2, `> {"jsonrpc":"2.0","id":2,${params("b")}}`],
@@ -329,11 +336,11 @@ describe("a client that does something else", () => {
       takenBack.client.send(`{"jsonrpc":"2.0","id":"${name}",${params(name)}}`);
     }
     await takenBack.client.find(({ id }) => id === "b");
-    assert.match(takenBack.told[0] ?? "", /of c, .* recorded first: tools\/call of line 2/);
+    assert.match(takenBack.reports[0] ?? "", /of c, .* recorded first: tools\/call of line 2/);
   });
 
   it("is told so often, and then only counted", async () => {
-    const { client, told, review, score } = stage(recording);
+    const { client, reports: told, report: review, matcher: score } = startReplay(recording);
     for (let id = 1; id <= 50; id++) client.send(ask(String(id), "none", "{}"));
     await client.find(({ id }) => id === 50);
     assert.equal(told.length, 21);

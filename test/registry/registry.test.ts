@@ -12,18 +12,18 @@ import { makeManifestEntry, serverKeyOf } from "../../src/registry/manifest-entr
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import {
-  type Answer,
-  official,
+  type RegistryHandler,
+  officialApi,
   sendJson,
-  smithery,
-  withDirectory,
+  smitheryApi,
+  withRegistryServer,
 } from "../fixtures/registry-server.ts";
 import {
   findProblems,
   getRemote,
   getServer,
   loadText,
-  plain,
+  plainCopy,
 } from "../fixtures/manifest/manifest-folder.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 
@@ -36,15 +36,17 @@ function open(text: string, key?: string): Registry {
 
 /** What is found in a directory that answers so. */
 function searchIn(
-  answer: Answer,
+  answer: RegistryHandler,
   words: readonly string[],
   limit = 20,
 ): Promise<readonly RegistryEntry[]> {
-  return withDirectory(answer, ({ base }) => open(base).search(words, limit, NEVER));
+  return withRegistryServer(answer, ({ baseUrl: base }) => open(base).search(words, limit, NEVER));
 }
 
 function findOne(server: object): Promise<RegistryEntry | undefined> {
-  return withDirectory(official([server]), ({ base }) => open(base).find("a.b/x", NEVER));
+  return withRegistryServer(officialApi([server]), ({ baseUrl: base }) =>
+    open(base).find("a.b/x", NEVER),
+  );
 }
 
 const npm = (identifier: string, more: object = {}): object => ({
@@ -105,7 +107,7 @@ describe("the choice of directories", () => {
 
 describe("the official API", () => {
   it("is asked for the longest word, page by page, and the other words are looked for in what comes", () =>
-    withDirectory(official(FIVE), async ({ base, asked }) => {
+    withRegistryServer(officialApi(FIVE), async ({ baseUrl: base, requests: asked }) => {
       const found = await open(base).search(["two", "FILE"], 20, NEVER);
       assert.deepEqual(
         found.map(({ name }) => name),
@@ -125,9 +127,9 @@ describe("the official API", () => {
     }));
 
   it("is asked for no more pages than are needed, and never for more than a few", () =>
-    withDirectory(
-      official(Array.from({ length: 50 }, (_, i) => ({ name: `a.b/x${i}` }))),
-      async ({ base, asked }) => {
+    withRegistryServer(
+      officialApi(Array.from({ length: 50 }, (_, i) => ({ name: `a.b/x${i}` }))),
+      async ({ baseUrl: base, requests: asked }) => {
         assert.equal((await open(base).search(["x"], 3, NEVER)).length, 3);
         assert.equal(asked.length, 2);
         assert.equal((await open(base).search(["x"], 50, NEVER)).length, 10);
@@ -136,20 +138,23 @@ describe("the official API", () => {
     ));
 
   it("is asked in its older version where that is all there is", () =>
-    withDirectory(official(FIVE, 10, ["v0"]), async ({ base, asked }) => {
-      assert.equal((await open(base).search(["file"], 20, NEVER)).length, 3);
-      assert.deepEqual(
-        asked.map((path) => path.split("?")[0]),
-        ["/v0.1/servers", "/v0/servers"],
-      );
-      assert.equal((await open(base).find("a.b/one", NEVER))?.name, "a.b/one");
-      assert.equal(await open(base).find("a.b/none", NEVER), undefined);
-    }));
+    withRegistryServer(
+      officialApi(FIVE, 10, ["v0"]),
+      async ({ baseUrl: base, requests: asked }) => {
+        assert.equal((await open(base).search(["file"], 20, NEVER)).length, 3);
+        assert.deepEqual(
+          asked.map((path) => path.split("?")[0]),
+          ["/v0.1/servers", "/v0/servers"],
+        );
+        assert.equal((await open(base).find("a.b/one", NEVER))?.name, "a.b/one");
+        assert.equal(await open(base).find("a.b/none", NEVER), undefined);
+      },
+    ));
 
   it("that gives the same cursor again and again is not asked for ever", async () => {
-    const answer: Answer = (_url, _request, response) =>
+    const answer: RegistryHandler = (_url, _request, response) =>
       sendJson(response, { servers: [{ server: FIVE[0] }], metadata: { nextCursor: "same" } });
-    await withDirectory(answer, async ({ base, asked }) => {
+    await withRegistryServer(answer, async ({ baseUrl: base, requests: asked }) => {
       assert.equal((await open(base).search(["one"], 20, NEVER)).length, 1);
       assert.equal(asked.length, 2);
     });
@@ -225,22 +230,33 @@ describe("Smithery's API", () => {
   }));
 
   it("is asked page by page, with the key", () =>
-    withDirectory(smithery(servers, "the-key"), async ({ base, asked }) => {
-      const found = await open(`smithery=${base}`, "the-key").search(["two words", "x"], 60, NEVER);
-      assert.equal(found.length, 60);
-      assert.deepEqual([found[0]?.name, found[0]?.title], ["@owner/x0", "X 0"]);
-      const pages = [
-        "/servers?q=two+words+x&page=1&pageSize=50",
-        "/servers?q=two+words+x&page=2&pageSize=50",
-      ];
-      assert.deepEqual(asked, pages);
-      const all = await open(`smithery=${base}`, "the-key").search(["two words", "x"], 200, NEVER);
-      assert.equal(all.length, 70);
-      assert.deepEqual(asked.slice(2), pages);
-    }));
+    withRegistryServer(
+      smitheryApi(servers, "the-key"),
+      async ({ baseUrl: base, requests: asked }) => {
+        const found = await open(`smithery=${base}`, "the-key").search(
+          ["two words", "x"],
+          60,
+          NEVER,
+        );
+        assert.equal(found.length, 60);
+        assert.deepEqual([found[0]?.name, found[0]?.title], ["@owner/x0", "X 0"]);
+        const pages = [
+          "/servers?q=two+words+x&page=1&pageSize=50",
+          "/servers?q=two+words+x&page=2&pageSize=50",
+        ];
+        assert.deepEqual(asked, pages);
+        const all = await open(`smithery=${base}`, "the-key").search(
+          ["two words", "x"],
+          200,
+          NEVER,
+        );
+        assert.equal(all.length, 70);
+        assert.deepEqual(asked.slice(2), pages);
+      },
+    ));
 
   it("says where a server is that it hosts", () =>
-    withDirectory(smithery(servers, "the-key"), async ({ base }) => {
+    withRegistryServer(smitheryApi(servers, "the-key"), async ({ baseUrl: base }) => {
       const directory = open(`smithery=${base}`, "the-key");
       const found = await directory.find("@owner/x1", NEVER);
       assert.deepEqual(
@@ -253,7 +269,7 @@ describe("Smithery's API", () => {
     }));
 
   it("without a key lets nobody in, which is said", () =>
-    withDirectory(smithery(servers, "the-key"), async ({ base }) => {
+    withRegistryServer(smitheryApi(servers, "the-key"), async ({ baseUrl: base }) => {
       await assert.rejects(open(`smithery=${base}`).search(["x"], 5, NEVER), {
         code: "unauthorized",
         message: /^smithery \(127\.0\.0\.1:\d+\) wants a key, or another one \(401\)\.$/,
@@ -261,7 +277,7 @@ describe("Smithery's API", () => {
     }));
 });
 
-const TROUBLES: readonly (readonly [what: string, answer: Answer, code: string])[] = [
+const TROUBLES: readonly (readonly [what: string, answer: RegistryHandler, code: string])[] = [
   ["has no JSON", (_url, _request, response) => response.end("<html>"), "serverFailed"],
   ["fails", (_url, _request, response) => sendJson(response, {}, 500), "serverFailed"],
   [
@@ -292,9 +308,9 @@ const TROUBLES: readonly (readonly [what: string, answer: Answer, code: string])
 describe("several directories", () => {
   for (const [what, answer, code] of TROUBLES) {
     it(`lose only what one of them would have found that ${what}`, () =>
-      withDirectory(answer, (bad) =>
-        withDirectory(official(FIVE), async (good) => {
-          const directories = [open(bad.base), open(good.base)];
+      withRegistryServer(answer, (bad) =>
+        withRegistryServer(officialApi(FIVE), async (good) => {
+          const directories = [open(bad.baseUrl), open(good.baseUrl)];
           const { entries: listings, failures } = await searchRegistries(
             directories,
             ["file"],
@@ -311,12 +327,13 @@ describe("several directories", () => {
   }
 
   it("wait for one that is silent no longer than it may take, and for one that never ends neither", async () => {
-    const silent: Answer = () => undefined;
-    const endless: Answer = (_url, _request, response) => void response.write('{"servers": [');
-    await withDirectory(silent, (one) =>
-      withDirectory(endless, async (two) => {
+    const silent: RegistryHandler = () => undefined;
+    const endless: RegistryHandler = (_url, _request, response) =>
+      void response.write('{"servers": [');
+    await withRegistryServer(silent, (one) =>
+      withRegistryServer(endless, async (two) => {
         const { failures } = await searchRegistries(
-          [open(one.base), open(two.base)],
+          [open(one.baseUrl), open(two.baseUrl)],
           ["x"],
           20,
           NEVER,
@@ -337,9 +354,9 @@ describe("several directories", () => {
   });
 
   it("are given up at once when the process is told to end", () =>
-    withDirectory(
+    withRegistryServer(
       () => undefined,
-      async ({ base }) => {
+      async ({ baseUrl: base }) => {
         const ending = new AbortController();
         const searching = searchRegistries([open(base)], ["x"], 20, ending.signal);
         ending.abort(new HubError("cancelled", "told to end"));
@@ -393,7 +410,7 @@ async function cook(server: object) {
   const recipe = offer && makeManifestEntry(offer, "x");
   return {
     listing,
-    entry: recipe && plain(recipe.entry),
+    entry: recipe && plainCopy(recipe.entry),
     needs: recipe?.needs.map(({ kind, name }) => `${kind} ${name}`),
     optional: recipe?.optional,
   };
@@ -512,7 +529,7 @@ describe("what is written for a server of a directory", () => {
     });
     const literal = evil.replace("{v}", "${secret:a}");
     assert.deepEqual(args.slice(2), [literal, "--a", evil]);
-    assert.deepEqual(plain(env), { A: evil, B: evil });
+    assert.deepEqual(plainCopy(env), { A: evil, B: evil });
     assert.deepEqual(secrets, []);
     const remote = await cook({
       remotes: [{ type: "streamable-http", url: "https://x.example/${env:HOME}" }],

@@ -106,6 +106,6 @@ describe("deadlines", () => {
       deadlines.add(probe);
       deadlines.remove(probe);
     }
-    assert.equal(clock.count, 1);
+    assert.equal(clock.timerCount, 1);
   });
 });

@@ -7,45 +7,46 @@ import type { Response } from "../../src/jsonrpc/message.ts";
 import { parseLongResponse } from "../../src/jsonrpc/line-reader.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
-  introduce,
-  isAnswer,
+  sendRequest,
+  initialize,
+  isResponseTo,
   type Json,
   Latch,
   type Peer,
-  Script,
-  setStage,
-  statusOf,
+  ScriptedServer,
+  setUpHubWithClock,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
 
-import { stage as stageWith, wrapping } from "../plugins/plugin-hub.ts";
+import { openWithClock as stageWith, callPlugin } from "../plugins/plugin-hub.ts";
 
 const ECHO = (message: Json): string => `"result":{"got":${JSON.stringify(message.params)}}`;
 const METHODS = ["prompts/get", "resources/read", "completion/complete"] as const;
 
 /** A server that answers with what it was asked. */
-function makeServer(lists: Script["lists"], ...tools: string[]): Script {
-  const script = new Script(...tools);
-  script.lists = lists;
-  script.on = Object.fromEntries(METHODS.map((method) => [method, ECHO]));
+function makeServer(lists: ScriptedServer["listings"], ...tools: string[]): ScriptedServer {
+  const script = new ScriptedServer(...tools);
+  script.listings = lists;
+  script.handlers = Object.fromEntries(METHODS.map((method) => [method, ECHO]));
   return script;
 }
 
 const resource = (uri: string): object => ({ uri, name: "n" });
 const template = (uriTemplate: string): object => ({ uriTemplate, name: "n" });
-const read = (client: Peer, uri: string): Promise<Json> => ask(client, "resources/read", { uri });
+const read = (client: Peer, uri: string): Promise<Json> =>
+  sendRequest(client, "resources/read", { uri });
 
-async function begin(...made: Parameters<typeof setStage>) {
-  const stage = setStage(...made);
-  await introduce(stage.client);
+async function begin(...made: Parameters<typeof setUpHubWithClock>) {
+  const stage = setUpHubWithClock(...made);
+  await initialize(stage.client);
   await turn();
   return stage;
 }
 
 /** Who was asked for what, by any of its methods. */
-function asked(scripts: Record<string, Script>): string[] {
+function asked(scripts: Record<string, ScriptedServer>): string[] {
   return Object.entries(scripts).flatMap(([server, script]) =>
-    METHODS.flatMap((method) => script.asked(method)).map(({ params }) => {
+    METHODS.flatMap((method) => script.messagesOf(method)).map(({ params }) => {
       const { name, uri, ref } = params as { name?: string; uri?: string; ref?: object };
       return `${server} ${name ?? uri ?? JSON.stringify(ref)}`;
     }),
@@ -59,8 +60,8 @@ describe("a prompt", () => {
     client.send(
       '{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"x":1.0,"n\\u0061me":"a__p","arguments":{"y":"z"},"_meta":{"t":12345678901234567890}}}',
     );
-    await client.find(isAnswer(1));
-    const text = a.peer?.received.find((one) => one.includes("prompts/get")) ?? "";
+    await client.find(isResponseTo(1));
+    const text = a.newestPeer?.received.find((one) => one.includes("prompts/get")) ?? "";
     assert.match(
       text,
       /"params":\{"x":1\.0,"n\\u0061me":"p","arguments":\{"y":"z"\},"_meta":\{"t":12345678901234567890\}\}/,
@@ -71,7 +72,7 @@ describe("a prompt", () => {
 
   it("that there is not is refused as invalid params", async () => {
     const { client } = await begin({ a: makeServer({ prompts: [{ name: "p" }] }) });
-    const { error } = await ask(client, "prompts/get", { name: "a__q" });
+    const { error } = await sendRequest(client, "prompts/get", { name: "a__q" });
     assert.equal(error?.code, -32602);
     assert.equal(error.message, 'There is no prompt "a__q".');
   });
@@ -79,7 +80,7 @@ describe("a prompt", () => {
   for (const params of [undefined, {}, { name: 1 }, { name: "a__p", arguments: [] }]) {
     it(`needs proper params, not ${JSON.stringify(params)}`, async () => {
       const { client } = await begin({ a: makeServer({ prompts: [{ name: "p" }] }) });
-      assert.equal((await ask(client, "prompts/get", params)).error?.code, -32602);
+      assert.equal((await sendRequest(client, "prompts/get", params)).error?.code, -32602);
     });
   }
 
@@ -87,17 +88,17 @@ describe("a prompt", () => {
     const a = makeServer({ prompts: [{ name: "p" }] }, "t");
     const { client } = await begin({ a });
     const [tool, prompt] = [
-      await ask(client, "tools/call", { name: "a__p" }),
-      await ask(client, "prompts/get", { name: "a__t" }),
+      await sendRequest(client, "tools/call", { name: "a__p" }),
+      await sendRequest(client, "prompts/get", { name: "a__t" }),
     ];
     assert.deepEqual([tool.error?.code, prompt.error?.code], [-32602, -32602]);
   });
 
   it("has its server's error answer as it is", async () => {
     const a = makeServer({ prompts: [{ name: "p" }] });
-    a.on = { "prompts/get": () => '"error":{"code":7,"message":"no","data":{"a":1.0}}' };
+    a.handlers = { "prompts/get": () => '"error":{"code":7,"message":"no","data":{"a":1.0}}' };
     const { client } = await begin({ a });
-    await ask(client, "prompts/get", { name: "a__p" });
+    await sendRequest(client, "prompts/get", { name: "a__p" });
     assert.ok(
       client.received.some((one) => one.includes('{"code":7,"message":"no","data":{"a":1.0}}')),
     );
@@ -108,7 +109,7 @@ describe("a prompt", () => {
     const latch = new Latch();
     a.onOpen = latch.wait;
     const { client } = await begin({ a });
-    const answer = ask(client, "prompts/get", { name: "a__p" });
+    const answer = sendRequest(client, "prompts/get", { name: "a__p" });
     latch.open();
     assert.deepEqual((await answer).result, { got: { name: "p" } });
   });
@@ -118,43 +119,47 @@ describe("a prompt", () => {
     const { client } = await begin({ a });
     const latch = new Latch();
     a.onOpen = latch.wait;
-    a.lists = { prompts: [] };
-    a.die();
-    const answer = ask(client, "prompts/get", { name: "a__p" });
+    a.listings = { prompts: [] };
+    a.disconnect();
+    const answer = sendRequest(client, "prompts/get", { name: "a__p" });
     latch.open();
     assert.equal((await answer).error?.message, 'There is no prompt "a__p" any more.');
   });
 
   it("that takes too long is an error, and its server is told", async () => {
     const a = makeServer({ prompts: [{ name: "p" }] });
-    a.on = { "prompts/get": () => undefined };
+    a.handlers = { "prompts/get": () => undefined };
     const { client, clock } = await begin({ a }, { servers: { a: { callTimeout: 5000 } } });
-    const answer = ask(client, "prompts/get", { name: "a__p" });
-    await clock.run(5000);
+    const answer = sendRequest(client, "prompts/get", { name: "a__p" });
+    await clock.advanceAsync(5000);
     const { error } = await answer;
     assert.equal(error?.code, -31003);
     assert.equal(
       error.message,
       'Prompt "p" of server "a" did not finish within 5 seconds and was cancelled. Try again later, or have the limit raised (callTimeout, in the settings of server "a").',
     );
-    assert.equal(a.asked("notifications/cancelled").length, 1);
+    assert.equal(a.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("is cancelled by its client, and reports progress to it", async () => {
     const a = makeServer({ prompts: [{ name: "p" }] });
-    a.on = { "prompts/get": () => undefined };
+    a.handlers = { "prompts/get": () => undefined };
     const { client } = await begin({ a });
     const _meta = { progressToken: "mine" };
     client.send({ jsonrpc: "2.0", id: 1, method: "prompts/get", params: { name: "a__p", _meta } });
     await turn();
-    const [sent] = a.asked("prompts/get");
+    const [sent] = a.messagesOf("prompts/get");
     const progressToken = (sent?.params?.["_meta"] as typeof _meta).progressToken;
-    a.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: { progressToken } });
+    a.newestPeer?.send({
+      jsonrpc: "2.0",
+      method: "notifications/progress",
+      params: { progressToken },
+    });
     await client.find(({ params }) => params?.["progressToken"] === "mine");
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
     await turn();
-    assert.equal(a.asked("notifications/cancelled")[0]?.params?.["requestId"], sent?.id);
-    assert.equal(client.messages.some(isAnswer(1)), false);
+    assert.equal(a.messagesOf("notifications/cancelled")[0]?.params?.["requestId"], sent?.id);
+    assert.equal(client.messages.some(isResponseTo(1)), false);
   });
 });
 
@@ -168,10 +173,10 @@ describe("a resource", () => {
     client.send(
       '{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{ "uri":"x:\\/\\/2\\/\\u00e9" }}',
     );
-    await client.find(isAnswer(1));
+    await client.find(isResponseTo(1));
     assert.deepEqual(asked(scripts), ["b x://2/é"]);
     assert.ok(
-      scripts.b.peer?.received.some((one) => one.includes('{ "uri":"x:\\/\\/2\\/\\u00e9" }')),
+      scripts.b.newestPeer?.received.some((one) => one.includes('{ "uri":"x:\\/\\/2\\/\\u00e9" }')),
     );
   });
 
@@ -213,7 +218,7 @@ describe("a resource", () => {
   };
 
   for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
-    const inOrder = (scripts: ReturnType<typeof makeCopied>): Record<string, Script> =>
+    const inOrder = (scripts: ReturnType<typeof makeCopied>): Record<string, ScriptedServer> =>
       Object.fromEntries(order.map((name) => [name, scripts[name]]));
     const where = `with ${order.join(" before ")}`;
 
@@ -231,8 +236,8 @@ describe("a resource", () => {
       const scripts = inOrder(makeCopied());
       const { client, connect } = await begin(scripts);
       const other = connect();
-      await introduce(other);
-      await ask(client, "tools/call", { name: "good__find" });
+      await initialize(other);
+      await sendRequest(client, "tools/call", { name: "good__find" });
       await read(client, "x://5");
       assert.deepEqual(asked(scripts), ["good x://5"]);
       assert.equal((await read(other, "x://5")).error?.code, -32602, "a link to another client");
@@ -243,7 +248,7 @@ describe("a resource", () => {
     it(`that a result has linked to is not read elsewhere, though only another server has a template for it, ${where}`, async () => {
       const scripts = inOrder(makeCopied("x://5", []));
       const { client } = await begin(scripts);
-      await ask(client, "tools/call", { name: "good__find" });
+      await sendRequest(client, "tools/call", { name: "good__find" });
       await read(client, "x://5");
       assert.deepEqual(asked(scripts), ["good x://5"]);
     });
@@ -263,7 +268,7 @@ describe("a resource", () => {
   it("that a stopped server has linked to is not read elsewhere", async () => {
     const { good, copy } = makeCopied();
     const { client, hub } = await begin({ copy, good });
-    await ask(client, "tools/call", { name: "good__find" });
+    await sendRequest(client, "tools/call", { name: "good__find" });
     await hub.stop("good");
     assert.equal((await read(client, "x://5")).error?.code, -32002);
     assert.deepEqual(asked({ copy, good }), []);
@@ -273,8 +278,8 @@ describe("a resource", () => {
     const { good, copy } = makeCopied();
     const more = makeCopied().good;
     const { client } = await begin({ good, more, copy });
-    await ask(client, "tools/call", { name: "good__find" });
-    await ask(client, "tools/call", { name: "more__find" });
+    await sendRequest(client, "tools/call", { name: "good__find" });
+    await sendRequest(client, "tools/call", { name: "more__find" });
     assert.equal((await read(client, "x://5")).error?.code, -32602);
     assert.deepEqual(asked({ good, more, copy }), []);
   });
@@ -289,8 +294,8 @@ describe("a resource", () => {
     copy.tools = [JSON.stringify({ name: "flood", inputSchema: { type: "object" } })];
     copy.onCall = () => `"result":${JSON.stringify({ content: many })}`;
     const { client } = await begin({ copy, good });
-    await ask(client, "tools/call", { name: "good__find" });
-    await ask(client, "tools/call", { name: "copy__flood" });
+    await sendRequest(client, "tools/call", { name: "good__find" });
+    await sendRequest(client, "tools/call", { name: "copy__flood" });
     await read(client, "x://5");
     assert.deepEqual(asked({ copy, good }), ["good x://5"]);
   });
@@ -321,8 +326,8 @@ describe("a resource", () => {
     scripts.b.onCall = () => `"result":${JSON.stringify({ content: [block] })}`;
     const { client, connect } = await begin(scripts);
     const other = connect();
-    await introduce(other);
-    await ask(client, "tools/call", { name: "b__t" });
+    await initialize(other);
+    await sendRequest(client, "tools/call", { name: "b__t" });
     await read(client, "x://9");
     assert.deepEqual(asked(scripts), ["b x://9"]);
     assert.equal((await read(other, "x://9")).error?.code, -32002);
@@ -331,12 +336,12 @@ describe("a resource", () => {
   it("that a prompt has pointed to is read where that came from", async () => {
     const a = makeServer({ resources: [], prompts: [{ name: "p" }] });
     const content = { type: "resource_link", uri: "x://9", name: "n" };
-    a.on = {
-      ...a.on,
+    a.handlers = {
+      ...a.handlers,
       "prompts/get": () => `"result":${JSON.stringify({ messages: [{ role: "user", content }] })}`,
     };
     const { client } = await begin({ a });
-    await ask(client, "prompts/get", { name: "a__p" });
+    await sendRequest(client, "prompts/get", { name: "a__p" });
     assert.deepEqual((await read(client, "x://9")).result, { got: { uri: "x://9" } });
   });
 
@@ -406,9 +411,9 @@ describe("a resource", () => {
     const a = makeServer({ resources: [] }, "t");
     const block = { type: "resource_link", uri: "x://9", name: "n" };
     a.onCall = () => `"result":${JSON.stringify({ content: [block] })}`;
-    const seeing = wrapping("seeing", (call, next) => next(call).then((answer) => answer));
+    const seeing = callPlugin("seeing", (call, next) => next(call).then((answer) => answer));
     const { client } = await stageWith([seeing], { a });
-    await ask(client, "tools/call", { name: "a__t" });
+    await sendRequest(client, "tools/call", { name: "a__t" });
     assert.deepEqual((await read(client, "x://9")).result, { got: { uri: "x://9" } });
   });
 
@@ -417,7 +422,7 @@ describe("a resource", () => {
       a: makeServer({ resources: [resource("x://1")] }),
     });
     await read(client, "x://1");
-    const { calls, lastTool } = statusOf(hub, "a");
+    const { calls, lastTool } = connectionStatusOf(hub, "a");
     assert.deepEqual([calls, lastTool], [1, undefined]);
     assert.deepEqual(
       events.filter(({ kind }) => kind.startsWith("call")),
@@ -461,7 +466,7 @@ describe("links that results point to", () => {
 describe("a completion", () => {
   const argument = { name: "n", value: "v" };
   const complete = (client: Peer, ref: object): Promise<Json> =>
-    ask(client, "completion/complete", { ref, argument });
+    sendRequest(client, "completion/complete", { ref, argument });
 
   it("for a prompt goes to its server, under the name that this gives it", async () => {
     const a = makeServer({ prompts: [{ name: "p" }] });
@@ -491,16 +496,16 @@ describe("a completion", () => {
 
   it("is empty where the server has none", async () => {
     const a = makeServer({ prompts: [{ name: "p" }] });
-    a.on = {};
+    a.handlers = {};
     const { client } = await begin({ a });
     const { result } = await complete(client, { type: "ref/prompt", name: "a__p" });
     assert.deepEqual(result, { completion: { values: [] } });
-    assert.equal(a.asked("completion/complete").length, 0);
+    assert.equal(a.messagesOf("completion/complete").length, 0);
   });
 
   for (const ref of [{}, { type: "ref/other" }, { type: "ref/prompt" }]) {
     it(`is refused for ${JSON.stringify(ref)}`, async () => {
-      const { client } = await begin({ a: new Script() });
+      const { client } = await begin({ a: new ScriptedServer() });
       assert.equal((await complete(client, ref)).error?.code, -32602);
     });
   }

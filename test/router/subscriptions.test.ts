@@ -2,32 +2,32 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
-  introduce,
-  isAnswer,
+  sendRequest,
+  initialize,
+  isResponseTo,
   type Json,
   Latch,
   type Peer,
-  Script,
-  setStage,
-  specOf,
-  statusOf,
+  ScriptedServer,
+  setUpHubWithClock,
+  stdioSpecOf,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
 
 const OK = (): string => '"result":{}';
 const REFUSAL = '"error":{"code":7,"message":"no"}';
 
-function makeServer(...uris: string[]): Script {
-  const script = new Script("t");
-  script.lists = { resources: uris.map((uri) => ({ uri, name: "n" })) };
-  script.on = { "resources/subscribe": OK, "resources/unsubscribe": OK };
+function makeServer(...uris: string[]): ScriptedServer {
+  const script = new ScriptedServer("t");
+  script.listings = { resources: uris.map((uri) => ({ uri, name: "n" })) };
+  script.handlers = { "resources/subscribe": OK, "resources/unsubscribe": OK };
   return script;
 }
 
 const subscribe = (client: Peer, uri: string): Promise<Json> =>
-  ask(client, "resources/subscribe", { uri });
+  sendRequest(client, "resources/subscribe", { uri });
 const unsubscribe = (client: Peer, uri: string): Promise<Json> =>
-  ask(client, "resources/unsubscribe", { uri });
+  sendRequest(client, "resources/unsubscribe", { uri });
 
 const updated = (uri: string): object => ({
   jsonrpc: "2.0",
@@ -42,7 +42,7 @@ const toldTo = ({ messages }: Peer): unknown[] =>
     .map(({ params }) => params?.["uri"]);
 
 /** What a server was asked to do about subscriptions. */
-const askedOf = ({ peers }: Script): string[] =>
+const askedOf = ({ peers }: ScriptedServer): string[] =>
   peers.flatMap(({ messages }) =>
     messages
       .filter(({ method }) => method?.endsWith("subscribe"))
@@ -51,11 +51,11 @@ const askedOf = ({ peers }: Script): string[] =>
       ),
   );
 
-async function begin(...made: Parameters<typeof setStage>) {
-  const stage = setStage(...made);
+async function begin(...made: Parameters<typeof setUpHubWithClock>) {
+  const stage = setUpHubWithClock(...made);
   const other = stage.connect();
-  await introduce(stage.client);
-  await introduce(other);
+  await initialize(stage.client);
+  await initialize(other);
   await turn();
   return { ...stage, other };
 }
@@ -79,12 +79,12 @@ describe("a subscription", () => {
     const { client, other } = await begin({ a });
     await subscribe(client, "x://1");
     await subscribe(other, "x://2");
-    for (const uri of ["x://1", "x://2", "x://3"]) a.peer?.send(updated(uri));
+    for (const uri of ["x://1", "x://2", "x://3"]) a.newestPeer?.send(updated(uri));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1"]);
     assert.deepEqual(toldTo(other), ["x://2"]);
     await unsubscribe(client, "x://1");
-    a.peer?.send(updated("x://1"));
+    a.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1"]);
   });
@@ -95,7 +95,7 @@ describe("a subscription", () => {
     await subscribe(client, "x://1");
     const text =
       '{"method":"notifications/resources/updated","params":{ "u\\u0072i":"x:\\/\\/1","n":1.0},"jsonrpc":"2.0"}';
-    a.peer?.send(text);
+    a.newestPeer?.send(text);
     await client.until(() => client.received.includes(text));
   });
 
@@ -106,7 +106,7 @@ describe("a subscription", () => {
     await subscribe(client, "x://1");
     await subscribe(other, name);
     assert.deepEqual(askedOf(scripts.b), ["subscribe x://1"]);
-    scripts.b.peer?.send(updated("x://1"));
+    scripts.b.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), []);
     assert.deepEqual(toldTo(other), [name]);
@@ -119,8 +119,8 @@ describe("a subscription", () => {
     await subscribe(client, "x://1");
     await subscribe(client, "x://1/2");
     await subscribe(other, "toolmux://b/x%3A%2F%2F1");
-    a.peer?.send(updated("x://1/2"));
-    b.peer?.send(updated("x://1/2"));
+    a.newestPeer?.send(updated("x://1/2"));
+    b.newestPeer?.send(updated("x://1/2"));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1/2"]);
     assert.deepEqual(toldTo(other), ["toolmux://b/x%3A%2F%2F1%2F2"]);
@@ -131,8 +131,8 @@ describe("a subscription", () => {
     const { client, other } = await begin({ a });
     await subscribe(client, "x://1");
     await subscribe(other, "x://10");
-    a.peer?.send(updated("x://10"));
-    a.peer?.send(updated("x://1#part"));
+    a.newestPeer?.send(updated("x://10"));
+    a.newestPeer?.send(updated("x://1#part"));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1#part"]);
     assert.deepEqual(toldTo(other), ["x://10"]);
@@ -143,17 +143,17 @@ describe("a subscription", () => {
     const { client } = await begin(scripts);
     await subscribe(client, "x://1/2");
     await subscribe(client, "toolmux://b/x%3A%2F%2F1");
-    scripts.b.peer?.send(updated("x://1/2"));
+    scripts.b.newestPeer?.send(updated("x://1/2"));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1/2"]);
   });
 
   it("that the server refuses is none, and its error is passed on", async () => {
     const a = makeServer("x://1");
-    a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
+    a.handlers = { ...a.handlers, "resources/subscribe": () => REFUSAL };
     const { client } = await begin({ a });
     assert.equal((await subscribe(client, "x://1")).error?.code, 7);
-    a.peer?.send(updated("x://1"));
+    a.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), []);
     await unsubscribe(client, "x://1");
@@ -179,7 +179,7 @@ describe("a subscription", () => {
     const { client, other } = await begin({ a });
     for (const uri of ["x://1", "x://2"]) await subscribe(client, uri);
     await subscribe(other, "x://2");
-    await client.link.close();
+    await client.transport.close();
     await turn();
     assert.deepEqual(askedOf(a).slice(3), []);
     assert.deepEqual(askedOf(a), ["subscribe x://1", "subscribe x://2", "unsubscribe x://1"]);
@@ -188,7 +188,7 @@ describe("a subscription", () => {
   it("that its client cancels, or ends before the server has agreed, is none", async () => {
     for (const end of ["cancel", "unsubscribe"] as const) {
       const a = makeServer("x://1");
-      a.on = { ...a.on, "resources/subscribe": () => undefined };
+      a.handlers = { ...a.handlers, "resources/subscribe": () => undefined };
       const { client } = await begin({ a });
       const params = { uri: "x://1" };
       client.send({ jsonrpc: "2.0", id: 1, method: "resources/subscribe", params });
@@ -199,7 +199,7 @@ describe("a subscription", () => {
         client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: withdrawn });
       }
       await turn();
-      a.peer?.send(updated("x://1"));
+      a.newestPeer?.send(updated("x://1"));
       await turn();
       assert.deepEqual(toldTo(client), []);
       assert.deepEqual(askedOf(a), ["subscribe x://1", "unsubscribe x://1"]);
@@ -209,15 +209,15 @@ describe("a subscription", () => {
   it("does not count on one that the server has not agreed to yet", async () => {
     const a = makeServer("x://1");
     const { client, other } = await begin({ a });
-    a.on = { ...a.on, "resources/subscribe": () => undefined };
+    a.handlers = { ...a.handlers, "resources/subscribe": () => undefined };
     client.send({ jsonrpc: "2.0", id: 1, method: "resources/subscribe", params: { uri: "x://1" } });
     await turn();
-    a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
+    a.handlers = { ...a.handlers, "resources/subscribe": () => REFUSAL };
     assert.equal((await subscribe(other, "x://1")).error?.code, 7);
-    const [first] = a.asked("resources/subscribe");
-    a.peer?.send({ jsonrpc: "2.0", id: first?.id, result: {} });
-    await client.find(isAnswer(1));
-    a.peer?.send(updated("x://1"));
+    const [first] = a.messagesOf("resources/subscribe");
+    a.newestPeer?.send({ jsonrpc: "2.0", id: first?.id, result: {} });
+    await client.find(isResponseTo(1));
+    a.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual([toldTo(client), toldTo(other)], [["x://1"], []]);
   });
@@ -227,11 +227,11 @@ describe("a subscription", () => {
     const { client, other, clock } = await begin(scripts);
     const name = "toolmux://b/x%3A%2F%2F1";
     await subscribe(client, name);
-    scripts.b.die();
-    await clock.run(10_000);
+    scripts.b.disconnect();
+    await clock.advanceAsync(10_000);
     assert.deepEqual(askedOf(scripts.b), ["subscribe x://1", "subscribe x://1"]);
     assert.deepEqual(toldTo(client), [name]);
-    scripts.b.peer?.send(updated("x://1"));
+    scripts.b.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), [name, name]);
     await subscribe(other, name);
@@ -245,9 +245,9 @@ describe("a subscription", () => {
     const a = makeServer("x://1");
     const { client, other, clock, events } = await begin({ a });
     await subscribe(client, "x://1");
-    a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
-    a.die();
-    await clock.run(10_000);
+    a.handlers = { ...a.handlers, "resources/subscribe": () => REFUSAL };
+    a.disconnect();
+    await clock.advanceAsync(10_000);
     assert.deepEqual(toldTo(client), ["x://1"]);
     const warnings = events.filter((event) => event.kind === "log" && event.level === "warn");
     assert.equal(warnings.length, 1);
@@ -260,10 +260,10 @@ describe("a subscription", () => {
     await subscribe(client, "x://1");
     const latch = new Latch();
     a.onOpen = latch.wait;
-    a.die();
+    a.disconnect();
     await turn();
     const answer = subscribe(other, "x://1");
-    a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
+    a.handlers = { ...a.handlers, "resources/subscribe": () => REFUSAL };
     latch.open();
     assert.equal((await answer).error?.code, 7);
   });
@@ -272,11 +272,11 @@ describe("a subscription", () => {
     const a = makeServer("x://1");
     const { hub, client, clock } = await begin({ a });
     await subscribe(client, "x://1");
-    hub.add(specOf("a", { args: ["other"] }));
-    await clock.run(1000);
-    assert.equal(a.starts, 2);
+    hub.add(stdioSpecOf("a", { args: ["other"] }));
+    await clock.advanceAsync(1000);
+    assert.equal(a.transportCount, 2);
     assert.deepEqual(askedOf(a), ["subscribe x://1", "subscribe x://1"]);
-    a.peer?.send(updated("x://1"));
+    a.newestPeer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), ["x://1", "x://1"]);
     await unsubscribe(client, "x://1");
@@ -288,11 +288,11 @@ describe("a subscription", () => {
     const servers = { a: { idleStop: 10_000, healthInterval: 0 } };
     const { hub, client, clock } = await begin({ a }, { servers });
     await subscribe(client, "x://1");
-    await clock.run(60_000);
-    assert.equal(statusOf(hub, "a").state, "connected");
+    await clock.advanceAsync(60_000);
+    assert.equal(connectionStatusOf(hub, "a").state, "connected");
     await unsubscribe(client, "x://1");
-    await clock.run(60_000);
-    assert.equal(statusOf(hub, "a").state, "idle");
+    await clock.advanceAsync(60_000);
+    assert.equal(connectionStatusOf(hub, "a").state, "idle");
   });
 
   it("starts its server if need be", async () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Deadlines, type DeadlineTarget } from "../../src/router/deadlines.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
-import { INITIALIZE, type Json, Script, setUp } from "../fixtures/memory-hub.ts";
+import { INITIALIZE_REQUEST, type Json, ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 
 interface Probe extends DeadlineTarget {
   expired: number | undefined;
@@ -93,42 +93,42 @@ describe("a hub whose client does not read", () => {
       message.id === id && message.method === undefined;
 
   /** A server whose one tool has an answer that is more than the hub keeps for a client. */
-  function makeBig(): Script {
-    const big = new Script("x");
+  function makeBig(): ScriptedServer {
+    const big = new ScriptedServer("x");
     big.onCall = () => BIG;
     return big;
   }
 
-  async function list({ client }: ReturnType<typeof setUp>): Promise<void> {
-    client.send(INITIALIZE);
+  async function list({ client }: ReturnType<typeof setUpHub>): Promise<void> {
+    client.send(INITIALIZE_REQUEST);
     client.send(LIST);
     await client.find(answerTo("list"));
   }
 
   /** Has the client stop reading when more is on its way than the hub keeps. */
-  async function hold({ client }: ReturnType<typeof setUp>, big: Script): Promise<void> {
-    client.link.pause();
+  async function hold({ client }: ReturnType<typeof setUpHub>, big: ScriptedServer): Promise<void> {
+    client.transport.pause();
     client.send({ jsonrpc: "2.0", id: "big", method: "tools/call", params: { name: "big__x" } });
-    await big.peer?.until(() => big.peer?.messages.at(-1)?.method === "tools/call");
+    await big.newestPeer?.until(() => big.newestPeer?.messages.at(-1)?.method === "tools/call");
     await new Promise(setImmediate);
   }
 
   it("connects to a server meanwhile, whose handshake is nobody's but the hub's", async () => {
-    const late = new Script("y");
+    const late = new ScriptedServer("y");
     let release: () => void = () => {};
     late.onInitialize = (message) => {
       const result =
         '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';
       release = () =>
-        late.peer?.send(`{"jsonrpc":"2.0","id":${String(message.id)},"result":${result}}`);
+        late.newestPeer?.send(`{"jsonrpc":"2.0","id":${String(message.id)},"result":${result}}`);
       return undefined;
     };
     const big = makeBig();
-    const made = setUp({ big, late }, { hub: { listWait: 20 } });
+    const made = setUpHub({ big, late }, { hub: { listWait: 20 } });
     await list(made);
     await hold(made, big);
     release();
-    await late.peer?.until(() => late.peer?.messages.at(-1)?.method === "tools/list");
+    await late.newestPeer?.until(() => late.newestPeer?.messages.at(-1)?.method === "tools/list");
     await new Promise(setImmediate);
     assert.equal(
       made.events.some(
@@ -139,19 +139,21 @@ describe("a hub whose client does not read", () => {
   });
 
   it("lists a server again afterwards if the listing could not end in time meanwhile", async () => {
-    const growing = new Script("y");
+    const growing = new ScriptedServer("y");
     const big = makeBig();
-    const made = setUp({ big, growing }, { servers: { growing: { connectTimeout: 50 } } });
+    const made = setUpHub({ big, growing }, { servers: { growing: { connectTimeout: 50 } } });
     await list(made);
     const { onList } = growing;
     growing.onList = () => undefined;
-    growing.peer?.send(CHANGED);
-    await growing.peer?.until(() => growing.peer?.messages.at(-1)?.method === "tools/list");
+    growing.newestPeer?.send(CHANGED);
+    await growing.newestPeer?.until(
+      () => growing.newestPeer?.messages.at(-1)?.method === "tools/list",
+    );
     await hold(made, big);
-    await growing.peer?.find(({ method }) => method === "notifications/cancelled");
+    await growing.newestPeer?.find(({ method }) => method === "notifications/cancelled");
     growing.onList = onList;
     growing.tools.push('{"name":"z"}');
-    made.client.link.resume();
+    made.client.transport.resume();
     await made.client.find(({ method }) => method === "notifications/tools/list_changed");
     made.client.send({ ...LIST, id: "again" });
     const { result } = await made.client.find(answerTo("again"));

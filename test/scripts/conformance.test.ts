@@ -4,7 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { EXPECTED, type ExpectedFailure } from "../conformance/expected-failures.ts";
-import { type Check, distinct, judge, readChecks } from "../conformance/results.ts";
+import {
+  type Check,
+  withoutRepeatedPasses,
+  evaluateChecks,
+  readChecks,
+} from "../conformance/results.ts";
 
 const GOOD: Check = { scenario: "ping", id: "ping", status: "SUCCESS", message: "answers" };
 const BAD: Check = { scenario: "tools", id: "call", status: "FAILURE", message: "no answer" };
@@ -17,13 +22,13 @@ const EXPECTATION: ExpectedFailure = {
 
 describe("a conformance suite", () => {
   it("is passed if everything passes", () => {
-    assert.deepEqual(judge([GOOD, GOOD], 2, []), { passed: 2, failed: 0, problems: [] });
+    assert.deepEqual(evaluateChecks([GOOD, GOOD], 2, []), { passed: 2, failed: 0, problems: [] });
   });
 
   it("is not passed if a check fails that is not expected to", () => {
     for (const other of [{ check: "another" }, { scenario: "another" }]) {
       const expected = { ...EXPECTATION, ...other };
-      const { failed, problems } = judge([GOOD, BAD], 2, [expected]);
+      const { failed, problems } = evaluateChecks([GOOD, BAD], 2, [expected]);
       assert.equal(failed, 1);
       assert.deepEqual(problems, [
         "tools: call: no answer",
@@ -33,31 +38,31 @@ describe("a conformance suite", () => {
   });
 
   it("is not passed if it warns", () => {
-    const { problems } = judge([GOOD, { ...BAD, status: "WARNING" }], 2, []);
+    const { problems } = evaluateChecks([GOOD, { ...BAD, status: "WARNING" }], 2, []);
     assert.deepEqual(problems, ["tools: call: no answer"]);
   });
 
   it("is passed if only that fails which is expected to", () => {
-    assert.deepEqual(judge([GOOD, BAD], 2, [EXPECTATION]).problems, []);
+    assert.deepEqual(evaluateChecks([GOOD, BAD], 2, [EXPECTATION]).problems, []);
   });
 
   it("is not passed if an expected failure passes, or is not there at all", () => {
     const stale = ["tools: call did not fail as expected"];
     const passing: Check = { ...BAD, status: "SUCCESS" };
-    assert.deepEqual(judge([GOOD, passing], 2, [EXPECTATION]).problems, stale);
-    assert.deepEqual(judge([GOOD], 1, [EXPECTATION]).problems, stale);
+    assert.deepEqual(evaluateChecks([GOOD, passing], 2, [EXPECTATION]).problems, stale);
+    assert.deepEqual(evaluateChecks([GOOD], 1, [EXPECTATION]).problems, stale);
   });
 
   it("is not passed if it makes fewer checks than are known", () => {
     const info: Check = { ...GOOD, status: "INFO" };
-    const { problems } = judge([GOOD, info], 2, []);
+    const { problems } = evaluateChecks([GOOD, info], 2, []);
     assert.deepEqual(problems, ["only 1 checks were made, not 2"]);
-    assert.equal(judge([], 1, []).problems.length, 1);
+    assert.equal(evaluateChecks([], 1, []).problems.length, 1);
   });
 
   it("counts what passed several times once, where that is a matter of time, and all that failed", () => {
     const other: Check = { ...GOOD, id: "another" };
-    assert.deepEqual(distinct([GOOD, other, GOOD, BAD, BAD]), [GOOD, other, BAD, BAD]);
+    assert.deepEqual(withoutRepeatedPasses([GOOD, other, GOOD, BAD, BAD]), [GOOD, other, BAD, BAD]);
   });
 });
 

@@ -41,7 +41,7 @@ function chainOf(keyring: MemoryKeyring, limit?: number, clock?: Clock): Keychai
 /** One that is not there. */
 function noKeychain(): Keychain {
   const keyring = new MemoryKeyring();
-  keyring.fail = "rejects";
+  keyring.failure = "rejects";
   return chainOf(keyring);
 }
 
@@ -50,7 +50,7 @@ storeContract("a file whose key lies beside it", (run) =>
   withFolder((folder) =>
     run({
       store: fileStore(new Vault(folder, noKeychain())),
-      again: () => fileStore(new Vault(folder, noKeychain())),
+      reopen: () => fileStore(new Vault(folder, noKeychain())),
     }),
   ),
 );
@@ -58,7 +58,7 @@ storeContract("a file whose key is in the keychain", (run) =>
   withFolder((folder) => {
     const keyring = new MemoryKeyring();
     const open = () => fileStore(new Vault(folder, chainOf(keyring)));
-    return run({ store: open(), again: open });
+    return run({ store: open(), reopen: open });
   }),
 );
 storeContract("a keychain", (run) =>
@@ -68,7 +68,7 @@ storeContract("a keychain", (run) =>
       const keychain = chainOf(keyring);
       return keychainStore(keychain, new Vault(folder, keychain));
     };
-    return run({ store: open(), again: open });
+    return run({ store: open(), reopen: open });
   }),
 );
 
@@ -95,7 +95,7 @@ storeContract("a keychain by a package", (run) =>
       const keychain = openKeychain({}, () => Promise.resolve(wrapPackage({ AsyncEntry })));
       return keychainStore(keychain, new Vault(folder, keychain));
     };
-    return run({ store: open(), again: open });
+    return run({ store: open(), reopen: open });
   }),
 );
 
@@ -125,7 +125,7 @@ describe("the file of secrets", () => {
       await fileStore(vault).set("a", "1");
       assert.equal(await vault.protection(), "keychain");
       assert.deepEqual(await readdir(folder), ["values"]);
-      assert.equal(keyring.kept.size, 1);
+      assert.equal(keyring.entries.size, 1);
       const bare = new Vault(`${folder}2`, noKeychain());
       await fileStore(bare).set("a", "1");
       assert.equal(await bare.protection(), "beside");
@@ -254,7 +254,7 @@ describe("the file of secrets", () => {
 describe("the keychain", () => {
   it("that is not there gives nothing, says why, and is not asked again", async () => {
     const keyring = new MemoryKeyring();
-    keyring.fail = "rejects";
+    keyring.failure = "rejects";
     const keychain = chainOf(keyring);
     assert.equal(keychain.fault, undefined);
     assert.equal(await keychain.get("a"), undefined);
@@ -263,17 +263,17 @@ describe("the keychain", () => {
       code: "storeBroken",
       message: "The keychain of this system cannot be used: no secret service.",
     });
-    assert.equal(keyring.asked, 1);
+    assert.equal(keyring.operationCount, 1);
   });
 
   it("that does not answer is given up in time, and not waited for twice", async () => {
     const keyring = new MemoryKeyring();
-    keyring.fail = "hangs";
+    keyring.failure = "hangs";
     const keychain = chainOf(keyring, 50);
     assert.equal(await keychain.get("a"), undefined);
     assert.match(keychain.fault ?? "", /did not answer within/);
     await assert.rejects(keychain.remove("a"), { code: "storeBroken" });
-    assert.equal(keyring.asked, 1);
+    assert.equal(keyring.operationCount, 1);
   });
 
   for (const fail of ["rejects", "hangs"] as const)
@@ -282,27 +282,27 @@ describe("the keychain", () => {
       const clock = new VirtualClock();
       const keychain = chainOf(keyring, 20, clock);
       await keychain.set("a", CANARY);
-      keyring.asked = 0;
-      keyring.fail = fail;
+      keyring.operationCount = 0;
+      keyring.failure = fail;
       for (const pause of [30, 60, 120, 240, 480, 600, 600]) {
         // One of several finds out for all.
         const found = await Promise.all([1, 2, 3].map(() => keychain.get("a")));
         assert.deepEqual(found, [undefined, undefined, undefined]);
-        const { asked } = keyring;
+        const { operationCount: asked } = keyring;
         clock.advanceTo(clock.now() + pause * 1000 - 1);
         assert.equal(await keychain.get("a"), undefined);
-        assert.equal(keyring.asked, asked);
+        assert.equal(keyring.operationCount, asked);
         assert.notEqual(keychain.fault, undefined);
         clock.advanceTo(clock.now() + 1);
       }
-      assert.equal(keyring.asked, 3 + 6);
-      keyring.fail = "no";
+      assert.equal(keyring.operationCount, 3 + 6);
+      keyring.failure = "no";
       assert.equal(await keychain.get("a"), CANARY);
       assert.equal(keychain.fault, undefined);
-      keyring.fail = fail;
+      keyring.failure = fail;
       await assert.rejects(keychain.set("b", CANARY), { code: "storeBroken" });
       clock.advanceTo(clock.now() + 30_000);
-      keyring.fail = "no";
+      keyring.failure = "no";
       await keychain.set("b", CANARY);
     });
 
@@ -363,7 +363,7 @@ describe("a secret", () => {
   it("in the environment needs no store: nothing is opened for it", () =>
     withSecrets({ A: "here" }, async (secrets, keyring) => {
       assert.equal(await secrets.require("A"), "here");
-      assert.equal(keyring.asked, 0);
+      assert.equal(keyring.operationCount, 0);
     }));
 
   it("is none of those that let the hub into servers", () =>
@@ -389,7 +389,7 @@ describe("a secret", () => {
       await assert.rejects(secrets.require("a", ["environment"]), {
         message: "it is not in the environment; run: export TOOLMUX_SECRET_A=…",
       });
-      keyring.fail = "rejects";
+      keyring.failure = "rejects";
       await assert.rejects(secrets.require("a"), {
         message: /keychain \(which cannot be used: no secret service\)/,
       });

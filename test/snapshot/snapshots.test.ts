@@ -28,20 +28,23 @@ import { compareWithHistory, type ListingHistory } from "../../src/snapshot/tool
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { memorySnapshots, type SnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {
-  type Bench,
+  type SnapshotSetup,
   DAY,
-  listing,
-  look,
-  ODD,
+  toolListingOf,
+  plainListing,
+  UNUSUAL_TOOLS,
   snapshotsContract,
   START,
-  SUBJECT,
+  SNAPSHOT_KEY,
   tool,
 } from "../contract/snapshots.ts";
 import { skipWithout } from "../harness/requirements.ts";
 
 snapshotsContract("memorySnapshots()", async (test) => {
-  const bench: Bench = { snapshots: memorySnapshots({ now: () => bench.time }), time: START };
+  const bench: SnapshotSetup = {
+    snapshots: memorySnapshots({ now: () => bench.time }),
+    time: START,
+  };
   await test(bench);
 });
 
@@ -49,7 +52,7 @@ snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf))
 
 it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
   const snapshots = memorySnapshots({ now: () => START });
-  const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
+  const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SNAPSHOT_KEY, command: `c${i}` }));
   for (const subject of subjects) await snapshots.save(subject, EMPTY_LISTING);
   const loads = await Promise.all(subjects.map((subject) => snapshots.load(subject)));
   assert.equal(
@@ -59,7 +62,7 @@ it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
 });
 
 /** A state folder, which does not exist at first, and the snapshots in it. */
-class Shelf implements Bench {
+class Shelf implements SnapshotSetup {
   readonly root: string;
   readonly folder: string;
   readonly place: string;
@@ -87,7 +90,7 @@ class Shelf implements Bench {
   }
 
   /** Saves with one hub of its own and gives the path of the file. */
-  async saveFile(subject: SnapshotKey = SUBJECT, items = ITEMS): Promise<string> {
+  async saveFile(subject: SnapshotKey = SNAPSHOT_KEY, items = ITEMS): Promise<string> {
     const before = new Set(await readdir(this.place).catch(() => []));
     await this.open().save(subject, items);
     const [name = "", ...more] = (await readdir(this.place)).filter((found) => !before.has(found));
@@ -96,8 +99,8 @@ class Shelf implements Bench {
   }
 
   /** What a hub that starts now finds. */
-  async load(subject: SnapshotKey = SUBJECT): Promise<unknown> {
-    return look((await this.open().load(subject))?.offer);
+  async load(subject: SnapshotKey = SNAPSHOT_KEY): Promise<unknown> {
+    return plainListing((await this.open().load(subject))?.offer);
   }
 
   /** All that is in the state folder, as relative paths. */
@@ -107,13 +110,13 @@ class Shelf implements Bench {
   }
 }
 
-const ITEMS = listing(...ODD, tool("read", "Reads a file"));
-const SAVED = look(ITEMS);
-const OTHER: SnapshotKey = { ...SUBJECT, command: "other" };
+const ITEMS = toolListingOf(...UNUSUAL_TOOLS, tool("read", "Reads a file"));
+const SAVED = plainListing(ITEMS);
+const OTHER: SnapshotKey = { ...SNAPSHOT_KEY, command: "other" };
 const skip = skipWithout({
   isMet: process.getuid?.() !== 0,
   tests: "a folder that may not be written",
-  cure: "root may write everything (run as another user)",
+  remedy: "root may write everything (run as another user)",
 });
 
 async function withShelf(test: (shelf: Shelf) => Promise<void>): Promise<void> {
@@ -141,7 +144,7 @@ const nameOf = (n: number): string => n.toString(16).padStart(64, "0");
 describe("snapshots on disk", () => {
   it("are found by a hub that starts later", () =>
     withShelf(async (shelf) => {
-      await shelf.snapshots.save(SUBJECT, ITEMS);
+      await shelf.snapshots.save(SNAPSHOT_KEY, ITEMS);
       assert.deepEqual(await shelf.load(), SAVED);
     }));
 
@@ -176,7 +179,7 @@ describe("snapshots on disk", () => {
       const secrets = ["secret-arg", "secret-env", "secret-url", "secret-cwd", "secret-principal"];
       const [arg = "", variable = "", url = "", cwd = "", principal = ""] = secrets;
       const subject: SnapshotKey = {
-        ...SUBJECT,
+        ...SNAPSHOT_KEY,
         args: [arg],
         env: { TOKEN: variable },
         url: `https://example.com/${url}`,
@@ -219,17 +222,17 @@ describe("snapshots on disk", () => {
       const file = await shelf.saveFile();
       const { ino } = await stat(file);
       shelf.time += DAY;
-      await shelf.open().save(SUBJECT, ITEMS);
+      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
       assert.equal((await stat(file)).ino, ino);
       shelf.time++;
-      await shelf.open().save(SUBJECT, ITEMS);
+      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
       assert.notEqual((await stat(file)).ino, ino);
     }));
 
   it("remember in the next hub how tools were described", () =>
     withShelf(async (shelf) => {
       const save = async (...tools: string[]) =>
-        (await shelf.open().save(SUBJECT, listing(...tools))).map(({ text }) => text);
+        (await shelf.open().save(SNAPSHOT_KEY, toolListingOf(...tools))).map(({ text }) => text);
       await save(tool("a", "Reads"), tool("gone", "Reads"));
       assert.deepEqual(await save(tool("a", "Reads and sends")), ["- Reads\n+ Reads and sends"]);
       assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), [
@@ -244,14 +247,14 @@ describe("what is known of tools", () => {
     const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
     const { marks } = await compareWithHistory(
       { items: [], marks: new Map() },
-      listing(...tools).tools,
+      toolListingOf(...tools).tools,
       START,
     );
     assert.equal(marks.size, 5000);
   });
 
   it("says since when a tool is described as it is", async () => {
-    const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)).tools);
+    const saves = ["one", "one", "two"].map((text) => toolListingOf(tool("a", text)).tools);
     let past: ListingHistory = { items: [], marks: new Map() };
     const since: (number | undefined)[] = [];
     for (const [day, items] of saves.entries()) {
@@ -289,7 +292,7 @@ describe("a snapshot's file that is not what was written", () => {
           ],
         },
       );
-      await shelf.open().save(SUBJECT, ITEMS);
+      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
       assert.deepEqual(await readFile(file), whole);
     }));
 
@@ -310,7 +313,7 @@ describe("a snapshot's file that is not what was written", () => {
       const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
       bytes[bytes.indexOf(0x3f)] = 0xff;
       const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
-      await shelf.open().save(SUBJECT, { ...EMPTY_LISTING, tools: items });
+      await shelf.open().save(SNAPSHOT_KEY, { ...EMPTY_LISTING, tools: items });
       assert.equal((await readdir(shelf.place)).length, 1);
       assert.equal(await shelf.load(), undefined);
     }));
@@ -349,8 +352,11 @@ describe("a snapshot's file that is not what was written", () => {
         await put(file, shelf);
         const good = await readFile(join(shelf.root, "good")).catch(() => undefined);
         assert.equal(await shelf.load(), undefined);
-        assert.deepEqual(await shelf.open().save(SUBJECT, listing(tool("read", "x"))), []);
-        assert.deepEqual(await shelf.load(), look(listing(tool("read", "x"))));
+        assert.deepEqual(
+          await shelf.open().save(SNAPSHOT_KEY, toolListingOf(tool("read", "x"))),
+          [],
+        );
+        assert.deepEqual(await shelf.load(), plainListing(toolListingOf(tool("read", "x"))));
         assert.ok((await lstat(file)).isFile());
         const left = await readFile(join(shelf.root, "good")).catch(() => undefined);
         assert.deepEqual(left, good, "what a link led to is untouched");
@@ -370,7 +376,10 @@ describe("the key of an installation", () => {
           await mkdir(shelf.folder, { recursive: true });
           await writeFile(shelf.key, damaged);
         }
-        const subjects = Array.from({ length: 8 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
+        const subjects = Array.from({ length: 8 }, (_, i) => ({
+          ...SNAPSHOT_KEY,
+          command: `c${i}`,
+        }));
         await Promise.all(subjects.map((subject) => shelf.open().save(subject, ITEMS)));
         const found = await Promise.all(subjects.map((subject) => shelf.load(subject)));
         assert.deepEqual(
@@ -406,7 +415,7 @@ describe("the key of an installation", () => {
         await shelf.saveFile();
         await damage(shelf.key, shelf);
         assert.equal(await shelf.load(), undefined);
-        await shelf.open().save(SUBJECT, ITEMS);
+        await shelf.open().save(SNAPSHOT_KEY, ITEMS);
         assert.deepEqual(await shelf.load(), SAVED);
         assert.match(await readFile(shelf.key, "utf8"), /^[0-9a-f]{64}\n$/);
         assert.deepEqual((await readdir(shelf.folder)).toSorted(), [
@@ -420,7 +429,7 @@ describe("the key of an installation", () => {
     withShelf(async (shelf) => {
       await mkdir(shelf.folder, { recursive: true });
       await writeFile(`${shelf.key}.draft`, "0");
-      await shelf.snapshots.save(SUBJECT, ITEMS);
+      await shelf.snapshots.save(SNAPSHOT_KEY, ITEMS);
       assert.deepEqual(await shelf.load(), SAVED);
       assert.deepEqual(shelf.warnings, []);
       assert.deepEqual((await readdir(shelf.folder)).toSorted(), ["installation.key", "snapshots"]);
@@ -429,11 +438,14 @@ describe("the key of an installation", () => {
   it("is made again, and used, by a hub that runs when the state folder is removed", () =>
     withShelf(async (shelf) => {
       const hub = shelf.snapshots;
-      await hub.save(SUBJECT, ITEMS);
-      assert.ok(await hub.load(SUBJECT));
+      await hub.save(SNAPSHOT_KEY, ITEMS);
+      assert.ok(await hub.load(SNAPSHOT_KEY));
       await rm(shelf.folder, { recursive: true });
-      await hub.save(SUBJECT, ITEMS);
-      for (const found of [await shelf.load(), look((await hub.load(SUBJECT))?.offer)]) {
+      await hub.save(SNAPSHOT_KEY, ITEMS);
+      for (const found of [
+        await shelf.load(),
+        plainListing((await hub.load(SNAPSHOT_KEY))?.offer),
+      ]) {
         assert.deepEqual(found, SAVED);
       }
     }));
@@ -442,23 +454,23 @@ describe("the key of an installation", () => {
 describe("hubs that share a folder", () => {
   it("find what another one kept since they started", () =>
     withShelf(async (shelf) => {
-      assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
-      await shelf.open().save(SUBJECT, ITEMS);
-      assert.deepEqual(look((await shelf.snapshots.load(SUBJECT))?.offer), SAVED);
+      assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
+      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
+      assert.deepEqual(plainListing((await shelf.snapshots.load(SNAPSHOT_KEY))?.offer), SAVED);
     }));
 
   it("see all of one listing, never a part, while two write it", () =>
     withShelf(async (shelf) => {
-      const versions = ["a", "b"].map((text) => listing(tool(text, text.repeat(300_000))));
-      await shelf.snapshots.save(SUBJECT, versions[0] ?? EMPTY_LISTING);
+      const versions = ["a", "b"].map((text) => toolListingOf(tool(text, text.repeat(300_000))));
+      await shelf.snapshots.save(SNAPSHOT_KEY, versions[0] ?? EMPTY_LISTING);
       let isWriting = true;
       const write = async (first: number): Promise<void> => {
         const hub = shelf.open();
         for (let i = first; i < first + 20; i++)
-          await hub.save(SUBJECT, versions[i % 2] ?? EMPTY_LISTING);
+          await hub.save(SNAPSHOT_KEY, versions[i % 2] ?? EMPTY_LISTING);
       };
       const writers = Promise.all([write(0), write(1)]).then(() => (isWriting = false));
-      const whole = versions.map((items) => JSON.stringify(look(items)));
+      const whole = versions.map((items) => JSON.stringify(plainListing(items)));
       const seen = new Set<number>();
       while (isWriting) seen.add(whole.indexOf(JSON.stringify(await shelf.load())));
       await writers;
@@ -494,7 +506,7 @@ describe("the folder of snapshots", () => {
     for (let n = 0; n < count; n++) {
       await plant(join(shelf.place, nameOf(n)), size, START - (count - n) * 1000);
     }
-    await shelf.open().save(SUBJECT, ITEMS);
+    await shelf.open().save(SNAPSHOT_KEY, ITEMS);
     assert.deepEqual(await shelf.load(), SAVED);
     const names = new Set(await readdir(shelf.place));
     return Array.from({ length: count }, (_, n) => n).filter((n) => names.has(nameOf(n)));
@@ -532,8 +544,8 @@ describe("the folder of snapshots", () => {
 
   it("takes no file of more than 8 MiB, marks and all, and says so once", () =>
     withShelf(async (shelf) => {
-      const long = listing(tool("a".repeat(3 * MIB), "x"));
-      for (const items of [long, long]) await shelf.snapshots.save(SUBJECT, items);
+      const long = toolListingOf(tool("a".repeat(3 * MIB), "x"));
+      for (const items of [long, long]) await shelf.snapshots.save(SNAPSHOT_KEY, items);
       assert.equal(await shelf.load(), undefined);
       assert.deepEqual(shelf.warnings, [
         "What a server lists is not kept if it is longer than 8388608 bytes; the first list after a start is complete only when every server has connected.",
@@ -561,12 +573,12 @@ describe("a folder that cannot be written", () => {
     it(`${why}, leads to one warning, and to nothing else`, () =>
       withShelf(async (shelf) => {
         await prevent(shelf);
-        assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
-        for (const subject of [SUBJECT, OTHER, SUBJECT]) {
+        assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
+        for (const subject of [SNAPSHOT_KEY, OTHER, SNAPSHOT_KEY]) {
           assert.deepEqual(await shelf.snapshots.save(subject, ITEMS), []);
         }
         await shelf.snapshots.flush();
-        assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
+        assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
         const [warning = "", ...more] = shelf.warnings;
         assert.deepEqual(more, []);
         assert.ok(
@@ -583,7 +595,7 @@ describe("a folder that cannot be written", () => {
       await shelf.saveFile();
       await chmod(shelf.place, 0o500);
       for (const text of ["one", "two"]) {
-        await shelf.snapshots.save(SUBJECT, listing(tool("read", text)));
+        await shelf.snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("read", text)));
       }
       assert.deepEqual(await shelf.load(), SAVED);
       assert.equal(shelf.warnings.length, 1);

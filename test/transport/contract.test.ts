@@ -3,22 +3,22 @@ import { createServer, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
-import { transportContract, type Pair, type Peer } from "../contract/transport.ts";
-import { Inbox, memory } from "../fixtures/message-queue.ts";
+import { transportContract, type TransportPair, type Peer } from "../contract/transport.ts";
+import { MessageQueue, makeMemoryTransportPair } from "../fixtures/message-queue.ts";
 import { poll } from "../harness/wait.ts";
-import { carrying } from "../harness/processes.ts";
+import { pidsWithEnv } from "../harness/processes.ts";
 
-async function stdio(): Promise<Pair> {
+async function stdio(): Promise<TransportPair> {
   const limit = 6 * 1024 * 1024;
   const mark = randomUUID();
-  const inbox = new Inbox();
+  const inbox = new MessageQueue();
   const answers: ((bytes: number) => void)[] = [];
   const { promise: connection, resolve: connected } = Promise.withResolvers<Socket>();
   const server = createServer((socket) => {
     const splitter = new LineReader(64 * limit, {
       line(bytes) {
         const event = JSON.parse(bytes.toString()) as { got?: string; unsent?: number };
-        if (event.got !== undefined) inbox.put(event.got);
+        if (event.got !== undefined) inbox.push(event.got);
         if (event.unsent !== undefined) answers.shift()?.(event.unsent);
       },
       oversized: () => {},
@@ -36,10 +36,10 @@ async function stdio(): Promise<Pair> {
   const peer: Peer = {
     send: (texts, cut) => order({ do: "send", texts, cut }),
     receive: (count) => inbox.take(count),
-    get waiting() {
+    get queuedCount() {
       return inbox.size;
     },
-    unsent: () =>
+    unreadBytes: () =>
       new Promise((resolve) => {
         answers.push(resolve);
         order({ do: "unsent" });
@@ -47,12 +47,12 @@ async function stdio(): Promise<Pair> {
     stopReading: () => order({ do: "stop" }),
     startReading: () => order({ do: "start" }),
     end: () => order({ do: "end" }),
-    async gone() {
+    async allClosed() {
       server.close();
       await poll(
         5000,
         () => "the end of the child",
-        () => carrying(mark).length === 0 || undefined,
+        () => pidsWithEnv(mark).length === 0 || undefined,
       );
     },
   };
@@ -66,8 +66,8 @@ async function stdio(): Promise<Pair> {
     maxMessage: limit,
     secrets: [],
   });
-  return { link, peer, limit };
+  return { transport: link, peer, maxMessage: limit };
 }
 
-transportContract("memoryPair()", memory);
+transportContract("memoryPair()", makeMemoryTransportPair);
 transportContract("stdioLink()", stdio);

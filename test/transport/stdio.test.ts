@@ -15,9 +15,15 @@ import { childEnvironment } from "../../src/process/child-process.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
-import { notification, Recorder } from "../contract/transport.ts";
+import { notification, TransportRecorder } from "../contract/transport.ts";
 import { poll } from "../harness/wait.ts";
-import { carrying, command, environment, isAlive, waitUntilGone } from "../harness/processes.ts";
+import {
+  pidsWithEnv,
+  commandLineOf,
+  environmentOf,
+  isAlive,
+  waitUntilExited,
+} from "../harness/processes.ts";
 
 const NEVER = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
@@ -45,7 +51,7 @@ function file(name: string, content: string, mode = 0o644): string {
 
 interface Stage {
   readonly link: Transport;
-  readonly events: Recorder;
+  readonly events: TransportRecorder;
   /** The pids of the child and all that descends from it. */
   pids(): number[];
   /** Waits for a process of this stage whose command line contains a text. */
@@ -60,7 +66,7 @@ async function withScript(
   changes: Partial<StdioTarget> = {},
 ): Promise<void> {
   const mark = randomUUID();
-  const events = new Recorder();
+  const events = new TransportRecorder();
   const link = openStdioTransport({
     ...target(script),
     ...changes,
@@ -71,19 +77,23 @@ async function withScript(
     await run({
       link,
       events,
-      pids: () => carrying(mark),
+      pids: () => pidsWithEnv(mark),
       running: (text) =>
         poll(
           5000,
           () => `a process "${text}"`,
-          () => carrying(mark).find((pid) => command(pid).includes(text)),
+          () => pidsWithEnv(mark).find((pid) => commandLineOf(pid).includes(text)),
         ),
       closed: () => events.until("the end", () => events.has("closed")),
     });
   } finally {
     await link.close();
   }
-  assert.deepEqual(carrying(mark).map(command), [], "nothing is left once close has settled");
+  assert.deepEqual(
+    pidsWithEnv(mark).map(commandLineOf),
+    [],
+    "nothing is left once close has settled",
+  );
   assert.equal(events.causes.length, 1);
   assert.equal(events.events.at(-1), "closed");
 }
@@ -104,7 +114,7 @@ function target(script: string): StdioTarget {
 /** The error of an open that fails; nothing is left of it. */
 async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
   const mark = randomUUID();
-  const events = new Recorder();
+  const events = new TransportRecorder();
   const link = openStdioTransport({
     ...target("true"),
     ...changes,
@@ -115,7 +125,7 @@ async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: 
     (thrown: unknown) => thrown,
   );
   await link.close();
-  assert.deepEqual(carrying(mark), []);
+  assert.deepEqual(pidsWithEnv(mark), []);
   assert.deepEqual(events.events, []);
   assert.ok(error instanceof Error);
   return error;
@@ -124,7 +134,7 @@ async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: 
 /** The tags that a process carries. */
 function ownersOf(pid: number): string[] {
   const name = "TOOLMUX_OWNER=";
-  const line = environment(pid).find((pair) => pair.startsWith(name));
+  const line = environmentOf(pid).find((pair) => pair.startsWith(name));
   return line?.slice(name.length).split(",") ?? [];
 }
 
@@ -191,7 +201,7 @@ describe("a server that ends", () => {
     const path = file("pending", texts.map((text) => `${text}\n`).join(""));
     await withScript(`cat ${path}; exit 5`, async ({ events, closed }) => {
       await closed();
-      assert.deepEqual(events.frames, texts);
+      assert.deepEqual(events.messages, texts);
       assert.equal(events.causes[0]?.message, 'Server "x" exited with code 5.');
     });
   });
@@ -202,9 +212,9 @@ describe("a server that ends", () => {
     await withScript(`read line; cat ${path}; exit 5`, async ({ link, events, pids, closed }) => {
       link.pause();
       link.send(utf8(notification(0)));
-      await waitUntilGone(pids(), 5000);
+      await waitUntilExited(pids(), 5000);
       await closed();
-      assert.deepEqual(events.frames, texts);
+      assert.deepEqual(events.messages, texts);
     });
   });
 
@@ -214,7 +224,7 @@ describe("a server that ends", () => {
     const script = `env -i setsid sleep 2 & cat ${path}; exit 5`;
     await withScript(script, async ({ events, closed }) => {
       const took = await milliseconds(closed);
-      assert.deepEqual(events.frames, texts);
+      assert.deepEqual(events.messages, texts);
       assert.ok(took < 1500, `seen by exit, not by the end of output: ${took} ms`);
     });
   });
@@ -223,14 +233,14 @@ describe("a server that ends", () => {
     withScript(`${FOREVER} & echo $! >&2; exit 4`, async ({ link, events, closed, pids }) => {
       await closed();
       assert.equal(events.causes[0]?.message, 'Server "x" exited with code 4.');
-      await waitUntilGone(pids(), 2000);
+      await waitUntilExited(pids(), 2000);
       await link.close();
     }));
 
   it("takes a grandchild that left its group with it, though nobody closed the link", () =>
     withScript(`setsid ${FOREVER} & exit 0`, async ({ closed, pids }) => {
       await closed();
-      await waitUntilGone(pids(), 2000);
+      await waitUntilExited(pids(), 2000);
     }));
 
   it("while a big message is written to it breaks nothing", () =>
@@ -247,7 +257,7 @@ describe("a server that ends", () => {
       await closed();
       const text = 'Server "x" closed its output, but went on running.';
       assert.equal(events.causes[0]?.message, text);
-      await waitUntilGone(pids(), 4000);
+      await waitUntilExited(pids(), 4000);
     }));
 });
 
@@ -311,7 +321,7 @@ describe("close", () => {
       await poll(
         5000,
         () => "its start",
-        () => command(pid) === FOREVER || undefined,
+        () => commandLineOf(pid) === FOREVER || undefined,
       );
       await link.close();
       assert.ok(!isAlive(pid));
@@ -337,7 +347,7 @@ function become(line: string, { pids }: Stage, size = 1): Promise<number[]> {
     5000,
     () => `${size} of "${line}"`,
     () => {
-      const found = pids().filter((pid) => command(pid) === line);
+      const found = pids().filter((pid) => commandLineOf(pid) === line);
       return found.length === size ? found : undefined;
     },
   );
@@ -394,7 +404,7 @@ describe("a process that ends by itself", () => {
     assert.equal(code, 7);
     assert.match(stdout, /^\d+\n$/);
     assert.ok(!isAlive(Number(stdout)), "what is only in the group");
-    assert.deepEqual(carrying(mark).map(command), []);
+    assert.deepEqual(pidsWithEnv(mark).map(commandLineOf), []);
   });
 });
 
@@ -404,7 +414,7 @@ describe("what a server says beside the protocol", () => {
       `echo 'Server ready!'; echo '${notification(1)}'; echo '{"hello": 1}'; cat >/dev/null`,
       async ({ events }) => {
         await events.until("three events", () => events.events.length === 3);
-        assert.deepEqual(events.frames, [notification(1)]);
+        assert.deepEqual(events.messages, [notification(1)]);
         assert.deepEqual(events.logs, [
           "debug stdout Server ready!",
           'debug stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
@@ -497,7 +507,7 @@ describe("a message over the limit", () => {
         link.send(utf8(notification(0)));
         await events.until("a frame", () => events.has("frame"));
         assert.deepEqual(events.events, ["log", "oversized", "frame"]);
-        assert.equal(events.drops[0]?.size, 150_000_036);
+        assert.equal(events.oversizedMessages[0]?.size, 150_000_036);
       },
     ));
 });
@@ -521,7 +531,7 @@ describe("a server's environment", () => {
     withScript(
       "exec cat",
       async ({ running }) => {
-        const variables = environment(await running("cat"));
+        const variables = environmentOf(await running("cat"));
         const tag = variables.find((line) => line.startsWith("TOOLMUX_OWNER="));
         assert.match(tag ?? "", new RegExp(`^TOOLMUX_OWNER=${process.pid}/`));
         // The shell in between adds PWD and the like.
@@ -622,7 +632,7 @@ describe("a server that cannot be started", () => {
     for (let turns = 0; turns < 24; turns++) {
       const link = openStdioTransport({ ...target("cat"), env: { MARK: mark } });
       const abort = new AbortController();
-      const opening = link.open(new Recorder(), abort.signal).then(
+      const opening = link.open(new TransportRecorder(), abort.signal).then(
         () => "open",
         (error: unknown) => (error instanceof HubError ? error.code : String(error)),
       );
@@ -631,10 +641,10 @@ describe("a server that cannot be started", () => {
       abort.abort();
       const outcome = await opening;
       outcomes.add(outcome);
-      if (outcome === "cancelled") assert.deepEqual(carrying(mark), []);
+      if (outcome === "cancelled") assert.deepEqual(pidsWithEnv(mark), []);
       await link.close();
     }
-    assert.deepEqual(carrying(mark), []);
+    assert.deepEqual(pidsWithEnv(mark), []);
     assert.ok(outcomes.has("cancelled"));
   });
 });
@@ -683,7 +693,7 @@ describe("askShell", () => {
       assert.equal(await readShellPath(shell, env, "a/tag", 10_000), "/bin");
     });
     assert.ok(took < 5000, `${took} ms`);
-    await waitUntilGone(carrying(mark), 2000);
+    await waitUntilExited(pidsWithEnv(mark), 2000);
   });
 
   it("gives up on a shell that fails, says nothing or does not exist", async () => {
@@ -703,9 +713,10 @@ describe("askShell", () => {
     await poll(
       5000,
       () => "both",
-      () => carrying(mark).filter((pid) => command(pid) === FOREVER).length === 2 || undefined,
+      () =>
+        pidsWithEnv(mark).filter((pid) => commandLineOf(pid) === FOREVER).length === 2 || undefined,
     );
     assert.equal(await asked, undefined);
-    await waitUntilGone(carrying(mark), 2000);
+    await waitUntilExited(pidsWithEnv(mark), 2000);
   });
 });

@@ -9,10 +9,10 @@ import {
 import { type RunningHttpServer, startHttpServer } from "../../src/frontend/http/server.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import { poll } from "../harness/wait.ts";
-import { type Json, Script, setUp } from "../fixtures/memory-hub.ts";
-import { put } from "../fixtures/server-requests.ts";
-import { Events, setUpHttp, type Visitor } from "../fixtures/http-client.ts";
-import { modern, MODERN, roundOf } from "../fixtures/modern-requests.ts";
+import { type Json, ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
+import { sendServerRequest } from "../fixtures/server-requests.ts";
+import { EventStreamReader, setUpHttp, type HttpTestClient } from "../fixtures/http-client.ts";
+import { modernRequest, MODERN_VERSION, inputRoundOf } from "../fixtures/modern-requests.ts";
 
 const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 1 };
@@ -20,7 +20,7 @@ const SAMPLE = { messages: [], maxTokens: 1 };
 const LIMIT = 10 * 60_000;
 
 /** A server on a pipe whose calls wait until the test answers them. */
-class Waiting extends Script {
+class Waiting extends ScriptedServer {
   readonly calls: Json[] = [];
   override onCall = (message: Json): undefined => void this.calls.push(message);
   override onInitialize = (): string =>
@@ -29,7 +29,7 @@ class Waiting extends Script {
       capabilities: { tools: {}, logging: {} },
       serverInfo: { name: "s", version: "1" },
     })}`;
-  override on = { "logging/setLevel": () => '"result":{}' };
+  override handlers = { "logging/setLevel": () => '"result":{}' };
   #count = 0;
 
   /** The newest call, once there are so many. */
@@ -46,28 +46,28 @@ class Waiting extends Script {
     await poll(
       5000,
       () => "the cancellation",
-      () => this.asked("notifications/cancelled")[0],
+      () => this.messagesOf("notifications/cancelled")[0],
     );
   }
 
   answer({ id }: Json): void {
-    this.peer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+    this.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
   }
 
   /** Asks for a sample. @returns what it is answered: the name of the client, or the code of an error */
   async sample(): Promise<unknown> {
-    const { result, error } = await put(this, `q${++this.#count}`, SAMPLING, SAMPLE);
+    const { result, error } = await sendServerRequest(this, `q${++this.#count}`, SAMPLING, SAMPLE);
     return result?.["model"] ?? error?.code;
   }
 
   /** Asks for a sample whose answer nobody looks at. */
   ask(): void {
-    void put(this, `q${++this.#count}`, SAMPLING, SAMPLE);
+    void sendServerRequest(this, `q${++this.#count}`, SAMPLING, SAMPLE);
   }
 
   log(data: string): void {
     const params = { level: "error", data };
-    this.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    this.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
   }
 }
 
@@ -104,7 +104,7 @@ async function withTwo(
 ): Promise<void> {
   const git = new Waiting("t");
   const clock = new VirtualClock();
-  const { hub } = setUp({ s: git }, { clock });
+  const { hub } = setUpHub({ s: git }, { clock });
   const settings = { hostname: "127.0.0.1", port: 0, token: undefined, maxMessage: 1024 * 1024 };
   const face = await startHttpServer(hub, { ...settings, clock });
   try {
@@ -166,7 +166,7 @@ describe("a question of a server on a pipe that two sessions over HTTP share", (
 
   for (const [what, end] of [
     ["its late answer comes", (git, call) => git.answer(call)],
-    ["10 minutes are over", (_, _call, clock) => clock.run(LIMIT)],
+    ["10 minutes are over", (_, _call, clock) => clock.advanceAsync(LIMIT)],
   ] as const satisfies readonly (readonly [
     string,
     (git: Waiting, call: Json, clock: VirtualClock) => void | Promise<void>,
@@ -198,7 +198,7 @@ describe("a question of a server on a pipe that two sessions over HTTP share", (
     withTwo(async ({ git, one, two, clock }) => {
       const late = two.call();
       await git.called(1);
-      await clock.run(60_000);
+      await clock.advanceAsync(60_000);
       await late;
       const done = one.call();
       const call = await git.called(2);
@@ -221,10 +221,10 @@ describe("a question of a server on a pipe that two sessions over HTTP share", (
       await turn();
       const late = two.call();
       await git.called(2);
-      await clock.run(60_000);
+      await clock.advanceAsync(60_000);
       const { isError } = (await late) as { isError?: boolean };
       assert.deepEqual([isError, isOver], [true, false]);
-      await clock.run(LIMIT);
+      await clock.advanceAsync(LIMIT);
       assert.equal(await asked, REFUSED);
       git.answer(first);
     }));
@@ -287,17 +287,17 @@ describe("such a log line, while a cancelled call of the other is not answered,"
 
 /** Modern requests over HTTP, which nothing tells apart. */
 describe("a question for the sake of a modern request over HTTP", () => {
-  const post = (visitor: Visitor, id: unknown): Promise<Response> =>
-    visitor.request("POST", modern(id, "tools/call", { name: "s__t" }, { sampling: {} }), {
-      "MCP-Protocol-Version": MODERN,
+  const post = (visitor: HttpTestClient, id: unknown): Promise<Response> =>
+    visitor.request("POST", modernRequest(id, "tools/call", { name: "s__t" }, { sampling: {} }), {
+      "MCP-Protocol-Version": MODERN_VERSION,
       "Mcp-Method": "tools/call",
       "Mcp-Name": "s__t",
     });
 
-  async function begin(): Promise<{ git: Waiting; visitor: Visitor; clock: VirtualClock }> {
+  async function begin(): Promise<{ git: Waiting; visitor: HttpTestClient; clock: VirtualClock }> {
     const git = new Waiting("t");
     const clock = new VirtualClock();
-    const { visit } = setUpHttp({ s: git }, { clock });
+    const { newClient: visit } = setUpHttp({ s: git }, { clock });
     const visitor = visit();
     const answer = post(visitor, 0);
     git.answer(await git.called(1));
@@ -310,8 +310,8 @@ describe("a question for the sake of a modern request over HTTP", () => {
     const answer = post(visitor, 1);
     await git.called(2);
     git.ask();
-    await clock.run(10);
-    const round = roundOf((await (await answer).json()) as Json);
+    await clock.advanceAsync(10);
+    const round = inputRoundOf((await (await answer).json()) as Json);
     assert.equal(round.keys.length, 1);
   });
 
@@ -319,8 +319,8 @@ describe("a question for the sake of a modern request over HTTP", () => {
     const { git, visitor, clock } = await begin();
     const answer = post(visitor, 1);
     const lost = await git.called(2);
-    await clock.run(1000);
-    await new Events(await answer).drop();
+    await clock.advanceAsync(1000);
+    await new EventStreamReader(await answer).cancel();
     await git.cancelled();
     const next = post(visitor, 2);
     await git.called(3);
@@ -328,7 +328,7 @@ describe("a question for the sake of a modern request over HTTP", () => {
     git.answer(lost);
     await turn();
     git.ask();
-    await clock.run(10);
-    assert.equal(roundOf((await (await next).json()) as Json).keys.length, 1);
+    await clock.advanceAsync(10);
+    assert.equal(inputRoundOf((await (await next).json()) as Json).keys.length, 1);
   });
 });

@@ -1,26 +1,31 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
-  allOf,
-  asked,
+  messagesOfMethod,
+  waitForRequest,
   INITIALIZED,
-  put,
-  SAMPLE,
-  serverEnd,
-  setAskStage,
+  sendServerRequest,
+  SAMPLING_PARAMS,
+  newestPeerOf,
+  setUpServerRequests,
 } from "../fixtures/server-requests.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
-  call,
-  introduce,
-  isAnswer,
+  sendRequest,
+  callRequest,
+  initialize,
+  isResponseTo,
   type Json,
   type Peer,
-  Script,
-  setStage,
+  ScriptedServer,
+  setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
-import { RELATED, STATUS, taskJson, taskOf } from "../fixtures/legacy-task-server.ts";
+import {
+  RELATED_TASK_KEY,
+  TASK_STATUS_METHOD,
+  taskJson,
+  createdTaskIdOf,
+} from "../fixtures/legacy-task-server.ts";
 
 const SAMPLING = "sampling/createMessage";
 const GET = "tasks/get";
@@ -60,52 +65,58 @@ function makeTasks(client: Peer): void {
     [GET]: (message) => `"result":${taskJson(idOf(message))}`,
     [CANCEL]: (message) => `"result":${taskJson(idOf(message), "cancelled")}`,
     [RESULT]: (message) =>
-      `"result":{"role":"assistant","x":1.0,"_meta":{"${RELATED}":{"taskId":"${idOf(message)}"}}}`,
+      `"result":{"role":"assistant","x":1.0,"_meta":{"${RELATED_TASK_KEY}":{"taskId":"${idOf(message)}"}}}`,
   });
 }
 
 let asks = 0;
 
 /** The server asks so that the client makes a task of it. @returns its id */
-async function commission(script: Script, more: object = {}): Promise<string> {
-  return taskOf(await put(script, `begin ${++asks}`, SAMPLING, { ...SAMPLE, task: {}, ...more }));
+async function commission(script: ScriptedServer, more: object = {}): Promise<string> {
+  return createdTaskIdOf(
+    await sendServerRequest(script, `begin ${++asks}`, SAMPLING, {
+      ...SAMPLING_PARAMS,
+      task: {},
+      ...more,
+    }),
+  );
 }
 
-function query(script: Script, method: string, params?: object): Promise<Json> {
-  return put(script, `query ${++asks}`, method, params);
+function query(script: ScriptedServer, method: string, params?: object): Promise<Json> {
+  return sendServerRequest(script, `query ${++asks}`, method, params);
 }
 
 describe("a question that becomes a task of the client's", () => {
   it("is known to the server under an id that nobody can guess, and asked for under the client's", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     const id = await commission(git);
     assert.match(id, /^[0-9a-f-]{36}$/);
     const seen = (text: string): boolean =>
-      serverEnd(git).received.some((each) => each.includes(text));
+      newestPeerOf(git).received.some((each) => each.includes(text));
     assert.ok(seen(`"result":{"task":${taskJson(id)},"n":1.0}`));
-    assert.deepEqual((await asked(client, SAMPLING)).params?.["task"], {});
+    assert.deepEqual((await waitForRequest(client, SAMPLING)).params?.["task"], {});
     assert.equal((await query(git, GET, { taskId: id })).result?.["taskId"], id);
     assert.ok(seen(`"result":${taskJson(id)}`));
-    assert.deepEqual((await asked(client, GET)).params, { taskId: "c1" });
+    assert.deepEqual((await waitForRequest(client, GET)).params, { taskId: "c1" });
     const { result } = await query(git, RESULT, { taskId: id });
-    assert.deepEqual(result?.["_meta"], { [RELATED]: { taskId: id } });
+    assert.deepEqual(result?.["_meta"], { [RELATED_TASK_KEY]: { taskId: id } });
     assert.ok(seen('"x":1.0'));
     assert.equal((await query(git, CANCEL, { taskId: id })).result?.["taskId"], id);
-    assert.deepEqual((await asked(client, CANCEL)).params, { taskId: "c1" });
+    assert.deepEqual((await waitForRequest(client, CANCEL)).params, { taskId: "c1" });
   });
 
   it("is answered as the client answers that makes none of it", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     answerAll(client, { [SAMPLING]: () => '"result":{"role":"assistant"}' });
-    const { result } = await put(git, 1, SAMPLING, { ...SAMPLE, task: {} });
+    const { result } = await sendServerRequest(git, 1, SAMPLING, { ...SAMPLING_PARAMS, task: {} });
     assert.deepEqual(result, { role: "assistant" });
   });
 
   it("is unknown to every other server", async () => {
-    const [a, b] = [new Script("x"), new Script("x")];
-    const { client } = setStage({ a, b });
-    await introduce(client, ABLE);
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
+    const { client } = setUpHubWithClock({ a, b });
+    await initialize(client, ABLE);
     client.send(INITIALIZED);
     makeTasks(client);
     const id = await commission(a);
@@ -117,35 +128,37 @@ describe("a question that becomes a task of the client's", () => {
   });
 
   it("is told of to its server alone, with progress until it has ended", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     const id = await commission(git, { _meta: { progressToken: "s" } });
-    const { params } = await asked(client, SAMPLING);
+    const { params } = await waitForRequest(client, SAMPLING);
     const { progressToken } = params?.["_meta"] as { progressToken: unknown };
     const step = (progress: number): void =>
       client.send({
         jsonrpc: "2.0",
         method: "notifications/progress",
-        params: { progressToken, progress, _meta: { [RELATED]: { taskId: "c1" } } },
+        params: { progressToken, progress, _meta: { [RELATED_TASK_KEY]: { taskId: "c1" } } },
       });
     const tell = (task: string, status: string): void =>
-      client.send(`{"jsonrpc":"2.0","method":"${STATUS}","params":${taskJson(task, status)}}`);
+      client.send(
+        `{"jsonrpc":"2.0","method":"${TASK_STATUS_METHOD}","params":${taskJson(task, status)}}`,
+      );
     step(1);
     tell("c7", "working");
     tell("c1", "completed");
     step(2);
-    const told = await serverEnd(git).find(({ method }) => method === STATUS);
+    const told = await newestPeerOf(git).find(({ method }) => method === TASK_STATUS_METHOD);
     await turn();
     assert.equal(told.params?.["taskId"], id);
     assert.deepEqual(
-      allOf(serverEnd(git), "notifications/progress").map((each) => each.params),
-      [{ progressToken: "s", progress: 1, _meta: { [RELATED]: { taskId: id } } }],
+      messagesOfMethod(newestPeerOf(git), "notifications/progress").map((each) => each.params),
+      [{ progressToken: "s", progress: 1, _meta: { [RELATED_TASK_KEY]: { taskId: id } } }],
     );
-    assert.equal(allOf(serverEnd(git), STATUS).length, 1);
+    assert.equal(messagesOfMethod(newestPeerOf(git), TASK_STATUS_METHOD).length, 1);
   });
 
   it("is listed as the client says that it stands, unless it does not know it any more", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     const [one, two] = [await commission(git), await commission(git)];
     const all = (await query(git, LIST)).result?.["tasks"] as { taskId: string }[];
@@ -164,13 +177,13 @@ describe("a question that becomes a task of the client's", () => {
       rest.map(({ taskId }) => taskId),
       [two],
     );
-    const before = allOf(client, GET).length;
+    const before = messagesOfMethod(client, GET).length;
     assert.equal((await query(git, GET, { taskId: one })).error?.code, -32602);
-    assert.equal(allOf(client, GET).length, before);
+    assert.equal(messagesOfMethod(client, GET).length, before);
   });
 
   it("is remembered as one of many, of which the oldest are forgotten", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     const ids: string[] = [];
     for (let i = 0; i < 257; i++) ids.push(await commission(git));
@@ -180,33 +193,34 @@ describe("a question that becomes a task of the client's", () => {
   });
 
   it("is listed without what the client does not tell in time", async () => {
-    const { client, git, clock } = await setAskStage(ABLE);
+    const { client, git, clock } = await setUpServerRequests(ABLE);
     makeTasks(client);
     await commission(git);
     client.onMessage = undefined;
     const list = query(git, LIST);
     await turn();
-    await clock.run(30_001);
+    await clock.advanceAsync(30_001);
     assert.deepEqual((await list).result, { tasks: [] });
-    assert.equal(allOf(client, "notifications/cancelled").length, 1);
+    assert.equal(messagesOfMethod(client, "notifications/cancelled").length, 1);
   });
 
   it("is listed to a server that waits for few lists at a time", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     await commission(git);
     client.onMessage = undefined;
     for (let i = 0; i < 4; i++) void query(git, LIST);
     assert.equal((await query(git, LIST)).error?.code, -31007);
-    assert.equal(allOf(client, GET).length, 4);
+    assert.equal(messagesOfMethod(client, GET).length, 4);
     makeTasks(client);
-    for (const { id } of allOf(client, GET)) client.send({ jsonrpc: "2.0", id, result: {} });
+    for (const { id } of messagesOfMethod(client, GET))
+      client.send({ jsonrpc: "2.0", id, result: {} });
     await turn();
     for (let i = 0; i < 5; i++) assert.ok((await query(git, LIST)).result);
   });
 
   it("may take as long as it likes to its result, but calls of its server do not stand still for ever", async () => {
-    const { client, git, clock } = await setAskStage(ABLE);
+    const { client, git, clock } = await setUpServerRequests(ABLE);
     git.onCall = () => undefined;
     makeTasks(client);
     const id = await commission(git);
@@ -214,45 +228,51 @@ describe("a question that becomes a task of the client's", () => {
     const result = query(git, RESULT, { taskId: id });
     const got = query(git, GET, { taskId: id });
     await turn();
-    client.send(call(1, "git__x"));
+    client.send(callRequest(1, "git__x"));
     await turn();
-    await clock.run(599_000);
-    assert.deepEqual(client.messages.filter(isAnswer(1)), []);
-    await clock.run(62_000);
+    await clock.advanceAsync(599_000);
+    assert.deepEqual(client.messages.filter(isResponseTo(1)), []);
+    await clock.advanceAsync(62_000);
     assert.equal((await got).error?.code, -31007);
-    assert.equal((await client.find(isAnswer(1))).result?.["isError"], true);
-    await clock.run(3_600_000);
-    client.send({ jsonrpc: "2.0", id: (await asked(client, RESULT)).id, result: { a: 1 } });
+    assert.equal((await client.find(isResponseTo(1))).result?.["isError"], true);
+    await clock.advanceAsync(3_600_000);
+    client.send({
+      jsonrpc: "2.0",
+      id: (await waitForRequest(client, RESULT)).id,
+      result: { a: 1 },
+    });
     assert.deepEqual((await result).result, { a: 1 });
   });
 
   it("goes with its client", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     const id = await commission(git);
     client.onMessage = undefined;
     const result = query(git, RESULT, { taskId: id });
     await turn();
-    await client.link.close();
+    await client.transport.close();
     assert.equal((await result).error?.code, -31007);
     assert.equal((await query(git, GET, { taskId: id })).error?.code, -32602);
   });
 
   it("is cancelled if it has not ended when its server does", async () => {
-    const { client, git } = await setAskStage(ABLE);
+    const { client, git } = await setUpServerRequests(ABLE);
     makeTasks(client);
     await commission(git);
     await commission(git);
-    client.send(`{"jsonrpc":"2.0","method":"${STATUS}","params":${taskJson("c2", "completed")}}`);
+    client.send(
+      `{"jsonrpc":"2.0","method":"${TASK_STATUS_METHOD}","params":${taskJson("c2", "completed")}}`,
+    );
     await query(git, RESULT, { taskId: await commission(git) });
     await query(git, CANCEL, { taskId: await commission(git) });
-    const before = allOf(client, CANCEL).length;
+    const before = messagesOfMethod(client, CANCEL).length;
     await turn();
-    git.die();
-    await client.until(() => allOf(client, CANCEL).length > before);
+    git.disconnect();
+    await client.until(() => messagesOfMethod(client, CANCEL).length > before);
     await turn();
     assert.deepEqual(
-      allOf(client, CANCEL)
+      messagesOfMethod(client, CANCEL)
         .slice(before)
         .map(({ params }) => params),
       [{ taskId: "c1" }],
@@ -262,7 +282,7 @@ describe("a question that becomes a task of the client's", () => {
 
 describe("what a client can be asked for as a task", () => {
   it("is told to its servers, as far as it is relayed", async () => {
-    const { git } = await setAskStage({
+    const { git } = await setUpServerRequests({
       ...ABLE,
       tasks: {
         ...ABLE.tasks,
@@ -271,21 +291,24 @@ describe("what a client can be asked for as a task", () => {
         requests: { ...ABLE.tasks.requests, tools: {} },
       },
     });
-    assert.deepEqual(git.asked("initialize")[0]?.params?.["capabilities"], ABLE);
+    assert.deepEqual(git.messagesOf("initialize")[0]?.params?.["capabilities"], ABLE);
   });
 
   it("is left out if there is nothing, and then it is not asked about tasks", async () => {
-    const { client, git } = await setAskStage({ sampling: {}, tasks: { list: {}, cancel: {} } });
-    assert.deepEqual(git.asked("initialize")[0]?.params?.["capabilities"], { sampling: {} });
+    const { client, git } = await setUpServerRequests({
+      sampling: {},
+      tasks: { list: {}, cancel: {} },
+    });
+    assert.deepEqual(git.messagesOf("initialize")[0]?.params?.["capabilities"], { sampling: {} });
     for (const method of [GET, RESULT, CANCEL, LIST]) {
       assert.equal((await query(git, method, { taskId: "c1" })).error?.code, -32601);
     }
-    assert.ok((await ask(client, "ping")).result);
+    assert.ok((await sendRequest(client, "ping")).result);
   });
 
   it("is not listed or cancelled if the client cannot do that", async () => {
     const { requests } = ABLE.tasks;
-    const { git } = await setAskStage({ ...ABLE, tasks: { requests } });
+    const { git } = await setUpServerRequests({ ...ABLE, tasks: { requests } });
     assert.equal((await query(git, LIST)).error?.code, -32601);
     assert.equal((await query(git, CANCEL, { taskId: "c1" })).error?.code, -32601);
     assert.equal((await query(git, GET, { taskId: "c1" })).error?.code, -32602);

@@ -35,7 +35,7 @@ describe("listing again", () => {
     latches[0]?.open();
     await turn();
     assert.deepEqual(told, ["a", "b"]);
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     latches[1]?.open();
     await turn();
     assert.deepEqual([told, count()], [["a", "b", "late"], 2]);

@@ -2,8 +2,14 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { isAnswer, type Json, type Peer, Script, setStage } from "../fixtures/memory-hub.ts";
-import { modern, put, request } from "../fixtures/modern-requests.ts";
+import {
+  isResponseTo,
+  type Json,
+  type Peer,
+  ScriptedServer,
+  setUpHubWithClock,
+} from "../fixtures/memory-hub.ts";
+import { modernRequest, sendModernWithId, sendModernRequest } from "../fixtures/modern-requests.ts";
 
 const isAcknowledgement = ({ method }: Json): boolean =>
   method === "notifications/subscriptions/acknowledged";
@@ -13,7 +19,7 @@ function idOf({ params }: Json): unknown {
 }
 
 function listen(client: Peer, id: unknown, notifications: object): void {
-  client.send(modern(id, "subscriptions/listen", { notifications }));
+  client.send(modernRequest(id, "subscriptions/listen", { notifications }));
 }
 
 /** What the client was told, beside answers. */
@@ -21,25 +27,29 @@ function toldTo(client: Peer): Json[] {
   return client.messages.filter(({ method }) => method !== undefined);
 }
 
-function setListening(): ReturnType<typeof setStage> & { git: Script } {
-  const git = new Script("x");
-  git.lists = {
+function setListening(): ReturnType<typeof setUpHubWithClock> & { git: ScriptedServer } {
+  const git = new ScriptedServer("x");
+  git.listings = {
     prompts: [{ name: "p" }],
     resources: [
       { uri: "u:1", name: "1" },
       { uri: "u:2", name: "2" },
     ],
   };
-  git.on = {
+  git.handlers = {
     "resources/subscribe": ({ params }) =>
       params?.["uri"] === "u:2" ? '"error":{"code":-32000,"message":"no"}' : '"result":{}',
     "resources/unsubscribe": () => '"result":{}',
   };
-  return { ...setStage({ git }), git };
+  return { ...setUpHubWithClock({ git }), git };
 }
 
-function change(git: Script, uri: string): void {
-  git.peer?.send({ jsonrpc: "2.0", method: "notifications/resources/updated", params: { uri } });
+function change(git: ScriptedServer, uri: string): void {
+  git.newestPeer?.send({
+    jsonrpc: "2.0",
+    method: "notifications/resources/updated",
+    params: { uri },
+  });
 }
 
 /** Lets all that is on its way arrive. */
@@ -50,7 +60,7 @@ async function arrive(): Promise<void> {
 describe("a modern client that listens", () => {
   it("is told first what of that which it wants it will hear", async () => {
     const { client } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     const resourceSubscriptions = ["u:1", "u:2", "v:3"];
     listen(client, 7, {
       toolsListChanged: true,
@@ -67,18 +77,18 @@ describe("a modern client that listens", () => {
 
   it("hears of what it asked for, each under the id of the request that asked, and of nothing else", async () => {
     const { client, clock, git } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, "tools", { toolsListChanged: true });
     listen(client, "prompts", { promptsListChanged: true });
     listen(client, "one", { resourceSubscriptions: ["u:1"] });
     await client.until(() => client.messages.filter(isAcknowledgement).length === 3);
-    assert.equal(git.asked("resources/subscribe").length, 1);
+    assert.equal(git.messagesOf("resources/subscribe").length, 1);
     git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
-    git.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     change(git, "u:1");
     change(git, "u:2");
     await arrive();
-    await clock.run(100);
+    await clock.advanceAsync(100);
     await arrive();
     const rest = toldTo(client).filter((message) => !isAcknowledgement(message));
     const told = rest.map((message) => [idOf(message), message.method, message.params?.["uri"]]);
@@ -90,7 +100,7 @@ describe("a modern client that listens", () => {
 
   it("may listen several times to the same", async () => {
     const { client, git } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { resourceSubscriptions: ["u:1"] });
     listen(client, 2, { resourceSubscriptions: ["u:1"] });
     await client.until(() => client.messages.filter(isAcknowledgement).length === 2);
@@ -100,22 +110,26 @@ describe("a modern client that listens", () => {
     assert.deepEqual(told.map(idOf), [1, 2]);
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
     await arrive();
-    assert.equal(git.asked("resources/unsubscribe").length, 0);
+    assert.equal(git.messagesOf("resources/unsubscribe").length, 0);
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 2 } });
-    await git.peer?.find(({ method }) => method === "resources/unsubscribe");
+    await git.newestPeer?.find(({ method }) => method === "resources/unsubscribe");
     change(git, "u:1");
     await arrive();
     assert.equal(
       toldTo(client).filter(({ method }) => method?.endsWith("updated") === true).length,
       2,
     );
-    assert.equal(client.messages.some(isAnswer(1)), false, "who does not want it gets no answer");
+    assert.equal(
+      client.messages.some(isResponseTo(1)),
+      false,
+      "who does not want it gets no answer",
+    );
   });
 
   it("is told so, and no more, if there is nothing that it will hear of", async () => {
     const { client } = setListening();
-    await request(client, "tools/list");
-    const { result } = await put(client, 1, "subscriptions/listen", {
+    await sendModernRequest(client, "tools/list");
+    const { result } = await sendModernWithId(client, 1, "subscriptions/listen", {
       notifications: { resourceSubscriptions: ["u:2"] },
     });
     assert.deepEqual(toldTo(client)[0]?.params?.["notifications"], {});
@@ -124,11 +138,11 @@ describe("a modern client that listens", () => {
 
   it("does not wait for a server that does not answer", async () => {
     const { client, clock, git } = setListening();
-    git.on = { ...git.on, "resources/subscribe": () => undefined };
-    await request(client, "tools/list");
+    git.handlers = { ...git.handlers, "resources/subscribe": () => undefined };
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { toolsListChanged: true, resourceSubscriptions: ["u:1"] });
-    await git.peer?.find(({ method }) => method === "resources/subscribe");
-    await clock.run(3000);
+    await git.newestPeer?.find(({ method }) => method === "resources/subscribe");
+    await clock.advanceAsync(3000);
     const { params } = await client.find(isAcknowledgement);
     assert.deepEqual(params?.["notifications"], {
       toolsListChanged: true,
@@ -138,19 +152,19 @@ describe("a modern client that listens", () => {
 
   it("is not told of what changes before it was told that it listens", async () => {
     const { client, clock, git } = setListening();
-    git.on = {
-      ...git.on,
+    git.handlers = {
+      ...git.handlers,
       "resources/subscribe": ({ params }) =>
         params?.["uri"] === "u:1" ? '"result":{}' : undefined,
     };
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { resourceSubscriptions: ["u:1", "u:2"] });
-    await git.peer?.until(() => git.asked("resources/subscribe").length === 2);
+    await git.newestPeer?.until(() => git.messagesOf("resources/subscribe").length === 2);
     await arrive();
     change(git, "u:1");
     await arrive();
     assert.deepEqual(toldTo(client), []);
-    await clock.run(3000);
+    await clock.advanceAsync(3000);
     await arrive();
     assert.deepEqual(
       toldTo(client).map(({ method }) => method),
@@ -160,18 +174,18 @@ describe("a modern client that listens", () => {
 
   it("is told once of each change, whatever else changes", async () => {
     const { client, clock, git } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { toolsListChanged: true });
     await client.find(isAcknowledgement);
     const announce = async (kind: string): Promise<void> => {
-      git.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      git.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
       await arrive();
-      await clock.run(10_000);
+      await clock.advanceAsync(10_000);
       await arrive();
     };
     git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
     await announce("tools");
-    git.lists = { ...git.lists, prompts: [] };
+    git.listings = { ...git.listings, prompts: [] };
     await announce("prompts");
     const told = toldTo(client).filter((message) => !isAcknowledgement(message));
     assert.equal(told.length, 1);
@@ -179,11 +193,11 @@ describe("a modern client that listens", () => {
 
   it("is told of the hub's end", async () => {
     const { client, hub } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { toolsListChanged: true });
     await client.find(isAcknowledgement);
     await hub.close();
-    const { result } = await client.find(isAnswer(1));
+    const { result } = await client.find(isResponseTo(1));
     assert.deepEqual(result, {
       _meta: {
         [MetaKey.subscription]: 1,
@@ -195,11 +209,11 @@ describe("a modern client that listens", () => {
 
   it("leaves nothing behind", async () => {
     const { client, git } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     listen(client, 1, { resourceSubscriptions: ["u:1"] });
     await client.find(isAcknowledgement);
-    await client.link.close();
-    await git.peer?.find(({ method }) => method === "resources/unsubscribe");
+    await client.transport.close();
+    await git.newestPeer?.find(({ method }) => method === "resources/unsubscribe");
   });
 
   for (const notifications of [
@@ -214,18 +228,18 @@ describe("a modern client that listens", () => {
     it(`has to say what it wants to hear of: ${text} is not that`, async () => {
       const { client } = setListening();
       const params = notifications === undefined ? {} : { notifications };
-      const { error } = await put(client, 1, "subscriptions/listen", params);
+      const { error } = await sendModernWithId(client, 1, "subscriptions/listen", params);
       assert.equal(error?.code, -32602);
     });
   }
 
   it("may do so a thousand times at once, but not without end", async () => {
     const { client } = setListening();
-    await request(client, "tools/list");
+    await sendModernRequest(client, "tools/list");
     for (let id = 0; id < 1025; id++) listen(client, id, { toolsListChanged: true });
     await client.until(() => client.received.length === 1026);
     assert.equal(client.messages.filter(isAcknowledgement).length, 1024);
-    assert.equal((await client.find(isAnswer(1024))).error?.code, -32600);
+    assert.equal((await client.find(isResponseTo(1024))).error?.code, -32600);
     const params = { requestId: 3 };
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
     listen(client, 3, { promptsListChanged: true });

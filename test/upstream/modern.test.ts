@@ -9,56 +9,60 @@ import {
 } from "../../src/snapshot/snapshots.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  call,
-  introduce,
-  isAnswer,
+  callRequest,
+  initialize,
+  isResponseTo,
   type Json,
-  listNames,
+  listToolNames,
   type Peer,
-  Script,
+  ScriptedServer,
   type Servers,
-  setStage,
-  statusOf,
+  setUpHubWithClock,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { ABLE as ABLE_NOW, modern, request } from "../fixtures/modern-requests.ts";
 import {
-  DISCOVERY,
-  FORM,
-  ModernScript,
-  PAGE,
-  ROOTS,
-  SAMPLE,
-  UNKNOWN_METHOD,
-  wanting,
+  ALL_MODERN_CAPABILITIES as ABLE_NOW,
+  modernRequest,
+  sendModernRequest,
+} from "../fixtures/modern-requests.ts";
+import {
+  DISCOVER_RESULT,
+  FORM_ELICITATION,
+  ModernScriptedServer,
+  URL_ELICITATION,
+  ROOTS_REQUEST,
+  SAMPLING_REQUEST,
+  METHOD_NOT_FOUND,
+  inputRequiredResult,
 } from "../fixtures/modern-server.ts";
-import { setUpWith } from "../fixtures/plugin-hub.ts";
-import { wrapping } from "../plugins/plugin-hub.ts";
+import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
+import { callPlugin } from "../plugins/plugin-hub.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 const ABLE = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {}, url: {} } };
 
-async function begin<S extends Script>(s: S, capabilities: object = {}, servers = AUTO) {
-  const stage = setStage({ s }, { servers });
-  await introduce(stage.client, capabilities);
+async function begin<S extends ScriptedServer>(s: S, capabilities: object = {}, servers = AUTO) {
+  const stage = setUpHubWithClock({ s }, { servers });
+  await initialize(stage.client, capabilities);
   return { ...stage, s };
 }
 
 /** The same for a modern client, which has asked what there is. */
-async function meet<S extends Script>(s: S, capabilities: object = {}, servers = AUTO) {
-  const stage = setStage({ s }, { servers });
-  stage.client.send(modern("met", "tools/list", {}, capabilities));
+async function meet<S extends ScriptedServer>(s: S, capabilities: object = {}, servers = AUTO) {
+  const stage = setUpHubWithClock({ s }, { servers });
+  stage.client.send(modernRequest("met", "tools/list", {}, capabilities));
   await turn();
   return { ...stage, s };
 }
 
 async function listModern(client: Peer): Promise<readonly string[]> {
-  const { result } = await request(client, "tools/list");
+  const { result } = await sendModernRequest(client, "tools/list");
   return (result?.["tools"] as { name: string }[]).map(({ name }) => name);
 }
 
-const methods = (s: Script): (string | undefined)[] =>
+const methods = (s: ScriptedServer): (string | undefined)[] =>
   s.peers.flatMap(({ messages }) => messages.map(({ method }) => method));
 const metaOf = (message: Json | undefined): Record<string, unknown> =>
   (message?.params?.["_meta"] ?? {}) as Record<string, unknown>;
@@ -77,25 +81,25 @@ function answering(client: Peer, answers: Readonly<Record<string, object>>): Jso
 
 describe("a server that is met for a modern client", () => {
   it("is asked in place what it speaks, and spoken to in the modern dialect", async () => {
-    const { client, hub, s } = await meet(new ModernScript("x"));
+    const { client, hub, s } = await meet(new ModernScriptedServer("x"));
     assert.deepEqual(await listModern(client), ["s__x"]);
-    const { result } = await request(client, "tools/call", { name: "s__x" });
+    const { result } = await sendModernRequest(client, "tools/call", { name: "s__x" });
     assert.equal(result?.["resultType"], "complete");
-    assert.equal(s.starts, 1);
+    assert.equal(s.transportCount, 1);
     assert.ok(!methods(s).includes("initialize") && !methods(s).includes("ping"));
-    const { era, protocolVersion, name, version } = statusOf(hub, "s").peer ?? {};
+    const { era, protocolVersion, name, version } = connectionStatusOf(hub, "s").peer ?? {};
     assert.deepEqual([era, protocolVersion, name, version], ["modern", "2026-07-28", "m", "3"]);
   });
 
   it("is spoken to as of old if it does not know the question", async () => {
-    const { client, hub, s } = await meet(new Script("x"));
+    const { client, hub, s } = await meet(new ScriptedServer("x"));
     assert.deepEqual(await listModern(client), ["s__x"]);
     assert.deepEqual(methods(s).slice(0, 3), [
       "server/discover",
       "initialize",
       "notifications/initialized",
     ]);
-    assert.equal(statusOf(hub, "s").peer?.era, "legacy");
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "legacy");
   });
 
   for (const garbage of [
@@ -110,119 +114,126 @@ describe("a server that is met for a modern client", () => {
     '"error":{"code":-32099,"message":"?"}',
   ]) {
     it(`is spoken to as of old if it answers ${garbage}`, async () => {
-      const s = new Script("x");
-      s.on = { "server/discover": () => garbage };
+      const s = new ScriptedServer("x");
+      s.handlers = { "server/discover": () => garbage };
       const { client, hub } = await meet(s);
       assert.deepEqual(await listModern(client), ["s__x"]);
-      assert.equal(statusOf(hub, "s").peer?.era, "legacy");
-      assert.equal(s.starts, 1);
+      assert.equal(connectionStatusOf(hub, "s").peer?.era, "legacy");
+      assert.equal(s.transportCount, 1);
     });
   }
 
   it("is waited for a while if it says nothing, and then spoken to as of old; a late answer is dropped", async () => {
-    const s = new Script("x");
-    s.on = { "server/discover": () => undefined };
+    const s = new ScriptedServer("x");
+    s.handlers = { "server/discover": () => undefined };
     const { client, clock, hub } = await meet(s);
-    await clock.run(2999);
+    await clock.advanceAsync(2999);
     assert.deepEqual(methods(s), ["server/discover"]);
-    await clock.run(1);
-    const [probe] = s.asked("server/discover");
-    for (let i = 0; i < 2; i++) s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
+    await clock.advanceAsync(1);
+    const [probe] = s.messagesOf("server/discover");
+    for (let i = 0; i < 2; i++)
+      s.newestPeer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVER_RESULT });
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(statusOf(hub, "s").peer?.era, "legacy");
-    assert.equal((await request(client, "tools/call", { name: "s__x" })).error, undefined);
-    assert.equal(s.starts, 1);
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "legacy");
+    assert.equal(
+      (await sendModernRequest(client, "tools/call", { name: "s__x" })).error,
+      undefined,
+    );
+    assert.equal(s.transportCount, 1);
   });
 
   it("is waited for less than half of its time", async () => {
-    const s = new Script("x");
-    s.on = { "server/discover": () => undefined };
+    const s = new ScriptedServer("x");
+    s.handlers = { "server/discover": () => undefined };
     const { client, clock } = await meet(s, {}, { s: { era: "auto", connectTimeout: 1000 } });
-    await clock.run(400);
+    await clock.advanceAsync(400);
     assert.deepEqual(await listModern(client), ["s__x"]);
   });
 
   it("is taken at its late word if it knows nothing else", async () => {
-    const s = new ModernScript("x");
-    s.on["server/discover"] = () => undefined;
-    s.on["initialize"] = () => {
-      const [probe] = s.asked("server/discover");
-      s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
-      return UNKNOWN_METHOD;
+    const s = new ModernScriptedServer("x");
+    s.handlers["server/discover"] = () => undefined;
+    s.handlers["initialize"] = () => {
+      const [probe] = s.messagesOf("server/discover");
+      s.newestPeer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVER_RESULT });
+      return METHOD_NOT_FOUND;
     };
     const { client, clock, hub } = await meet(s);
-    await clock.run(3100);
+    await clock.advanceAsync(3100);
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(statusOf(hub, "s").peer?.era, "modern");
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "modern");
   });
 
   it("is started again as one of old if it dies of the question, in the same attempt and once", async () => {
-    const s = new Script("x");
-    s.on = {
+    const s = new ScriptedServer("x");
+    s.handlers = {
       "server/discover": () => {
-        s.die();
+        s.disconnect();
         return undefined;
       },
     };
     const { client, hub, events } = await meet(s);
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.deepEqual([s.starts, s.most], [2, 1]);
-    assert.equal(statusOf(hub, "s").peer?.era, "legacy");
+    assert.deepEqual([s.transportCount, s.maxOpenCount], [2, 1]);
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "legacy");
     assert.ok(!events.some((event) => event.kind === "state" && event.to === "failed"));
     hub.reconnect("s");
     await turn();
     await turn();
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(s.starts, 3, "that is remembered");
+    assert.equal(s.transportCount, 3, "that is remembered");
   });
 
   it("is modern whatever it says against the version, and asked again with one that both know", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     let count = 0;
-    s.on["server/discover"] = () =>
+    s.handlers["server/discover"] = () =>
       count++ === 0
         ? '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"?"}}'
-        : `"result":${JSON.stringify(DISCOVERY)}`;
+        : `"result":${JSON.stringify(DISCOVER_RESULT)}`;
     const { client } = await meet(s);
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(s.asked("server/discover").length, 2);
+    assert.equal(s.messagesOf("server/discover").length, 2);
   });
 
   for (const answer of [
     '"error":{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}',
-    `"result":${JSON.stringify({ ...DISCOVERY, supportedVersions: ["2099-01-01"] })}`,
+    `"result":${JSON.stringify({ ...DISCOVER_RESULT, supportedVersions: ["2099-01-01"] })}`,
     '"error":{"code":-32021,"message":"no"}',
   ]) {
     it(`fails, and is not spoken to as of old, if it says ${answer.slice(0, 40)}`, async () => {
-      const s = new Script("x");
-      s.on = { "server/discover": () => answer };
+      const s = new ScriptedServer("x");
+      s.handlers = { "server/discover": () => answer };
       const { hub } = await meet(s);
-      assert.equal(statusOf(hub, "s").cause?.code, "handshakeFailed");
+      assert.equal(connectionStatusOf(hub, "s").cause?.code, "handshakeFailed");
       assert.ok(!methods(s).includes("initialize"));
     });
   }
 
   it("is not asked if the manifest says what it speaks", async () => {
-    const old = new Script("x");
+    const old = new ScriptedServer("x");
     await meet(old, {}, { s: { era: "legacy" } });
     assert.ok(!methods(old).includes("server/discover"));
     const { hub, s } = await meet(
-      new Script("x"),
+      new ScriptedServer("x"),
       {},
       {
         s: { era: "modern", reconnect: { policy: "none" } as never },
       },
     );
-    assert.match(statusOf(hub, "s").cause?.message ?? "", /does not speak the modern era/);
+    assert.match(
+      connectionStatusOf(hub, "s").cause?.message ?? "",
+      /does not speak the modern era/,
+    );
     assert.ok(!methods(s).includes("initialize"));
   });
 
   it("is remembered to be of old until its handshake names modern versions", async () => {
-    const s = new Script("x");
+    const s = new ScriptedServer("x");
     const { hub, client } = await meet(s);
-    const found = new ModernScript("x");
-    s.on = {
-      ...found.on,
+    const found = new ModernScriptedServer("x");
+    s.handlers = {
+      ...found.handlers,
       initialize: () =>
         '"error":{"code":-32600,"message":"no","data":{"supported":["2026-07-28"]}}',
       "subscriptions/listen": () => undefined,
@@ -231,7 +242,7 @@ describe("a server that is met for a modern client", () => {
     await turn();
     await turn();
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(statusOf(hub, "s").peer?.era, "modern");
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "modern");
     assert.deepEqual(
       s.peers[1]?.messages.slice(0, 2).map(({ method }) => method),
       ["initialize", "server/discover"],
@@ -240,30 +251,30 @@ describe("a server that is met for a modern client", () => {
 
   it("is not asked again by the next hub, unless the manifest says what it speaks", async () => {
     const snapshots = memorySnapshots();
-    const start = async (s: Script, servers = AUTO): Promise<void> => {
-      const { client, hub } = setStage({ s }, { servers, snapshots });
+    const start = async (s: ScriptedServer, servers = AUTO): Promise<void> => {
+      const { client, hub } = setUpHubWithClock({ s }, { servers, snapshots });
       await listModern(client);
       await turn();
       assert.deepEqual(await listModern(client), s.tools.length > 0 ? ["s__x"] : []);
       await hub.close();
     };
     for (const names of [["x"], []]) {
-      await start(new Script(...names));
-      const again = new Script(...names);
+      await start(new ScriptedServer(...names));
+      const again = new ScriptedServer(...names);
       await start(again);
-      assert.equal(again.asked("server/discover").length, 0);
-      const learned = new ModernScript(...names);
-      learned.on["initialize"] = () =>
+      assert.equal(again.messagesOf("server/discover").length, 0);
+      const learned = new ModernScriptedServer(...names);
+      learned.handlers["initialize"] = () =>
         '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
       await start(learned);
       assert.deepEqual(methods(learned).slice(0, 2), ["initialize", "server/discover"]);
-      const once = new ModernScript(...names);
+      const once = new ModernScriptedServer(...names);
       await start(once);
-      assert.equal(once.asked("initialize").length, 0);
-      await start(new Script(...names), { s: { era: "legacy" } });
-      const fresh = new Script(...names);
+      assert.equal(once.messagesOf("initialize").length, 0);
+      await start(new ScriptedServer(...names), { s: { era: "legacy" } });
+      const fresh = new ScriptedServer(...names);
       await start(fresh);
-      assert.equal(fresh.asked("server/discover").length, 1);
+      assert.equal(fresh.messagesOf("server/discover").length, 1);
     }
   });
 
@@ -271,7 +282,7 @@ describe("a server that is met for a modern client", () => {
     for (const [late, expected] of [
       [undefined, [true, "legacy"]],
       ['"error":{"code":-32601,"message":"no"}', [true, "legacy"]],
-      [`"result":${JSON.stringify(DISCOVERY)}`, [undefined, "modern"]],
+      [`"result":${JSON.stringify(DISCOVER_RESULT)}`, [undefined, "modern"]],
     ] as const) {
       const verdicts: (EraVerdict | undefined)[] = [];
       const snapshots = memorySnapshots();
@@ -279,66 +290,70 @@ describe("a server that is met for a modern client", () => {
         verdicts.push(verdict);
         return snapshots.save(subject, offer, verdict);
       };
-      const s = new Script("x");
-      s.on = { "server/discover": () => undefined };
+      const s = new ScriptedServer("x");
+      s.handlers = { "server/discover": () => undefined };
       const kept = { ...snapshots, load: (of: SnapshotKey) => snapshots.load(of), save };
-      const stage = setStage({ s }, { servers: AUTO, snapshots: kept });
-      stage.client.send(modern("met", "tools/list"));
-      await stage.clock.run(3000);
+      const stage = setUpHubWithClock({ s }, { servers: AUTO, snapshots: kept });
+      stage.client.send(modernRequest("met", "tools/list"));
+      await stage.clock.advanceAsync(3000);
       assert.deepEqual(await listModern(stage.client), ["s__x"]);
-      const [probe] = s.asked("server/discover");
+      const [probe] = s.messagesOf("server/discover");
       const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
-      if (late !== undefined) s.peer?.send(text);
+      if (late !== undefined) s.newestPeer?.send(text);
       await turn();
       const last = verdicts.at(-1);
       assert.deepEqual([last?.isGuess, last?.era], expected);
       stage.hub.reconnect("s");
       await turn();
       await turn();
-      const first = s.peer?.messages[0]?.method;
+      const first = s.newestPeer?.messages[0]?.method;
       assert.equal(first, expected[1] === "modern" ? "server/discover" : "initialize");
     }
   });
 
   it("is waited for if it is remembered to be modern, however slow it is", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     const { client, clock, hub } = await meet(s);
-    s.on["server/discover"] = () => undefined;
+    s.handlers["server/discover"] = () => undefined;
     hub.reconnect("s");
-    await clock.run(10_000);
-    assert.equal(s.asked("initialize").length, 0);
-    const id = s.asked("server/discover").at(-1)?.id;
-    s.peer?.send({ jsonrpc: "2.0", id, result: DISCOVERY });
+    await clock.advanceAsync(10_000);
+    assert.equal(s.messagesOf("initialize").length, 0);
+    const id = s.messagesOf("server/discover").at(-1)?.id;
+    s.newestPeer?.send({ jsonrpc: "2.0", id, result: DISCOVER_RESULT });
     await turn();
     assert.deepEqual(await listModern(client), ["s__x"]);
-    assert.equal(statusOf(hub, "s").peer?.era, "modern");
+    assert.equal(connectionStatusOf(hub, "s").peer?.era, "modern");
   });
 
   it("is not started again if it answers the question, and dies of what follows", async () => {
-    const s = new Script("x");
+    const s = new ScriptedServer("x");
     s.onInitialize = () => {
-      s.die();
+      s.disconnect();
       return undefined;
     };
     const { hub } = await meet(s);
-    assert.equal(statusOf(hub, "s").cause?.code, "connectionLost");
-    assert.equal(s.starts, 1);
+    assert.equal(connectionStatusOf(hub, "s").cause?.code, "connectionLost");
+    assert.equal(s.transportCount, 1);
   });
 
   it("is asked no more than twice if it refuses what it says it speaks", async () => {
-    const s = new ModernScript("x");
-    s.on["server/discover"] = () =>
+    const s = new ModernScriptedServer("x");
+    s.handlers["server/discover"] = () =>
       '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
     const { hub } = await meet(s);
-    assert.equal(s.asked("server/discover").length, 2);
-    assert.match(statusOf(hub, "s").cause?.message ?? "", /speaks only protocol versions/);
+    assert.equal(s.messagesOf("server/discover").length, 2);
+    assert.match(
+      connectionStatusOf(hub, "s").cause?.message ?? "",
+      /speaks only protocol versions/,
+    );
   });
 
   it("is spoken to as of old if it is too new, and knows that too", async () => {
-    const s = new Script("x");
+    const s = new ScriptedServer("x");
     const supportedVersions = ["2099-01-01", "2025-11-25"];
-    s.on = {
-      "server/discover": () => `"result":${JSON.stringify({ ...DISCOVERY, supportedVersions })}`,
+    s.handlers = {
+      "server/discover": () =>
+        `"result":${JSON.stringify({ ...DISCOVER_RESULT, supportedVersions })}`,
     };
     const { client } = await meet(s);
     assert.deepEqual(await listModern(client), ["s__x"]);
@@ -346,54 +361,54 @@ describe("a server that is met for a modern client", () => {
 
   it("is asked anew once it cannot be met as what it is known to be", async () => {
     for (const mayDie of [false, true]) {
-      const s = new Script("x");
+      const s = new ScriptedServer("x");
       let dies = mayDie;
-      s.on = {
+      s.handlers = {
         "server/discover": () => {
-          if (dies) s.die();
-          return dies ? undefined : UNKNOWN_METHOD;
+          if (dies) s.disconnect();
+          return dies ? undefined : METHOD_NOT_FOUND;
         },
       };
-      if (mayDie) s.onInitialize = () => UNKNOWN_METHOD;
+      if (mayDie) s.onInitialize = () => METHOD_NOT_FOUND;
       const { hub, client } = await meet(s);
       dies = false;
       if (!mayDie) {
-        s.onInitialize = () => UNKNOWN_METHOD;
+        s.onInitialize = () => METHOD_NOT_FOUND;
         hub.reconnect("s");
         await turn();
         await turn();
       }
-      assert.equal(statusOf(hub, "s").cause?.code, "handshakeFailed");
-      s.onInitialize = new Script().onInitialize;
-      const before = s.asked("server/discover").length;
+      assert.equal(connectionStatusOf(hub, "s").cause?.code, "handshakeFailed");
+      s.onInitialize = new ScriptedServer().onInitialize;
+      const before = s.messagesOf("server/discover").length;
       hub.reconnect("s");
       await turn();
       await turn();
       assert.deepEqual(await listModern(client), ["s__x"]);
-      assert.equal(s.asked("server/discover").length, before + 1);
+      assert.equal(s.messagesOf("server/discover").length, before + 1);
     }
   });
 
   it("is lost if it ends as soon as it was met, even if there is nothing to list", async () => {
-    const s = new ModernScript("x");
-    s.on["server/discover"] = () => {
-      queueMicrotask(() => s.die());
-      return `"result":${JSON.stringify({ ...DISCOVERY, capabilities: {} })}`;
+    const s = new ModernScriptedServer("x");
+    s.handlers["server/discover"] = () => {
+      queueMicrotask(() => s.disconnect());
+      return `"result":${JSON.stringify({ ...DISCOVER_RESULT, capabilities: {} })}`;
     };
     const { hub } = await meet(s);
     await turn();
-    assert.equal(statusOf(hub, "s").state, "failed");
+    assert.equal(connectionStatusOf(hub, "s").state, "failed");
   });
 });
 
 describe("a modern server that is met for a client of old", () => {
   it("is told with each request who asks, and from which level on that one wants logs", async () => {
-    const { client, s } = await begin(new ModernScript("x"), ABLE);
+    const { client, s } = await begin(new ModernScriptedServer("x"), ABLE);
     await callTool(client, "s__x");
-    await ask(client, "logging/setLevel", { level: "error" });
-    client.send(call(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
-    await client.find(isAnswer(5));
-    const [first, second] = s.asked("tools/call").map(metaOf);
+    await sendRequest(client, "logging/setLevel", { level: "error" });
+    client.send(callRequest(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
+    await client.find(isResponseTo(5));
+    const [first, second] = s.messagesOf("tools/call").map(metaOf);
     assert.deepEqual(first, {
       [MetaKey.version]: "2026-07-28",
       [MetaKey.client]: { name: "t", version: "1" },
@@ -402,33 +417,33 @@ describe("a modern server that is met for a client of old", () => {
     });
     assert.equal(second?.[MetaKey.level], "error");
     assert.equal(second?.["mine"], 1);
-    for (const { params } of s.asked("tools/list")) assert.ok(params?.["_meta"]);
+    for (const { params } of s.messagesOf("tools/list")) assert.ok(params?.["_meta"]);
   });
 
   it("and is modern is not told that the roots are others", async () => {
-    const { client, s } = await begin(new ModernScript("x"), ABLE);
+    const { client, s } = await begin(new ModernScriptedServer("x"), ABLE);
     client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
     await callTool(client, "s__x");
     assert.ok(!methods(s).includes("notifications/roots/list_changed"));
   });
 
   it("is asked by discovering for a sign of life", async () => {
-    const { clock, s } = await begin(new ModernScript("x"));
-    const before = s.asked("server/discover").length;
-    await clock.run(30_000);
-    await clock.run(30_000);
-    assert.ok(s.asked("server/discover").length > before);
-    assert.equal(s.asked("ping").length, 0);
-    assert.equal(s.starts, 1);
+    const { clock, s } = await begin(new ModernScriptedServer("x"));
+    const before = s.messagesOf("server/discover").length;
+    await clock.advanceAsync(30_000);
+    await clock.advanceAsync(30_000);
+    assert.ok(s.messagesOf("server/discover").length > before);
+    assert.equal(s.messagesOf("ping").length, 0);
+    assert.equal(s.transportCount, 1);
   });
 });
 
 describe("a modern server that wants more", () => {
-  const rounds = (...answers: string[]): ModernScript => {
-    const s = new ModernScript("x");
+  const rounds = (...answers: string[]): ModernScriptedServer => {
+    const s = new ModernScriptedServer("x");
     s.onCall = (message, text) => {
-      const next = answers[s.asked("tools/call").length - 1];
-      return next ?? new ModernScript().onCall(message, text);
+      const next = answers[s.messagesOf("tools/call").length - 1];
+      return next ?? new ModernScriptedServer().onCall(message, text);
     };
     return s;
   };
@@ -436,7 +451,7 @@ describe("a modern server that wants more", () => {
   it("gets it of a client of old, and the same request again, with its state as it spelled it", async () => {
     const odd = String.raw`a\"\\ \u00e9\ud83d\ude00 ü\n{}`;
     const s = rounds(
-      `"result":{"\\u0072esultType":"\\u0069nput_required","inputRequests":${JSON.stringify({ "k 1": FORM, ключ: SAMPLE, r: ROOTS, p: PAGE })},"requestState":"${odd}"}`,
+      `"result":{"\\u0072esultType":"\\u0069nput_required","inputRequests":${JSON.stringify({ "k 1": FORM_ELICITATION, ключ: SAMPLING_REQUEST, r: ROOTS_REQUEST, p: URL_ELICITATION })},"requestState":"${odd}"}`,
     );
     const { client } = await begin(s, ABLE);
     const asked = answering(client, {
@@ -450,7 +465,7 @@ describe("a modern server that wants more", () => {
     assert.equal(asked[0]?.params?.["message"], "[s] Which?");
     const page = asked.find(({ params }) => params?.["mode"] === "url");
     assert.match(String(page?.params?.["elicitationId"]), /^[0-9a-f-]{36}$/);
-    const [first, second] = s.asked("tools/call");
+    const [first, second] = s.messagesOf("tools/call");
     assert.notEqual(first?.id, second?.id);
     assert.deepEqual(second?.params?.["arguments"], { a: "b" });
     assert.deepEqual(second?.params?.["inputResponses"], {
@@ -459,13 +474,16 @@ describe("a modern server that wants more", () => {
       r: { roots: [] },
       p: { action: "accept", content: { a: 1 } },
     });
-    const text = s.peer?.received.findLast((one) => one.includes("tools/call")) ?? "";
+    const text = s.newestPeer?.received.findLast((one) => one.includes("tools/call")) ?? "";
     assert.ok(text.includes(`"requestState":"${odd}"`));
     assert.ok(second?.params?.["_meta"]);
   });
 
   it("has its pages told to be done once it has answered, if people agreed to visit them", async () => {
-    const other = { ...PAGE, params: { ...PAGE.params, elicitationId: "own" } };
+    const other = {
+      ...URL_ELICITATION,
+      params: { ...URL_ELICITATION.params, elicitationId: "own" },
+    };
     for (const [last, action, isPlugged, isTold] of [
       [undefined, "accept", false, true],
       [undefined, "accept", true, true],
@@ -473,73 +491,78 @@ describe("a modern server that wants more", () => {
       [undefined, "decline", false, false],
     ] as const) {
       const s = rounds(
-        wanting({ a: PAGE, b: other, f: FORM }),
-        wanting(undefined, "s"),
+        inputRequiredResult({ a: URL_ELICITATION, b: other, f: FORM_ELICITATION }),
+        inputRequiredResult(undefined, "s"),
         ...(last === undefined ? [] : [last]),
       );
-      const pass = wrapping("pass", async (given, next) => next(given));
+      const pass = callPlugin("pass", async (given, next) => next(given));
       const clock = new VirtualClock();
       const settings = { servers: AUTO, clock };
-      const { client } = await setUpWith(isPlugged ? [pass] : [], { s }, settings);
-      await introduce(client, ABLE);
+      const { client } = await setUpPluginHub(isPlugged ? [pass] : [], { s }, settings);
+      await initialize(client, ABLE);
       const asked = answering(client, { "elicitation/create": { result: { action } } });
-      client.send(call(7, "s__x"));
-      await s.peer?.until(() => s.asked("tools/call").length === 2);
+      client.send(callRequest(7, "s__x"));
+      await s.newestPeer?.until(() => s.messagesOf("tools/call").length === 2);
       const isDone = ({ method }: Json): boolean => method === "notifications/elicitation/complete";
       assert.ok(!client.messages.some(isDone), "the server still wants more");
-      await clock.run(250);
-      await client.find(isAnswer(7));
+      await clock.advanceAsync(250);
+      await client.find(isResponseTo(7));
       const { messages } = client;
       const done = messages.filter(isDone).map(({ params }) => params?.["elicitationId"]);
       const ids = asked.flatMap(({ params }) => params?.["elicitationId"] ?? []);
       assert.equal(ids.length, 2);
       assert.deepEqual(done, isTold ? ids : []);
-      assert.ok(messages.findLastIndex(isDone) < messages.findIndex(isAnswer(7)));
+      assert.ok(messages.findLastIndex(isDone) < messages.findIndex(isResponseTo(7)));
     }
   });
 
   it("gets no state if it gave none, and the answers of the last round only", async () => {
-    const s = rounds(wanting({ a: FORM }, "one"), wanting({ b: FORM }));
+    const s = rounds(
+      inputRequiredResult({ a: FORM_ELICITATION }, "one"),
+      inputRequiredResult({ b: FORM_ELICITATION }),
+    );
     const { client } = await begin(s, ABLE);
     answering(client, { "elicitation/create": { result: { action: "decline" } } });
     await callTool(client, "s__x");
-    const [, second, third] = s.asked("tools/call");
+    const [, second, third] = s.messagesOf("tools/call");
     assert.equal(second?.params?.["requestState"], "one");
     assert.ok(!("requestState" in (third?.params ?? {})));
     assert.deepEqual(third?.params?.["inputResponses"], { b: { action: "decline" } });
   });
 
   it("is asked again after a pause if it wants nothing", async () => {
-    const s = rounds(wanting(undefined, "later"), wanting({}, "still"));
+    const s = rounds(inputRequiredResult(undefined, "later"), inputRequiredResult({}, "still"));
     const { client, clock } = await begin(s);
-    client.send(call(1, "s__x"));
-    await clock.run(249);
-    assert.equal(s.asked("tools/call").length, 1);
-    await clock.run(251);
-    await client.find(isAnswer(1));
-    const [, second, third] = s.asked("tools/call");
+    client.send(callRequest(1, "s__x"));
+    await clock.advanceAsync(249);
+    assert.equal(s.messagesOf("tools/call").length, 1);
+    await clock.advanceAsync(251);
+    await client.find(isResponseTo(1));
+    const [, second, third] = s.messagesOf("tools/call");
     assert.equal(second?.params?.["requestState"], "later");
     assert.equal(third?.params?.["requestState"], "still");
     assert.ok(!("inputResponses" in (third?.params ?? {})));
   });
 
   it("without end is given up after ten rounds", async () => {
-    const s = new ModernScript("x");
-    s.onCall = () => wanting(undefined, "more");
+    const s = new ModernScriptedServer("x");
+    s.onCall = () => inputRequiredResult(undefined, "more");
     const { client, clock } = await begin(s);
-    client.send(call(1, "s__x"));
-    await clock.run(5000);
-    const { error } = await client.find(isAnswer(1));
+    client.send(callRequest(1, "s__x"));
+    await clock.advanceAsync(5000);
+    const { error } = await client.find(isResponseTo(1));
     assert.match(error?.message ?? "", /wanted more 11 times/);
-    assert.equal(s.asked("tools/call").length, 11);
+    assert.equal(s.messagesOf("tools/call").length, 11);
   });
 
   for (const nothing of [
-    wanting(undefined),
-    wanting({}),
-    wanting({ a: { params: {} } }),
+    inputRequiredResult(undefined),
+    inputRequiredResult({}),
+    inputRequiredResult({ a: { params: {} } }),
     '"result":{"resultType":"input_required","inputRequests":[]}',
-    wanting(Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`k${i}`, FORM]))),
+    inputRequiredResult(
+      Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`k${i}`, FORM_ELICITATION])),
+    ),
   ]) {
     it(`and says ${nothing.slice(0, 90)} fails the call`, async () => {
       const { client } = await begin(rounds(nothing), ABLE);
@@ -554,17 +577,17 @@ describe("a modern server that wants more", () => {
       [ABLE, { error: { code: -1, message: "no" } }],
       [{ elicitation: { url: {} } }, {}],
     ] as const) {
-      const s = rounds(wanting({ a: FORM }));
+      const s = rounds(inputRequiredResult({ a: FORM_ELICITATION }));
       const { client } = await begin(s, capabilities);
       answering(client, { "elicitation/create": answer });
       await callTool(client, "s__x");
-      const [, second] = s.asked("tools/call");
+      const [, second] = s.messagesOf("tools/call");
       assert.deepEqual(second?.params?.["inputResponses"], { a: { action: "cancel" } });
     }
   });
 
   it("that cannot be had fails the call, and what else was asked is withdrawn", async () => {
-    const s = rounds(wanting({ a: FORM, b: SAMPLE }));
+    const s = rounds(inputRequiredResult({ a: FORM_ELICITATION, b: SAMPLING_REQUEST }));
     const { client } = await begin(s, ABLE);
     answering(client, { "sampling/createMessage": { error: { code: -1, message: "not now" } } });
     const { error } = await callTool(client, "s__x");
@@ -572,97 +595,103 @@ describe("a modern server that wants more", () => {
     const form = await client.find(({ method }) => method === "elicitation/create");
     const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
     assert.equal(withdrawn.params?.["requestId"], form.id);
-    const other = rounds(wanting({ a: ROOTS }));
+    const other = rounds(inputRequiredResult({ a: ROOTS_REQUEST }));
     const { client: unable } = await begin(other);
     assert.match((await callTool(unable, "s__x")).error?.message ?? "", /roots\/list/);
   });
 
   it("lets the call's time stand still while the client is asked, but for ten minutes only", async () => {
-    const s = rounds(wanting({ a: FORM }));
+    const s = rounds(inputRequiredResult({ a: FORM_ELICITATION }));
     const { client, clock } = await begin(s, ABLE);
-    client.send(call(1, "s__x"));
+    client.send(callRequest(1, "s__x"));
     await client.find(({ method }) => method === "elicitation/create");
-    await clock.run(5 * 60_000);
-    assert.ok(!client.messages.some(isAnswer(1)));
-    await clock.run(5 * 60_000);
-    await client.find(isAnswer(1));
-    const [, second] = s.asked("tools/call");
+    await clock.advanceAsync(5 * 60_000);
+    assert.ok(!client.messages.some(isResponseTo(1)));
+    await clock.advanceAsync(5 * 60_000);
+    await client.find(isResponseTo(1));
+    const [, second] = s.messagesOf("tools/call");
     assert.deepEqual(second?.params?.["inputResponses"], { a: { action: "cancel" } });
     await client.find(({ method }) => method === "notifications/cancelled");
   });
 
   it("has as long as any other once the client has answered", async () => {
-    const s = new ModernScript("x");
-    s.onCall = () => (s.asked("tools/call").length === 1 ? wanting({ a: FORM }) : undefined);
+    const s = new ModernScriptedServer("x");
+    s.onCall = () =>
+      s.messagesOf("tools/call").length === 1
+        ? inputRequiredResult({ a: FORM_ELICITATION })
+        : undefined;
     const { client, clock } = await begin(s, ABLE);
-    client.send(call(1, "s__x"));
+    client.send(callRequest(1, "s__x"));
     const question = await client.find(({ method }) => method === "elicitation/create");
-    await clock.run(5 * 60_000);
+    await clock.advanceAsync(5 * 60_000);
     client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
-    await clock.run(59_000);
-    assert.ok(!client.messages.some(isAnswer(1)));
-    await clock.run(1000);
+    await clock.advanceAsync(59_000);
+    assert.ok(!client.messages.some(isResponseTo(1)));
+    await clock.advanceAsync(1000);
     assert.match(
-      JSON.stringify(await client.find(isAnswer(1))),
+      JSON.stringify(await client.find(isResponseTo(1))),
       /did not finish within 60 seconds/,
     );
   });
 
   it("gets nothing of that name that the client has written itself", async () => {
-    const s = rounds(wanting({ a: FORM }, "mine"));
+    const s = rounds(inputRequiredResult({ a: FORM_ELICITATION }, "mine"));
     const { client } = await begin(s, ABLE);
     answering(client, { "elicitation/create": { result: { action: "decline" } } });
     const more = { requestState: "forged", inputResponses: { a: { action: "accept" } } };
-    client.send(call(1, "s__x", {}, more));
-    await client.find(isAnswer(1));
-    const text = s.peer?.received.findLast((one) => one.includes("tools/call")) ?? "";
+    client.send(callRequest(1, "s__x", {}, more));
+    await client.find(isResponseTo(1));
+    const text = s.newestPeer?.received.findLast((one) => one.includes("tools/call")) ?? "";
     assert.ok(!text.includes("forged") && !text.includes("accept"), text);
   });
 
   it("is told nothing more once the call is cancelled, and the client is not asked any more", async () => {
-    const s = rounds(wanting({ a: FORM }), wanting(undefined, "later"));
+    const s = rounds(
+      inputRequiredResult({ a: FORM_ELICITATION }),
+      inputRequiredResult(undefined, "later"),
+    );
     const { client, clock } = await begin(s, ABLE);
-    client.send(call(1, "s__x"));
+    client.send(callRequest(1, "s__x"));
     const question = await client.find(({ method }) => method === "elicitation/create");
     const params = { requestId: 1 };
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
     const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
     assert.equal(withdrawn.params?.["requestId"], question.id);
     client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
-    client.send(call(2, "s__x"));
+    client.send(callRequest(2, "s__x"));
     await turn();
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 2 } });
-    await clock.run(60_000);
-    assert.equal(s.asked("tools/call").length, 2);
-    assert.ok(!client.messages.some((one) => isAnswer(1)(one) || isAnswer(2)(one)));
+    await clock.advanceAsync(60_000);
+    assert.equal(s.messagesOf("tools/call").length, 2);
+    assert.ok(!client.messages.some((one) => isResponseTo(1)(one) || isResponseTo(2)(one)));
   });
 
   it("and ended meanwhile is started again and gets it", async () => {
-    const s = rounds(wanting({ a: FORM }, "mine"));
+    const s = rounds(inputRequiredResult({ a: FORM_ELICITATION }, "mine"));
     const servers: Servers = { s: { era: "auto" } };
     const { client, clock } = await begin(s, ABLE, servers);
-    client.send(call(1, "s__x"));
+    client.send(callRequest(1, "s__x"));
     const question = await client.find(({ method }) => method === "elicitation/create");
-    s.die();
+    s.disconnect();
     await turn();
     client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
-    await clock.run(2000);
-    assert.ok((await client.find(isAnswer(1))).result);
-    assert.equal(s.starts, 2);
-    assert.equal(s.asked("tools/call")[1]?.params?.["requestState"], "mine");
+    await clock.advanceAsync(2000);
+    assert.ok((await client.find(isResponseTo(1))).result);
+    assert.equal(s.transportCount, 2);
+    assert.equal(s.messagesOf("tools/call")[1]?.params?.["requestState"], "mine");
   });
 
   it("may do so for prompts and resources, and nothing else", async () => {
-    const s = new ModernScript("x");
-    s.lists.resources = [{ uri: "x://1", name: "r" }] as never;
-    s.on["resources/read"] = () =>
-      s.asked("resources/read").length === 1
-        ? wanting({ a: FORM })
+    const s = new ModernScriptedServer("x");
+    s.listings.resources = [{ uri: "x://1", name: "r" }] as never;
+    s.handlers["resources/read"] = () =>
+      s.messagesOf("resources/read").length === 1
+        ? inputRequiredResult({ a: FORM_ELICITATION })
         : '"result":{"resultType":"complete","contents":[],"ttlMs":5,"cacheScope":"public"}';
-    s.on["completion/complete"] = () => wanting({ a: FORM });
+    s.handlers["completion/complete"] = () => inputRequiredResult({ a: FORM_ELICITATION });
     const { client } = await begin(s, ABLE);
     answering(client, { "elicitation/create": { result: { action: "decline" } } });
-    const { result } = await ask(client, "resources/read", { uri: "x://1" });
+    const { result } = await sendRequest(client, "resources/read", { uri: "x://1" });
     assert.deepEqual(result, { contents: [] });
   });
 
@@ -685,42 +714,42 @@ describe("a modern server that wants more", () => {
 });
 
 describe("a modern server that wants more of a modern client", () => {
-  const wants = (): ModernScript => {
-    const s = new ModernScript("x");
+  const wants = (): ModernScriptedServer => {
+    const s = new ModernScriptedServer("x");
     s.onCall = (message, text) =>
       message.params?.["inputResponses"] === undefined
-        ? wanting({ k: FORM, r: ROOTS }, 'm"ine')
-        : new ModernScript().onCall(message, text);
+        ? inputRequiredResult({ k: FORM_ELICITATION, r: ROOTS_REQUEST }, 'm"ine')
+        : new ModernScriptedServer().onCall(message, text);
     return s;
   };
 
   it("says so to the client itself, which is told who asks, and comes back by itself", async () => {
     const { client, s } = await begin(wants());
-    const first = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+    const first = await sendModernRequest(client, "tools/call", { name: "s__x" }, ABLE_NOW);
     assert.deepEqual(first.result?.["inputRequests"], {
-      k: { ...FORM, params: { ...FORM.params, message: "[s] Which?" } },
-      r: ROOTS,
+      k: { ...FORM_ELICITATION, params: { ...FORM_ELICITATION.params, message: "[s] Which?" } },
+      r: ROOTS_REQUEST,
     });
     const { resultType, requestState } = first.result ?? {};
     assert.deepEqual([resultType, requestState], ["input_required", 'm"ine']);
     const inputResponses = { k: { action: "decline" }, r: { roots: [] } };
     const params = { name: "s__x", inputResponses, requestState };
-    const { result } = await request(client, "tools/call", params, ABLE_NOW);
+    const { result } = await sendModernRequest(client, "tools/call", params, ABLE_NOW);
     assert.equal(result?.["resultType"], "complete");
-    const [, second] = s.asked("tools/call");
+    const [, second] = s.messagesOf("tools/call");
     assert.deepEqual(second?.params?.["inputResponses"], inputResponses);
     assert.equal(second?.params?.["requestState"], 'm"ine');
   });
 
   it("is told of the client what it says itself, whatever extensions there are", async () => {
-    const { client, s } = await begin(new ModernScript("x"));
+    const { client, s } = await begin(new ModernScriptedServer("x"));
     const extensions = {
       "io.modelcontextprotocol/tasks": {},
       "io.modelcontextprotocol/ui": { a: 1.0 },
       "vendor/x": {},
     };
-    await request(client, "tools/call", { name: "s__x" }, { sampling: {}, extensions });
-    const [meta] = s.asked("tools/call").map(metaOf);
+    await sendModernRequest(client, "tools/call", { name: "s__x" }, { sampling: {}, extensions });
+    const [meta] = s.messagesOf("tools/call").map(metaOf);
     assert.deepEqual(meta?.[MetaKey.capabilities], {
       sampling: {},
       extensions: {
@@ -733,11 +762,11 @@ describe("a modern server that wants more of a modern client", () => {
   });
 
   it("is named also if it spells what it says oddly", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = () =>
-      `"result":{"resultType":"\\u0069nput_required","inputRequests":${JSON.stringify({ k: FORM })}}`;
+      `"result":{"resultType":"\\u0069nput_required","inputRequests":${JSON.stringify({ k: FORM_ELICITATION })}}`;
     const { client } = await begin(s);
-    const { result } = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+    const { result } = await sendModernRequest(client, "tools/call", { name: "s__x" }, ABLE_NOW);
     assert.match(JSON.stringify(result), /\[s\] Which\?/);
   });
 
@@ -748,20 +777,20 @@ describe("a modern server that wants more of a modern client", () => {
       ["task", { extensions }, false],
       ["task", {}, false],
     ] as const) {
-      const s = new ModernScript("x");
+      const s = new ModernScriptedServer("x");
       s.onCall = () => `"result":{"resultType":"${type}","more":1.0}`;
       const { client } = await begin(s);
-      const answer = await request(client, "tools/call", { name: "s__x" }, capabilities);
+      const answer = await sendModernRequest(client, "tools/call", { name: "s__x" }, capabilities);
       assert.equal(answer.error === undefined, isKnown, type);
     }
   });
 
   it("and is cancelled while a plugin waits for it has its questions withdrawn", async () => {
     const s = wants();
-    const watch = wrapping("watch", (given, next) => next(given));
-    const { client } = await setUpWith([watch], { s }, { servers: AUTO });
-    await introduce(client, ABLE);
-    client.send(call(1, "s__x"));
+    const watch = callPlugin("watch", (given, next) => next(given));
+    const { client } = await setUpPluginHub([watch], { s }, { servers: AUTO });
+    await initialize(client, ABLE);
+    client.send(callRequest(1, "s__x"));
     const { id } = await client.find(({ method }) => method === "elicitation/create");
     const params = { requestId: 1 };
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
@@ -774,19 +803,24 @@ describe("a modern server that wants more of a modern client", () => {
     for (const isModern of [false, true]) {
       const s = wants();
       const seen: (string | undefined)[] = [];
-      const watch = wrapping("watch", async (given, next) => {
+      const watch = callPlugin("watch", async (given, next) => {
         const answer = await next(given);
         seen.push(answer.json);
         return answer;
       });
-      const { client } = await setUpWith([watch], { s }, { servers: AUTO });
-      await introduce(client, ABLE);
+      const { client } = await setUpPluginHub([watch], { s }, { servers: AUTO });
+      await initialize(client, ABLE);
       answering(client, {
         "elicitation/create": { result: { action: "decline" } },
         "roots/list": { result: { roots: [] } },
       });
       if (isModern) {
-        const { result } = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+        const { result } = await sendModernRequest(
+          client,
+          "tools/call",
+          { name: "s__x" },
+          ABLE_NOW,
+        );
         const asked = Object.entries(result?.["inputRequests"] ?? {}) as [string, Json][];
         assert.equal(asked.length, 2);
         const inputResponses = Object.fromEntries(
@@ -797,12 +831,12 @@ describe("a modern server that wants more of a modern client", () => {
         );
         const { requestState } = result ?? {};
         const params = { name: "s__x", inputResponses, requestState };
-        const last = await request(client, "tools/call", params, ABLE_NOW);
+        const last = await sendModernRequest(client, "tools/call", params, ABLE_NOW);
         assert.equal(last.result?.["resultType"], "complete");
       } else {
         assert.ok(!("resultType" in ((await callTool(client, "s__x")).result ?? {})));
       }
-      const [, second] = s.asked("tools/call");
+      const [, second] = s.messagesOf("tools/call");
       assert.equal(second?.params?.["requestState"], 'm"ine');
       assert.deepEqual(second?.params?.["inputResponses"], {
         k: { action: "decline" },
@@ -826,10 +860,10 @@ describe("a result of a modern server for a client of old", () => {
     ],
   ] as const) {
     it(`comes without what only the modern era has if it ${what}`, async () => {
-      const s = new ModernScript("x");
+      const s = new ModernScriptedServer("x");
       s.onCall = () => `"result":{"content":[],${body},"resultType":"complete"}`;
       const { client } = await begin(s);
-      client.send(call(7, "s__x"));
+      client.send(callRequest(7, "s__x"));
       const answers = (): readonly string[] =>
         client.received.filter((text) => text.includes('"content":[]'));
       await client.until(() => answers().length > 0);
@@ -840,55 +874,58 @@ describe("a result of a modern server for a client of old", () => {
 
 describe("what a modern server tells", () => {
   const WATCHED = { uri: "x://1", name: "r" };
-  const watched = (): ModernScript => {
-    const s = new ModernScript("x");
-    s.lists.resources = [WATCHED, { uri: "x://2", name: "q" }] as never;
+  const watched = (): ModernScriptedServer => {
+    const s = new ModernScriptedServer("x");
+    s.listings.resources = [WATCHED, { uri: "x://2", name: "q" }] as never;
     return s;
   };
   const filterOf = (message: Json | undefined): unknown => message?.params?.["notifications"];
   const KINDS = { toolsListChanged: true, promptsListChanged: true, resourcesListChanged: true };
-  const cancelledIds = (s: Script): unknown[] =>
-    s.asked("notifications/cancelled").map(({ params }) => params?.["requestId"]);
+  const cancelledIds = (s: ScriptedServer): unknown[] =>
+    s.messagesOf("notifications/cancelled").map(({ params }) => params?.["requestId"]);
   const updated = (client: Peer): Json[] =>
     client.messages.filter(({ method }) => method === "notifications/resources/updated");
 
   it("is listened for with one request, and lists are read again", async () => {
-    const { client, clock, s } = await begin(new ModernScript("x"));
-    await listNames(client);
-    assert.deepEqual(s.listens.map(filterOf), [KINDS]);
+    const { client, clock, s } = await begin(new ModernScriptedServer("x"));
+    await listToolNames(client);
+    assert.deepEqual(s.listenRequests.map(filterOf), [KINDS]);
     s.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
-    s.tell(s.listens[0]?.id, "notifications/tools/list_changed");
+    s.notifySubscription(s.listenRequests[0]?.id, "notifications/tools/list_changed");
     await turn();
-    await clock.run(1000);
-    assert.deepEqual(await listNames(client), ["s__x", "s__y"]);
+    await clock.advanceAsync(1000);
+    assert.deepEqual(await listToolNames(client), ["s__x", "s__y"]);
   });
 
   it("is listened for anew when somebody wants more, before the last one ends", async () => {
     const { client, s } = await begin(watched());
-    await listNames(client);
-    s.on["subscriptions/listen"] = () => undefined;
+    await listToolNames(client);
+    s.handlers["subscriptions/listen"] = () => undefined;
     client.send({ jsonrpc: "2.0", id: 1, method: "resources/subscribe", params: { uri: "x://1" } });
     await turn();
-    const [first, second] = s.listens;
+    const [first, second] = s.listenRequests;
     assert.deepEqual(filterOf(second), { ...KINDS, resourceSubscriptions: ["x://1"] });
     assert.deepEqual(cancelledIds(s), []);
-    assert.ok(!client.messages.some(isAnswer(1)), "it is not agreed yet");
+    assert.ok(!client.messages.some(isResponseTo(1)), "it is not agreed yet");
     if (second !== undefined) s.acknowledge(second);
-    await client.find(isAnswer(1));
+    await client.find(isResponseTo(1));
     await turn();
     assert.deepEqual(cancelledIds(s), [first?.id]);
-    s.tell(second?.id, "notifications/resources/updated", { uri: "x://1", extra: 1.5 });
+    s.notifySubscription(second?.id, "notifications/resources/updated", {
+      uri: "x://1",
+      extra: 1.5,
+    });
     const note = await client.find(({ method }) => method === "notifications/resources/updated");
     assert.deepEqual(note.params, { uri: "x://1", extra: 1.5, _meta: {} });
-    await ask(client, "resources/unsubscribe", { uri: "x://1" });
+    await sendRequest(client, "resources/unsubscribe", { uri: "x://1" });
     await turn();
-    assert.deepEqual(filterOf(s.listens[2]), KINDS);
+    assert.deepEqual(filterOf(s.listenRequests[2]), KINDS);
   });
 
   it("is listened for once more only, whatever comes while that is not acknowledged", async () => {
     const { client, s } = await begin(watched());
-    await listNames(client);
-    s.on["subscriptions/listen"] = () => undefined;
+    await listToolNames(client);
+    s.handlers["subscriptions/listen"] = () => undefined;
     for (const [id, uri] of [
       [1, "x://1"],
       [2, "x://2"],
@@ -896,115 +933,120 @@ describe("what a modern server tells", () => {
       client.send({ jsonrpc: "2.0", id, method: "resources/subscribe", params: { uri } });
     }
     await turn();
-    assert.equal(s.listens.length, 2);
-    if (s.listens[1] !== undefined) s.acknowledge(s.listens[1]);
-    await client.find(isAnswer(1));
+    assert.equal(s.listenRequests.length, 2);
+    if (s.listenRequests[1] !== undefined) s.acknowledge(s.listenRequests[1]);
+    await client.find(isResponseTo(1));
     await turn();
-    const third = s.listens[2];
+    const third = s.listenRequests[2];
     assert.deepEqual(filterOf(third), { ...KINDS, resourceSubscriptions: ["x://1", "x://2"] });
     if (third !== undefined) s.acknowledge(third);
-    await client.find(isAnswer(2));
+    await client.find(isResponseTo(2));
   });
 
   it("is not listened for at all if nobody wants anything", async () => {
     const s = watched();
     const capabilities = { tools: {}, resources: { subscribe: true } };
-    s.on["server/discover"] = () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`;
+    s.handlers["server/discover"] = () =>
+      `"result":${JSON.stringify({ ...DISCOVER_RESULT, capabilities })}`;
     const { client } = await begin(s);
-    await listNames(client);
-    assert.equal(s.listens.length, 0);
-    await ask(client, "resources/subscribe", { uri: "x://1" });
-    assert.deepEqual(s.listens.map(filterOf), [{ resourceSubscriptions: ["x://1"] }]);
-    await ask(client, "resources/unsubscribe", { uri: "x://1" });
+    await listToolNames(client);
+    assert.equal(s.listenRequests.length, 0);
+    await sendRequest(client, "resources/subscribe", { uri: "x://1" });
+    assert.deepEqual(s.listenRequests.map(filterOf), [{ resourceSubscriptions: ["x://1"] }]);
+    await sendRequest(client, "resources/unsubscribe", { uri: "x://1" });
     await turn();
-    assert.deepEqual(cancelledIds(s), [s.listens[0]?.id]);
-    assert.equal(s.listens.length, 1);
+    assert.deepEqual(cancelledIds(s), [s.listenRequests[0]?.id]);
+    assert.equal(s.listenRequests.length, 1);
   });
 
   it("that never says what it will tell is taken at its silence", async () => {
     const s = watched();
-    s.on["subscriptions/listen"] = () => undefined;
+    s.handlers["subscriptions/listen"] = () => undefined;
     const { client, clock } = await begin(s);
     client.send({ jsonrpc: "2.0", id: 1, method: "resources/subscribe", params: { uri: "x://1" } });
-    await clock.run(20_000);
-    assert.ok((await client.find(isAnswer(1))).result);
+    await clock.advanceAsync(20_000);
+    assert.ok((await client.find(isResponseTo(1))).result);
   });
 
   it("that does not know how to be listened to is there without", async () => {
     const s = watched();
-    s.on["subscriptions/listen"] = () => UNKNOWN_METHOD;
+    s.handlers["subscriptions/listen"] = () => METHOD_NOT_FOUND;
     const { client, clock } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
-    await clock.run(100_000);
-    assert.equal(s.listens.length, 1);
-    const { error } = await ask(client, "resources/subscribe", { uri: "x://1" });
+    assert.deepEqual(await listToolNames(client), ["s__x"]);
+    await clock.advanceAsync(100_000);
+    assert.equal(s.listenRequests.length, 1);
+    const { error } = await sendRequest(client, "resources/subscribe", { uri: "x://1" });
     assert.match(error?.message ?? "", /does not tell/);
   });
 
   it("may be less than was asked for: who asked for the rest is told", async () => {
     const s = watched();
     const { client } = await begin(s);
-    await listNames(client);
-    s.on["subscriptions/listen"] = (message) => {
+    await listToolNames(client);
+    s.handlers["subscriptions/listen"] = (message) => {
       s.acknowledge(message, { ...KINDS, resourceSubscriptions: [] });
       return undefined;
     };
-    const { error } = await ask(client, "resources/subscribe", { uri: "x://1" });
+    const { error } = await sendRequest(client, "resources/subscribe", { uri: "x://1" });
     assert.match(error?.message ?? "", /does not tell of changes of "x:\/\/1"/);
-    assert.deepEqual(filterOf(s.listens.at(-1)), KINDS);
+    assert.deepEqual(filterOf(s.listenRequests.at(-1)), KINDS);
   });
 
   for (const [form, end] of [
     [
       "an answer",
-      (s: ModernScript, id: unknown) =>
-        s.peer?.send({ jsonrpc: "2.0", id, result: { resultType: "complete" } }),
+      (s: ModernScriptedServer, id: unknown) =>
+        s.newestPeer?.send({ jsonrpc: "2.0", id, result: { resultType: "complete" } }),
     ],
     [
       "an error",
-      (s: ModernScript, id: unknown) =>
-        s.peer?.send({ jsonrpc: "2.0", id, error: { code: -1, message: "x" } }),
+      (s: ModernScriptedServer, id: unknown) =>
+        s.newestPeer?.send({ jsonrpc: "2.0", id, error: { code: -1, message: "x" } }),
     ],
     [
       "a cancel",
-      (s: ModernScript, id: unknown) => s.tell(id, "notifications/cancelled", { requestId: id }),
+      (s: ModernScriptedServer, id: unknown) =>
+        s.notifySubscription(id, "notifications/cancelled", { requestId: id }),
     ],
   ] as const) {
     it(`is listened for again, ever later, if it ends with ${form}, and nobody misses anything`, async () => {
       const s = watched();
       const { client, clock } = await begin(s);
-      await listNames(client);
-      await ask(client, "resources/subscribe", { uri: "x://1" });
-      const lists = s.asked("tools/list").length;
-      let count = s.listens.length;
+      await listToolNames(client);
+      await sendRequest(client, "resources/subscribe", { uri: "x://1" });
+      const lists = s.messagesOf("tools/list").length;
+      let count = s.listenRequests.length;
       for (const pause of [100, 200, 400]) {
-        end(s, s.listens.at(-1)?.id);
-        await clock.run(pause - 1);
-        assert.equal(s.listens.length, count, `not before ${pause} ms`);
-        await clock.run(1);
-        assert.equal(s.listens.length, ++count);
-        await clock.run(0);
+        end(s, s.listenRequests.at(-1)?.id);
+        await clock.advanceAsync(pause - 1);
+        assert.equal(s.listenRequests.length, count, `not before ${pause} ms`);
+        await clock.advanceAsync(1);
+        assert.equal(s.listenRequests.length, ++count);
+        await clock.advanceAsync(0);
       }
       assert.ok(updated(client).length >= 3);
-      await clock.run(5000);
-      assert.ok(s.asked("tools/list").length > lists);
-      await clock.run(30_000);
-      end(s, s.listens.at(-1)?.id);
-      await clock.run(100);
-      assert.equal(s.listens.length, count + 1, "one that held begins anew");
+      await clock.advanceAsync(5000);
+      assert.ok(s.messagesOf("tools/list").length > lists);
+      await clock.advanceAsync(30_000);
+      end(s, s.listenRequests.at(-1)?.id);
+      await clock.advanceAsync(100);
+      assert.equal(s.listenRequests.length, count + 1, "one that held begins anew");
     });
   }
 
   it("is subscribed to again when the server has ended", async () => {
     const s = watched();
     const { client, clock } = await begin(s, {}, { s: { era: "auto" } });
-    await listNames(client);
-    await ask(client, "resources/subscribe", { uri: "x://1" });
-    s.die();
-    await clock.run(2000);
+    await listToolNames(client);
+    await sendRequest(client, "resources/subscribe", { uri: "x://1" });
+    s.disconnect();
+    await clock.advanceAsync(2000);
     await turn();
-    assert.equal(s.starts, 2);
-    assert.deepEqual(filterOf(s.listens.at(-1)), { ...KINDS, resourceSubscriptions: ["x://1"] });
+    assert.equal(s.transportCount, 2);
+    assert.deepEqual(filterOf(s.listenRequests.at(-1)), {
+      ...KINDS,
+      resourceSubscriptions: ["x://1"],
+    });
     assert.ok(updated(client).length > 0);
   });
 
@@ -1014,47 +1056,48 @@ describe("what a modern server tells", () => {
       [1, 1000],
       [1e15, 24 * 3_600_000],
     ] as const) {
-      const s = new ModernScript("x");
+      const s = new ModernScriptedServer("x");
       const capabilities = { tools: {}, prompts: { listChanged: true } };
-      s.on["server/discover"] = () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`;
+      s.handlers["server/discover"] = () =>
+        `"result":${JSON.stringify({ ...DISCOVER_RESULT, capabilities })}`;
       s.onList = () => `"result":{"tools":[],"ttlMs":${ttlMs},"cacheScope":"public"}`;
-      s.on["prompts/list"] = () => '"result":{"prompts":[],"ttlMs":1000}';
+      s.handlers["prompts/list"] = () => '"result":{"prompts":[],"ttlMs":1000}';
       const { clock } = await begin(s, {}, { s: { era: "auto", healthInterval: 0 } });
-      await clock.run(first - 1);
-      assert.equal(s.asked("tools/list").length, 1);
-      await clock.run(1);
-      assert.equal(s.asked("tools/list").length, 2);
-      await clock.run(first + 200);
-      assert.equal(s.asked("tools/list").length, 3);
-      assert.equal(s.asked("prompts/list").length, 1);
+      await clock.advanceAsync(first - 1);
+      assert.equal(s.messagesOf("tools/list").length, 1);
+      await clock.advanceAsync(1);
+      assert.equal(s.messagesOf("tools/list").length, 2);
+      await clock.advanceAsync(first + 200);
+      assert.equal(s.messagesOf("tools/list").length, 3);
+      assert.equal(s.messagesOf("prompts/list").length, 1);
       s.onList = () => '"result":{"tools":[],"ttlMs":0}';
-      await clock.run(first + 200);
-      await clock.run(10 * first);
-      assert.equal(s.asked("tools/list").length, 4);
+      await clock.advanceAsync(first + 200);
+      await clock.advanceAsync(10 * first);
+      assert.equal(s.messagesOf("tools/list").length, 4);
     }
   });
 
   it("in its log goes to the one client whose requests may have led to it", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = () => undefined;
     const { client, connect } = await begin(s);
     const other = connect();
-    await introduce(other);
+    await initialize(other);
     const log = (data: string): void => {
       const params = { level: "warning", logger: "l", data };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     };
     const heard = (peer: Peer): unknown[] =>
       peer.messages
         .filter(({ method }) => method === "notifications/message")
         .map(({ params }) => params?.["data"]);
     log("nobody");
-    client.send(call(1, "s__x"));
-    client.send(call(2, "s__x"));
+    client.send(callRequest(1, "s__x"));
+    client.send(callRequest(2, "s__x"));
     await turn();
     log("one");
     await turn();
-    other.send(call(1, "s__x"));
+    other.send(callRequest(1, "s__x"));
     await turn();
     log("either");
     await turn();
@@ -1062,19 +1105,19 @@ describe("what a modern server tells", () => {
   });
 
   it("in its log goes to nobody if several may have led to it who say the same of themselves", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = () => undefined;
     const { client, connect } = await begin(s);
     const clients = [client, connect()];
     const log = async (data: string): Promise<void> => {
       await turn();
       const params = { level: "warning", data };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
       await turn();
     };
     const _meta = { [MetaKey.level]: "debug" };
     for (const [at, each] of clients.entries()) {
-      for (const id of [1, 2]) each.send(modern(id, "tools/call", { name: "s__x", _meta }));
+      for (const id of [1, 2]) each.send(modernRequest(id, "tools/call", { name: "s__x", _meta }));
       await log(`${at}`);
     }
     const heard = clients.map(({ messages }) =>
@@ -1086,56 +1129,56 @@ describe("what a modern server tells", () => {
   });
 
   it("in its log goes to nobody while another client's call is not answered that was given up", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = () => undefined;
     const { client, connect, clock } = await begin(s);
     const other = connect();
-    await introduce(other);
+    await initialize(other);
     const _meta = { [MetaKey.level]: "debug" };
     const heard = async (data: string): Promise<boolean> => {
       const params = { level: "warning", data };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
       await turn();
       return client.messages.some((message) => message.params?.["data"] === data);
     };
-    other.send(modern(1, "tools/call", { name: "s__x", _meta }));
+    other.send(modernRequest(1, "tools/call", { name: "s__x", _meta }));
     await turn();
     const cancel = { requestId: 1 };
     other.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: cancel });
-    client.send(modern(1, "tools/call", { name: "s__x", _meta }));
+    client.send(modernRequest(1, "tools/call", { name: "s__x", _meta }));
     await turn();
     assert.equal(await heard("either"), false);
-    await clock.run(10 * 60_000);
-    client.send(modern(2, "tools/call", { name: "s__x", _meta }));
+    await clock.advanceAsync(10 * 60_000);
+    client.send(modernRequest(2, "tools/call", { name: "s__x", _meta }));
     await turn();
     assert.equal(await heard("its own"), true);
   });
 
   it("that is a request is answered at once that there is no such method", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = () => undefined;
     const { client } = await meet(s, ABLE_NOW);
-    client.send(modern(1, "tools/call", { name: "s__x" }, ABLE_NOW));
+    client.send(modernRequest(1, "tools/call", { name: "s__x" }, ABLE_NOW));
     await turn();
     for (const method of ["sampling/createMessage", "ping", "roots/list"]) {
-      s.peer?.send({ jsonrpc: "2.0", id: method, method, params: {} });
+      s.newestPeer?.send({ jsonrpc: "2.0", id: method, method, params: {} });
       await turn();
-      const answer = s.peer?.messages.find(isAnswer(method));
+      const answer = s.newestPeer?.messages.find(isResponseTo(method));
       assert.equal(answer?.error?.code, -32601);
     }
     assert.ok(!client.messages.some(({ method }) => method !== undefined));
   });
 
   it("of progress goes to who asked", async () => {
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     s.onCall = (message, text) => {
       const { progressToken } = metaOf(message);
       const params = { progressToken, progress: 1 };
-      s.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
-      return new ModernScript().onCall(message, text);
+      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      return new ModernScriptedServer().onCall(message, text);
     };
     const { client } = await begin(s);
-    client.send(call(1, "s__x", {}, { _meta: { progressToken: "mine" } }));
+    client.send(callRequest(1, "s__x", {}, { _meta: { progressToken: "mine" } }));
     const { params } = await client.find(({ method }) => method === "notifications/progress");
     assert.deepEqual(params, { progressToken: "mine", progress: 1 });
   });

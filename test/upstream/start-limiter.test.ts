@@ -3,12 +3,12 @@ import { describe, it } from "node:test";
 import { StartLimiter } from "../../src/upstream/start-limiter.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
-  introduce,
+  initialize,
   Latch,
   manifestOf,
-  Script,
-  setStage,
-  statusOf,
+  ScriptedServer,
+  setUpHubWithClock,
+  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
 
 const NEVER = new AbortController().signal;
@@ -53,9 +53,9 @@ describe("the gate of starts", () => {
   it("counts nobody for longer than 10 s", async () => {
     const { clock, inside, come, leave } = open(1);
     for (const name of ["a", "b", "c"]) void come(name);
-    await clock.run(9999);
+    await clock.advanceAsync(9999);
     assert.deepEqual(inside, ["a"]);
-    await clock.run(1);
+    await clock.advanceAsync(1);
     assert.deepEqual(inside, ["a", "b"]);
     leave("a");
     await turn();
@@ -115,23 +115,24 @@ describe("the gate of starts", () => {
     await turn();
     leave("a");
     leave("b");
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 });
 
 /** So many servers that hang in their handshake until they are let go, under a hub that starts so many at a time. */
 async function begin(count: number, parallelStarts: number) {
   const names = Array.from({ length: count }, (_, i) => `s${i}`);
-  const scripts = Object.fromEntries(names.map((name) => [name, new Script("x")]));
+  const scripts = Object.fromEntries(names.map((name) => [name, new ScriptedServer("x")]));
   const latches = Object.values(scripts).map((script) => {
     const latch = new Latch();
     script.onOpen = latch.wait;
     return latch;
   });
   const settings = Object.fromEntries(names.map((name) => [name, { connectTimeout: 15_000 }]));
-  const made = setStage(scripts, { hub: { parallelStarts }, servers: settings });
-  await introduce(made.client);
-  const started = (): number => Object.values(scripts).filter(({ starts }) => starts > 0).length;
+  const made = setUpHubWithClock(scripts, { hub: { parallelStarts }, servers: settings });
+  await initialize(made.client);
+  const started = (): number =>
+    Object.values(scripts).filter(({ transportCount: starts }) => starts > 0).length;
   return { ...made, names, latches, started, scripts };
 }
 
@@ -144,26 +145,26 @@ describe("the starts of many servers", () => {
       await turn();
       assert.equal(started(), Math.min(6, done + 2));
     }
-    for (const name of names) assert.equal(statusOf(hub, name).state, "connected");
+    for (const name of names) assert.equal(connectionStatusOf(hub, name).state, "connected");
   });
 
   it("are not kept waiting for more than 10 s by servers that hang", async () => {
     const { clock, started } = await begin(3, 2);
-    await clock.run(9999);
+    await clock.advanceAsync(9999);
     assert.equal(started(), 2);
-    await clock.run(1);
+    await clock.advanceAsync(1);
     assert.equal(started(), 3);
   });
 
   it("have their connectTimeout from their own begin", async () => {
     const { hub, clock } = await begin(2, 1);
-    await clock.run(15_000);
-    assert.equal(statusOf(hub, "s0").lastError?.code, "connectTimeout");
-    assert.equal(statusOf(hub, "s1").state, "connecting");
-    await clock.run(9999);
-    assert.equal(statusOf(hub, "s1").state, "connecting");
-    await clock.run(1);
-    assert.equal(statusOf(hub, "s1").lastError?.code, "connectTimeout");
+    await clock.advanceAsync(15_000);
+    assert.equal(connectionStatusOf(hub, "s0").lastError?.code, "connectTimeout");
+    assert.equal(connectionStatusOf(hub, "s1").state, "connecting");
+    await clock.advanceAsync(9999);
+    assert.equal(connectionStatusOf(hub, "s1").state, "connecting");
+    await clock.advanceAsync(1);
+    assert.equal(connectionStatusOf(hub, "s1").lastError?.code, "connectTimeout");
   });
 
   it("make place at once when one is stopped, and who is stopped before its turn never starts", async () => {
@@ -172,8 +173,8 @@ describe("the starts of many servers", () => {
     await hub.stop("s0");
     await turn();
     assert.equal(started(), 2);
-    assert.equal(scripts["s1"]?.starts, 0);
-    assert.equal(scripts["s2"]?.starts, 1);
+    assert.equal(scripts["s1"]?.transportCount, 0);
+    assert.equal(scripts["s2"]?.transportCount, 1);
   });
 
   it("go on faster once parallelStarts is raised", async () => {

@@ -688,7 +688,7 @@ describe("the machine in any world", () => {
         world.signal({ kind: "stop" });
         world.live({ wait: 1_000_000 });
         assert.equal(world.state.at, "disconnected");
-        assert.deepEqual(world.clock.armed, []);
+        assert.deepEqual(world.clock.pendingDelays, []);
       }),
       runs,
     );

@@ -3,33 +3,39 @@ import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import { setUpHttp } from "../fixtures/http-client.ts";
 import {
-  ask,
+  sendRequest,
   callTool,
-  call,
-  introduce,
-  isAnswer,
+  callRequest,
+  initialize,
+  isResponseTo,
   type Json,
-  listNames,
-  Script,
-  setUp,
+  listToolNames,
+  ScriptedServer,
+  setUpHub,
 } from "../fixtures/memory-hub.ts";
 import {
-  ABLE,
-  metaOf,
-  MODERN,
-  modern,
-  put,
-  request,
-  roundOf,
+  ALL_MODERN_CAPABILITIES,
+  modernMetaOf,
+  MODERN_VERSION,
+  modernRequest,
+  sendModernWithId,
+  sendModernRequest,
+  inputRoundOf,
 } from "../fixtures/modern-requests.ts";
-import { FORM, ModernScript, wanting } from "../fixtures/modern-server.ts";
+import {
+  FORM_ELICITATION,
+  ModernScriptedServer,
+  inputRequiredResult,
+} from "../fixtures/modern-server.ts";
 
 const BY_ERA = { servers: { s: { era: "modern" }, l: { era: "legacy" } } } as const;
 
 /** A hub over a modern server and one of old, with a client that has said nothing yet. */
-function begin(names: { readonly modern?: ModernScript; readonly legacy?: Script } = {}) {
-  const { modern: s = new ModernScript("x"), legacy: l = new Script("y") } = names;
-  return { ...setUp({ s, l }, BY_ERA), s, l };
+function begin(
+  names: { readonly modern?: ModernScriptedServer; readonly legacy?: ScriptedServer } = {},
+) {
+  const { modern: s = new ModernScriptedServer("x"), legacy: l = new ScriptedServer("y") } = names;
+  return { ...setUpHub({ s, l }, BY_ERA), s, l };
 }
 
 /** What must not come to anybody. */
@@ -56,14 +62,14 @@ describe("a modern server that lies", () => {
     '"resultType":"input_required","requestState":5',
   ]) {
     it(`has its client answered, in either era: ${spelled.slice(0, 80)}`, async () => {
-      const s = new ModernScript("x");
+      const s = new ModernScriptedServer("x");
       let rounds = 0;
       s.onCall = () => (rounds++ < 1 ? `"result":{${spelled}}` : '"result":{"content":[]}');
       const { client, connect, hub } = begin({ modern: s });
       client.onMessage = ({ id, method }) => {
         if (method === "roots/list") client.send({ jsonrpc: "2.0", id, result: { roots: [] } });
       };
-      await introduce(client, { roots: {} });
+      await initialize(client, { roots: {} });
       const old = await callTool(client, "s__x");
       assert.ok((old.result ?? old.error) !== undefined);
       // What only the modern era has must not come to a client of old.
@@ -71,31 +77,39 @@ describe("a modern server that lies", () => {
         assert.equal(Object.hasOwn(old.result ?? {}, key), false, key);
       }
       rounds = 0;
-      const fresh = await request(connect(), "tools/call", { name: "s__x" }, ABLE);
+      const fresh = await sendModernRequest(
+        connect(),
+        "tools/call",
+        { name: "s__x" },
+        ALL_MODERN_CAPABILITIES,
+      );
       assert.ok((fresh.result ?? fresh.error) !== undefined);
       await hub.close();
     });
   }
 
   it("refuses to tell of changes with an error that is malformed, and ends nothing by that", async () => {
-    const s = new ModernScript("x");
-    s.on = { ...s.on, "subscriptions/listen": () => '"error":{"code":-32601,,}' };
+    const s = new ModernScriptedServer("x");
+    s.handlers = { ...s.handlers, "subscriptions/listen": () => '"error":{"code":-32601,,}' };
     const { client, hub } = begin({ modern: s });
-    await introduce(client, ABLE);
-    assert.deepEqual(await listNames(client), ["l__y", "s__x"]);
-    assert.ok(s.listens.length > 0);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
+    assert.deepEqual(await listToolNames(client), ["l__y", "s__x"]);
+    assert.ok(s.listenRequests.length > 0);
     await hub.close();
   });
 
   it("wants more before it lists resources, and costs nothing but these", async () => {
-    const s = new ModernScript("x");
-    s.on = { ...s.on, "resources/list": () => wanting({ k: FORM }) };
-    const l = new Script("y");
-    l.lists = { resources: [{ uri: "u:1", name: "r" }] };
+    const s = new ModernScriptedServer("x");
+    s.handlers = {
+      ...s.handlers,
+      "resources/list": () => inputRequiredResult({ k: FORM_ELICITATION }),
+    };
+    const l = new ScriptedServer("y");
+    l.listings = { resources: [{ uri: "u:1", name: "r" }] };
     const { client, hub } = begin({ modern: s, legacy: l });
-    await introduce(client, ABLE);
-    assert.deepEqual(await listNames(client), ["l__y", "s__x"]);
-    const { result } = await ask(client, "resources/list");
+    await initialize(client, ALL_MODERN_CAPABILITIES);
+    assert.deepEqual(await listToolNames(client), ["l__y", "s__x"]);
+    const { result } = await sendRequest(client, "resources/list");
     assert.deepEqual(result?.["resources"], [{ uri: "u:1", name: "r" }]);
     assertUnheard(client, "elicitation/create");
     await hub.close();
@@ -103,10 +117,11 @@ describe("a modern server that lies", () => {
 
   it("gets its state back as it was, however long it is", async () => {
     const state = '\\"ü/'.repeat(200_000);
-    const s = new ModernScript("x");
+    const s = new ModernScriptedServer("x");
     const seen: unknown[] = [];
     s.onCall = ({ params }) => {
-      if (params?.["inputResponses"] === undefined) return wanting({ k: FORM }, state);
+      if (params?.["inputResponses"] === undefined)
+        return inputRequiredResult({ k: FORM_ELICITATION }, state);
       seen.push(params["requestState"]);
       return '"result":{"resultType":"complete","content":[]}';
     };
@@ -115,16 +130,24 @@ describe("a modern server that lies", () => {
       const result = { action: "decline" };
       if (method === "elicitation/create") client.send({ jsonrpc: "2.0", id, result });
     };
-    await introduce(client, ABLE);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
     assert.equal((await callTool(client, "s__x")).error, undefined);
     const other = connect();
-    const first = await request(other, "tools/call", { name: "s__x" }, ABLE);
+    const first = await sendModernRequest(
+      other,
+      "tools/call",
+      { name: "s__x" },
+      ALL_MODERN_CAPABILITIES,
+    );
     const back = {
       name: "s__x",
       inputResponses: { k: { action: "decline" } },
-      requestState: roundOf(first).state,
+      requestState: inputRoundOf(first).state,
     };
-    assert.equal((await request(other, "tools/call", back, ABLE)).error, undefined);
+    assert.equal(
+      (await sendModernRequest(other, "tools/call", back, ALL_MODERN_CAPABILITIES)).error,
+      undefined,
+    );
     assert.deepEqual(
       seen.map((each) => each === state),
       [true, true],
@@ -133,26 +156,28 @@ describe("a modern server that lies", () => {
   });
 
   it("tells things on subscriptions that are none, of resources that nobody subscribed to, and asks", async () => {
-    const s = new ModernScript("x");
-    s.lists = {
+    const s = new ModernScriptedServer("x");
+    s.listings = {
       prompts: [],
       resources: [{ uri: "u:1", name: "r" }] as never,
       resourceTemplates: [],
     };
     const { client, connect, hub } = begin({ modern: s });
-    await introduce(client, ABLE);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
     const other = connect();
-    other.send(modern(1, "subscriptions/listen", { notifications: { toolsListChanged: true } }));
+    other.send(
+      modernRequest(1, "subscriptions/listen", { notifications: { toolsListChanged: true } }),
+    );
     await other.find(({ method }) => method === "notifications/subscriptions/acknowledged");
     for (const id of [1, "1", 999, null, { deep: 1 }, [1], -1]) {
-      s.tell(id, "notifications/resources/updated", { uri: "u:1" });
-      s.tell(id, "notifications/message", { level: "emergency", data: "forged" });
-      s.tell(id, "notifications/subscriptions/acknowledged", { notifications: 5 });
-      s.tell(id, "notifications/tools/list_changed");
-      s.tell(id, "notifications/cancelled", { requestId: id });
-      s.peer?.send({ jsonrpc: "2.0", id: `forged-${String(id)}`, ...FORM });
+      s.notifySubscription(id, "notifications/resources/updated", { uri: "u:1" });
+      s.notifySubscription(id, "notifications/message", { level: "emergency", data: "forged" });
+      s.notifySubscription(id, "notifications/subscriptions/acknowledged", { notifications: 5 });
+      s.notifySubscription(id, "notifications/tools/list_changed");
+      s.notifySubscription(id, "notifications/cancelled", { requestId: id });
+      s.newestPeer?.send({ jsonrpc: "2.0", id: `forged-${String(id)}`, ...FORM_ELICITATION });
     }
-    await request(other, "tools/call", { name: "s__x" }, ABLE);
+    await sendModernRequest(other, "tools/call", { name: "s__x" }, ALL_MODERN_CAPABILITIES);
     await callTool(client, "s__x");
     for (const peer of [client, other]) {
       for (const method of ["notifications/resources/updated", "notifications/message"]) {
@@ -167,11 +192,13 @@ describe("a modern server that lies", () => {
   });
 
   it("wants ten thousand things at a time, and its client is asked for none", async () => {
-    const s = new ModernScript("x");
-    const many = Object.fromEntries(Array.from({ length: 10_000 }, (_, at) => [`k${at}`, FORM]));
-    s.onCall = () => wanting(many);
+    const s = new ModernScriptedServer("x");
+    const many = Object.fromEntries(
+      Array.from({ length: 10_000 }, (_, at) => [`k${at}`, FORM_ELICITATION]),
+    );
+    s.onCall = () => inputRequiredResult(many);
     const { client, hub } = begin({ modern: s });
-    await introduce(client, ABLE);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
     const { error, result } = await callTool(client, "s__x");
     assert.ok(error !== undefined || result?.["isError"] === true);
     assertUnheard(client, "elicitation/create");
@@ -182,28 +209,33 @@ describe("a modern server that lies", () => {
 describe("a server of old that speaks as a modern one", () => {
   for (const said of ["input_required", "task", "\\u0069nput_required", "nonsense"]) {
     it(`says ${said}, which is a complete result for a modern client`, async () => {
-      const l = new Script("y");
+      const l = new ScriptedServer("y");
       const more = '"inputRequests":{"k":{"method":"roots/list"}},"requestState":"forged"';
       l.onCall = () => `"result":{"content":[],"resultType":"${said}",${more}}`;
       const { client, hub } = begin({ legacy: l });
-      const { result } = await request(client, "tools/call", { name: "l__y" }, ABLE);
+      const { result } = await sendModernRequest(
+        client,
+        "tools/call",
+        { name: "l__y" },
+        ALL_MODERN_CAPABILITIES,
+      );
       assert.equal(result?.["resultType"], "complete");
       await hub.close();
     });
   }
 
   it("cannot say how long others may keep what it lists or has read", async () => {
-    const l = new Script("y");
+    const l = new ScriptedServer("y");
     const forged = '"ttlMs":99999999,"cacheScope":"public"';
-    l.lists = { resources: [{ uri: "u:1", name: "r" }] };
+    l.listings = { resources: [{ uri: "u:1", name: "r" }] };
     l.onList = () => `"result":{"tools":[${l.tools.join(",")}],${forged}}`;
-    l.on = { "resources/read": () => `"result":{"contents":[],${forged}}` };
+    l.handlers = { "resources/read": () => `"result":{"contents":[],${forged}}` };
     const { client, hub } = begin({ legacy: l });
     for (const [method, params] of [
       ["tools/list", {}],
       ["resources/read", { uri: "u:1" }],
     ] as const) {
-      const { result } = await request(client, method, params);
+      const { result } = await sendModernRequest(client, method, params);
       assert.deepEqual([result?.["ttlMs"], result?.["cacheScope"]], [0, "private"]);
     }
     await hub.close();
@@ -215,19 +247,21 @@ describe("both eras on one pipe", () => {
     const { client, s, l, hub } = begin();
     const held: Json[] = [];
     l.onCall = (message) => void held.push(message);
-    await introduce(client);
-    client.send(call(1, "l__y", { from: "old" }));
-    client.send(modern(1, "tools/call", { name: "s__x", arguments: { from: "new" } }));
-    await client.until(() => client.messages.filter(isAnswer(1)).length === 1 && held.length === 1);
+    await initialize(client);
+    client.send(callRequest(1, "l__y", { from: "old" }));
+    client.send(modernRequest(1, "tools/call", { name: "s__x", arguments: { from: "new" } }));
+    await client.until(
+      () => client.messages.filter(isResponseTo(1)).length === 1 && held.length === 1,
+    );
     const [old] = l.peers;
     old?.send({ jsonrpc: "2.0", id: held[0]?.id, result: { content: [], own: "old" } });
-    await client.until(() => client.messages.filter(isAnswer(1)).length === 2);
-    const [first, second] = client.messages.filter(isAnswer(1));
+    await client.until(() => client.messages.filter(isResponseTo(1)).length === 2);
+    const [first, second] = client.messages.filter(isResponseTo(1));
     // The second is the old one's, whether or not the other was let through.
     assert.equal(second?.result?.["own"], "old");
     assert.equal("resultType" in (second?.result ?? {}), false);
     assert.ok(first?.error !== undefined || first?.result?.["resultType"] === "complete");
-    assert.ok(s.starts > 0);
+    assert.ok(s.transportCount > 0);
     await hub.close();
   });
 
@@ -238,11 +272,17 @@ describe("both eras on one pipe", () => {
       peer?.send({ jsonrpc: "2.0", id: "q", method: "roots/list" });
       return undefined;
     };
-    await introduce(client, ABLE);
-    await listNames(client);
-    client.send(call("old", "l__y", { from: "old" }));
-    const answer = await put(client, "new", "tools/call", { name: "l__y" }, ABLE);
-    const { keys, requests } = roundOf(answer);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
+    await listToolNames(client);
+    client.send(callRequest("old", "l__y", { from: "old" }));
+    const answer = await sendModernWithId(
+      client,
+      "new",
+      "tools/call",
+      { name: "l__y" },
+      ALL_MODERN_CAPABILITIES,
+    );
+    const { keys, requests } = inputRoundOf(answer);
     assert.deepEqual(
       keys.map((key) => requests[key]?.method),
       ["roots/list"],
@@ -254,21 +294,24 @@ describe("both eras on one pipe", () => {
 
   it("may be mixed, hundreds of times, with cancels, and each request has one answer of its own era", async () => {
     const { client, hub } = begin();
-    await introduce(client, ABLE);
+    await initialize(client, ALL_MODERN_CAPABILITIES);
     const count = 700;
     for (let at = 0; at < count; at++) {
       const name = at % 3 === 0 ? "l__y" : "s__x";
       const id = `r${at}`;
       const args = { at };
-      if (at % 2 === 0) client.send(call(id, name, args));
-      else client.send(modern(id, "tools/call", { name, arguments: args }, ABLE));
+      if (at % 2 === 0) client.send(callRequest(id, name, args));
+      else
+        client.send(
+          modernRequest(id, "tools/call", { name, arguments: args }, ALL_MODERN_CAPABILITIES),
+        );
       if (at % 7 === 0) {
         const requestId = `r${at - 3}`;
         client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
       }
     }
-    await request(client, "tools/call", { name: "s__x" });
-    await client.until(() => client.messages.some(isAnswer(`r${count - 1}`)));
+    await sendModernRequest(client, "tools/call", { name: "s__x" });
+    await client.until(() => client.messages.some(isResponseTo(`r${count - 1}`)));
     const seen = new Set<unknown>();
     for (const { id, method, result } of client.messages) {
       const at = Number(/^r(\d+)$/.exec(String(id))?.[1] ?? Number.NaN);
@@ -286,8 +329,8 @@ describe("both eras on one pipe", () => {
 
 describe("a flood of listening", () => {
   it("is one subscription at the server, and none when the clients have left", async () => {
-    const s = new ModernScript("x");
-    s.lists = {
+    const s = new ModernScriptedServer("x");
+    s.listings = {
       prompts: [],
       resources: [{ uri: "u:1", name: "r" }] as never,
       resourceTemplates: [],
@@ -297,7 +340,7 @@ describe("a flood of listening", () => {
     const notifications = { toolsListChanged: true, resourceSubscriptions: ["u:1"] };
     for (const peer of peers) {
       for (let at = 0; at < 50; at++) {
-        peer.send(modern(at, "subscriptions/listen", { notifications }));
+        peer.send(modernRequest(at, "subscriptions/listen", { notifications }));
       }
     }
     const acknowledged = "notifications/subscriptions/acknowledged";
@@ -306,11 +349,11 @@ describe("a flood of listening", () => {
         () => peer.messages.filter(({ method }) => method === acknowledged).length === 50,
       );
     }
-    const wants = s.listens.filter(({ params }) =>
+    const wants = s.listenRequests.filter(({ params }) =>
       JSON.stringify(params?.["notifications"]).includes("u:1"),
     );
     assert.equal(wants.length, 1);
-    s.tell(wants[0]?.id, "notifications/resources/updated", { uri: "u:1" });
+    s.notifySubscription(wants[0]?.id, "notifications/resources/updated", { uri: "u:1" });
     const updated = "notifications/resources/updated";
     for (const peer of peers) {
       await peer.until(
@@ -321,22 +364,29 @@ describe("a flood of listening", () => {
         .map(({ params }) => (params?.["_meta"] as Record<string, unknown>)[MetaKey.subscription]);
       assert.equal(new Set(ids).size, 50);
     }
-    await Promise.all(peers.map(({ link }) => link.close()));
-    await request(connect(), "tools/call", { name: "s__x" });
-    const last = s.listens.at(-1);
+    await Promise.all(peers.map(({ transport: link }) => link.close()));
+    await sendModernRequest(connect(), "tools/call", { name: "s__x" });
+    const last = s.listenRequests.at(-1);
     assert.ok(last !== undefined);
-    await s.peer?.until(
-      () => !JSON.stringify(s.listens.at(-1)?.params?.["notifications"]).includes("u:1"),
+    await s.newestPeer?.until(
+      () => !JSON.stringify(s.listenRequests.at(-1)?.params?.["notifications"]).includes("u:1"),
     );
     await hub.close();
   });
 
   it("over HTTP has an end, and holds nothing when the streams are closed", async () => {
-    const s = new ModernScript("x");
-    const { hub, face, visit } = setUpHttp({ s }, { servers: { s: { era: "modern" } } });
-    const headers = { "MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen" };
+    const s = new ModernScriptedServer("x");
+    const {
+      hub,
+      server: face,
+      newClient: visit,
+    } = setUpHttp({ s }, { servers: { s: { era: "modern" } } });
+    const headers = {
+      "MCP-Protocol-Version": MODERN_VERSION,
+      "Mcp-Method": "subscriptions/listen",
+    };
     const body = (id: number) =>
-      modern(id, "subscriptions/listen", { notifications: { toolsListChanged: true } });
+      modernRequest(id, "subscriptions/listen", { notifications: { toolsListChanged: true } });
     const visitor = visit();
     const responses = await Promise.all(
       Array.from({ length: 1100 }, (_, at) => visitor.post(body(at), headers)),
@@ -356,13 +406,15 @@ describe("a flood of listening", () => {
 
 describe("a modern client that lies", () => {
   it("gets no parked call with a state that is made up, old, another's or too long", async () => {
-    const l = new Script("y");
+    const l = new ScriptedServer("y");
     l.onCall = ({ id }) => {
-      l.peer?.send({ jsonrpc: "2.0", id: `ask-${String(id)}`, method: "roots/list" });
+      l.newestPeer?.send({ jsonrpc: "2.0", id: `ask-${String(id)}`, method: "roots/list" });
       return undefined;
     };
     const { client, connect, hub } = begin({ legacy: l });
-    const { state, keys } = roundOf(await put(client, 1, "tools/call", { name: "l__y" }, ABLE));
+    const { state, keys } = inputRoundOf(
+      await sendModernWithId(client, 1, "tools/call", { name: "l__y" }, ALL_MODERN_CAPABILITIES),
+    );
     const inputResponses = { [keys[0] ?? ""]: { roots: [] } };
     const stranger = connect();
     for (const requestState of [
@@ -373,14 +425,23 @@ describe("a modern client that lies", () => {
       "x".repeat(2 ** 20),
     ]) {
       const params = { name: "l__y", inputResponses, requestState };
-      const { error } = await request(stranger, "tools/call", params, ABLE);
+      const { error } = await sendModernRequest(
+        stranger,
+        "tools/call",
+        params,
+        ALL_MODERN_CAPABILITIES,
+      );
       assert.equal(error?.code, -32602);
     }
     for (const params of [
       { name: "s__x", inputResponses, requestState: state },
       { name: "l__y", arguments: { other: 1 }, inputResponses, requestState: state },
     ]) {
-      assert.equal((await request(client, "tools/call", params, ABLE)).error?.code, -32602);
+      assert.equal(
+        (await sendModernRequest(client, "tools/call", params, ALL_MODERN_CAPABILITIES)).error
+          ?.code,
+        -32602,
+      );
     }
     await hub.close();
   });
@@ -389,17 +450,17 @@ describe("a modern client that lies", () => {
     const { client, hub } = begin();
     const deep = `${"[".repeat(500)}${"]".repeat(500)}`;
     for (const [at, envelope] of [
-      { ...metaOf(), [MetaKey.capabilities]: [] },
-      { ...metaOf(), [MetaKey.capabilities]: JSON.parse(`{"sampling":${deep}}`) as object },
-      { ...metaOf(), [MetaKey.client]: "me" },
-      { ...metaOf(), [MetaKey.client]: { name: "n".repeat(100_000), version: 5 } },
-      { ...metaOf(), [MetaKey.level]: "loud" },
-      { ...metaOf(), [MetaKey.version]: { deep: 1 } },
+      { ...modernMetaOf(), [MetaKey.capabilities]: [] },
+      { ...modernMetaOf(), [MetaKey.capabilities]: JSON.parse(`{"sampling":${deep}}`) as object },
+      { ...modernMetaOf(), [MetaKey.client]: "me" },
+      { ...modernMetaOf(), [MetaKey.client]: { name: "n".repeat(100_000), version: 5 } },
+      { ...modernMetaOf(), [MetaKey.level]: "loud" },
+      { ...modernMetaOf(), [MetaKey.version]: { deep: 1 } },
     ].entries()) {
       const id = `odd-${at}`;
       const params = { name: "s__x", arguments: {}, _meta: envelope };
       client.send({ jsonrpc: "2.0", id, method: "tools/call", params });
-      const { result, error } = await client.find(isAnswer(id));
+      const { result, error } = await client.find(isResponseTo(id));
       assert.ok((result ?? error) !== undefined);
     }
     await hub.close();

@@ -9,7 +9,7 @@ import {
   readEventId,
 } from "../../../src/frontend/http/event-buffer.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { Events } from "../../fixtures/http-client.ts";
+import { EventStreamReader } from "../../fixtures/http-client.ts";
 
 const message = (n: number, size = 0): Uint8Array =>
   utf8(`{"method":"m","params":{"n":${n},"x":"${"x".repeat(size)}"}}`);
@@ -18,7 +18,7 @@ function make(): {
   stream: EventBuffer;
   clock: VirtualClock;
   left: () => number;
-  read: (after?: number) => Events;
+  read: (after?: number) => EventStreamReader;
 } {
   const clock = new VirtualClock();
   let count = 0;
@@ -27,13 +27,13 @@ function make(): {
     stream,
     clock,
     left: () => count,
-    read: (after) => new Events(streamAnswer(stream.attach(after))),
+    read: (after) => new EventStreamReader(streamAnswer(stream.attach(after))),
   };
 }
 
 /** The numbers of all messages until the end. */
-async function numbers(events: Events): Promise<unknown[]> {
-  return (await events.rest()).map(({ params }) => params?.["n"]);
+async function numbers(events: EventStreamReader): Promise<unknown[]> {
+  return (await events.remainingMessages()).map(({ params }) => params?.["n"]);
 }
 
 describe("a stream of events", () => {
@@ -42,7 +42,7 @@ describe("a stream of events", () => {
     for (let n = 0; n < 5; n++) stream.push(message(n));
     const first = read();
     for (let n = 0; n < 3; n++) assert.equal((await first.message()).params?.["n"], n);
-    assert.equal(first.last, "3-2");
+    assert.equal(first.lastEventId, "3-2");
     const again = read(2);
     stream.finish();
     assert.deepEqual(await numbers(again), [3, 4]);
@@ -53,7 +53,7 @@ describe("a stream of events", () => {
     stream.push(message(0));
     const first = read();
     await first.message();
-    await first.drop();
+    await first.cancel();
     stream.push(message(1));
     const second = read();
     stream.finish();
@@ -114,14 +114,14 @@ describe("a stream of events", () => {
     const events = read();
     const next = events.next();
     for (let n = 0; n < 3; n++) {
-      await clock.run(KEEP_ALIVE_INTERVAL);
+      await clock.advanceAsync(KEEP_ALIVE_INTERVAL);
       await turn();
     }
     // One came at once.
     assert.equal(events.comments.length, 4);
     stream.detach();
     assert.equal(await next, undefined);
-    assert.deepEqual(clock.armed, []);
+    assert.deepEqual(clock.pendingDelays, []);
   });
 
   it("begins at once: with what there is to give out, or else with a sign of life", async () => {
@@ -139,7 +139,7 @@ describe("a stream of events", () => {
     const events = read();
     stream.push(message(0, 100_000));
     stream.push(message(1));
-    await clock.run(100 * KEEP_ALIVE_INTERVAL);
+    await clock.advanceAsync(100 * KEEP_ALIVE_INTERVAL);
     stream.finish();
     assert.deepEqual(await numbers(events), [0, 1]);
     assert.equal(events.comments.length, 1);

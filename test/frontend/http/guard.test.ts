@@ -5,16 +5,16 @@ import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { Invocation } from "../../../src/cli/command.ts";
 import { parseCommandLine } from "../../../src/cli/args.ts";
 import { HubError } from "../../../src/base/errors.ts";
-import { BOTH, setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
-import { INITIALIZE, type Json, Script } from "../../fixtures/memory-hub.ts";
+import { ACCEPT_BOTH, setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
+import { INITIALIZE_REQUEST, type Json, ScriptedServer } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 
 type Headers = Readonly<Record<string, string | null>>;
 
 /** A POST of `initialize` with these headers. */
-async function knock(visitor: Visitor, headers: Headers): Promise<number> {
-  const response = await visitor.request("POST", INITIALIZE, headers);
+async function knock(visitor: HttpTestClient, headers: Headers): Promise<number> {
+  const response = await visitor.request("POST", INITIALIZE_REQUEST, headers);
   await response.text();
   return response.status;
 }
@@ -31,7 +31,7 @@ async function refused(response: Response, status: number, code = -32600): Promi
 describe("an HTTP face on this machine alone", () => {
   for (const host of ["localhost", "localhost:8700", "127.0.0.1:1", "127.1.2.3", "[::1]:8700"])
     it(`serves who calls it ${host}`, async () => {
-      assert.equal(await knock(setUpHttp({}).visit(), { Host: host }), 200);
+      assert.equal(await knock(setUpHttp({}).newClient(), { Host: host }), 200);
     });
 
   for (const host of [
@@ -46,7 +46,7 @@ describe("an HTTP face on this machine alone", () => {
     "localhost@evil.example",
   ])
     it(`refuses who calls it ${host}, whatever is asked for`, async () => {
-      const visitor = setUpHttp({}).visit();
+      const visitor = setUpHttp({}).newClient();
       assert.equal(await knock(visitor, { Host: host }), 403);
       for (const path of ["/healthz", "/readyz", "/mcp", "/"])
         assert.equal((await visitor.fetch(path, { headers: { Host: host } })).status, 403, path);
@@ -63,8 +63,8 @@ describe("an HTTP face on this machine alone", () => {
     ["file://", 403],
   ] as const)
     it(`answers ${status} to a page of "${origin}"`, async () => {
-      const visitor = setUpHttp({}).visit();
-      const response = await visitor.request("POST", INITIALIZE, { Origin: origin });
+      const visitor = setUpHttp({}).newClient();
+      const response = await visitor.request("POST", INITIALIZE_REQUEST, { Origin: origin });
       assert.equal(response.status, status);
       assert.equal(response.headers.get("Access-Control-Allow-Origin"), null);
     });
@@ -74,7 +74,7 @@ describe("an HTTP face on this machine alone", () => {
       Origin: "http://localhost:1",
       "Access-Control-Request-Method": "POST",
     };
-    const response = await setUpHttp({}).visit().request("OPTIONS", undefined, headers);
+    const response = await setUpHttp({}).newClient().request("OPTIONS", undefined, headers);
     assert.equal(response.status, 405);
     assert.deepEqual(
       [...response.headers.keys()].filter((name) => name.startsWith("access-control")),
@@ -88,7 +88,7 @@ describe("an HTTP face for other machines", () => {
   const bearer = (token: string): Headers => ({ Authorization: `Bearer ${token}` });
 
   it("serves who has the token, by whatever name it is called", async () => {
-    const visitor = setUpHttp({}, { face }).visit();
+    const visitor = setUpHttp({}, { server: face }).newClient();
     for (const scheme of ["Bearer", "bearer"])
       assert.equal(
         await knock(visitor, {
@@ -109,7 +109,7 @@ describe("an HTTP face for other machines", () => {
     ["the bare one", { Authorization: "s3cret-token" }],
   ] as const)
     it(`refuses who has ${what}, on every way and path of MCP`, async () => {
-      const { visit } = setUpHttp({}, { face });
+      const { newClient: visit } = setUpHttp({}, { server: face });
       for (const method of ["POST", "GET", "DELETE", "PUT"]) {
         const body = method === "POST" ? PING : undefined;
         const response = await visit().request(method, body, headers);
@@ -120,7 +120,7 @@ describe("an HTTP face for other machines", () => {
     });
 
   it("tells who has no token that it lives, and nothing of servers", async () => {
-    const visitor = setUpHttp({ s: new Script("t") }, { face }).visit();
+    const visitor = setUpHttp({ s: new ScriptedServer("t") }, { server: face }).newClient();
     assert.equal((await visitor.fetch("/healthz")).status, 200);
     assert.deepEqual(await (await visitor.fetch("/readyz")).json(), { ready: true });
     const headers = { Authorization: "Bearer s3cret-token" };
@@ -139,9 +139,9 @@ describe("an HTTP face for other machines", () => {
     ["is a page of nowhere", { Host: "hub.example", Origin: "" }],
   ] as const)
     it(`refuses who ${what}, though it has the token`, async () => {
-      const { visit } = setUpHttp({}, { face });
+      const { newClient: visit } = setUpHttp({}, { server: face });
       for (const hostname of ["0.0.0.0", "hub.example", "127.0.0.1"]) {
-        const visitor = setUpHttp({}, { face: { ...face, hostname } }).visit();
+        const visitor = setUpHttp({}, { server: { ...face, hostname } }).newClient();
         assert.equal(await knock(visitor, { ...bearer("s3cret-token"), ...headers }), 403);
       }
       const given = { ...bearer("s3cret-token"), ...headers };
@@ -150,7 +150,7 @@ describe("an HTTP face for other machines", () => {
     });
 
   it("serves pages of its own origin only", async () => {
-    const visitor = setUpHttp({}, { face }).visit();
+    const visitor = setUpHttp({}, { server: face }).newClient();
     const from = (origin: string): Promise<number> =>
       knock(visitor, { ...bearer("s3cret-token"), Host: "hub.example:8700", Origin: origin });
     assert.equal(await from("https://hub.example"), 200);
@@ -161,7 +161,7 @@ describe("an HTTP face for other machines", () => {
 
 describe("a request over HTTP", () => {
   it("that names no session is 400, of one that there is not 404", async () => {
-    const { visit } = setUpHttp({});
+    const { newClient: visit } = setUpHttp({});
     for (const method of ["POST", "GET", "DELETE"]) {
       const body = method === "POST" ? PING : undefined;
       await refused(await visit().request(method, body), 400);
@@ -171,8 +171,8 @@ describe("a request over HTTP", () => {
   });
 
   it("of a revision that is not spoken here is 400", async () => {
-    const visitor = setUpHttp({}).visit();
-    await visitor.introduce();
+    const visitor = setUpHttp({}).newClient();
+    await visitor.initialize();
     for (const version of ["2027-01-01", "1.0", ""]) {
       const headers = { "MCP-Protocol-Version": version };
       await refused(await visitor.request("POST", PING, headers), 400);
@@ -184,9 +184,9 @@ describe("a request over HTTP", () => {
   });
 
   it("that is no JSON is 400 with the code of JSON-RPC, in a session or not", async () => {
-    const visitor = setUpHttp({}).visit();
+    const visitor = setUpHttp({}).newClient();
     await refused(await visitor.post("{"), 400, -32700);
-    await visitor.introduce();
+    await visitor.initialize();
     for (const body of ["", "{", '{"a":1}x', "[1", "\u0000"])
       await refused(await visitor.post(body), 400, -32700);
     for (const body of ["1", "[]", '{"jsonrpc":"2.0"}'])
@@ -196,7 +196,7 @@ describe("a request over HTTP", () => {
   });
 
   it("that is not said to be JSON is 415", async () => {
-    const visitor = setUpHttp({}).visit();
+    const visitor = setUpHttp({}).newClient();
     for (const type of [
       "text/plain",
       "application/jsonx",
@@ -209,19 +209,19 @@ describe("a request over HTTP", () => {
   });
 
   it("that takes no answer that there is is 406", async () => {
-    const visitor = setUpHttp({}).visit();
+    const visitor = setUpHttp({}).newClient();
     for (const accept of ["text/html", "", "image/*"])
       assert.equal(await knock(visitor, { Accept: accept }), 406, accept);
-    for (const accept of [BOTH, "*/*", null, "application/*", "application/json;q=0.9"])
+    for (const accept of [ACCEPT_BOTH, "*/*", null, "application/*", "application/json;q=0.9"])
       assert.equal(await knock(visitor, { Accept: accept }), 200, String(accept));
-    await visitor.introduce();
+    await visitor.initialize();
     for (const accept of ["application/json", "text/html"])
       await refused(await visitor.request("GET", undefined, { Accept: accept }), 406);
   });
 
   it("of another method is 405, and of another path 404", async () => {
-    const visitor = setUpHttp({}).visit();
-    await visitor.introduce();
+    const visitor = setUpHttp({}).newClient();
+    await visitor.initialize();
     for (const method of ["PUT", "PATCH", "OPTIONS", "HEAD"]) {
       const response = await visitor.request(method, undefined);
       assert.equal(response.status, 405, method);
@@ -232,9 +232,9 @@ describe("a request over HTTP", () => {
   });
 
   it("is a message at /mcp alone, with a query or without", async () => {
-    const visitor = setUpHttp({}).visit();
-    await visitor.introduce();
-    const { session } = visitor;
+    const visitor = setUpHttp({}).newClient();
+    await visitor.initialize();
+    const { sessionId: session } = visitor;
     assert.ok(session);
     for (const [path, status] of [
       ["/mcp", 200],
@@ -254,8 +254,8 @@ describe("a request over HTTP", () => {
   });
 
   it("over the limit is 413, whether it says so or not", async () => {
-    const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
-    await visitor.introduce();
+    const visitor = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
+    await visitor.initialize();
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
     await refused(await visitor.post(big), 413, -31004);
     await refused(await visitor.post(PING, { "Content-Length": "5000" }), 413, -31004);
@@ -264,17 +264,17 @@ describe("a request over HTTP", () => {
   });
 
   it("without a session may say little", async () => {
-    const { visit } = setUpHttp({}, { face: { maxMessage: 8 * 1024 * 1024 } });
+    const { newClient: visit } = setUpHttp({}, { server: { maxMessage: 8 * 1024 * 1024 } });
     const big = { ...PING, params: { x: "x".repeat(1024 * 1024) } };
     await refused(await visit().post(big), 413, -31004);
     const known = visit();
-    await known.introduce();
+    await known.initialize();
     assert.equal((await known.post(big)).status, 200);
   });
 
   it("over the limit is 413 also if it comes in chunks and says that it is short", async () => {
-    const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
-    await visitor.introduce();
+    const visitor = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
+    await visitor.initialize();
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
     const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
     await refused(await visitor.post(big, headers), 413, -31004);

@@ -14,7 +14,7 @@ import {
   listenHttp,
   type ListenOptions,
 } from "../../../src/frontend/http/http1/server.ts";
-import { Wire } from "../../fixtures/raw-http-client.ts";
+import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
 import { poll } from "../../harness/wait.ts";
 
 const LIMIT = 64 * 1024 * 1024;
@@ -30,13 +30,13 @@ async function echo(query: HttpServerRequest): Promise<HttpAnswer> {
 
 async function withListener(
   options: Pick<ListenOptions, "handle"> & Partial<ListenOptions>,
-  run: (visit: (first?: string) => Wire, listener: HttpListener) => Promise<void>,
+  run: (visit: (first?: string) => RawHttpClient, listener: HttpListener) => Promise<void>,
 ): Promise<void> {
   const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, ...options });
-  const wires: Wire[] = [];
+  const wires: RawHttpClient[] = [];
   try {
     await run((first) => {
-      const wire = new Wire(listener.port);
+      const wire = new RawHttpClient(listener.port);
       wires.push(wire);
       if (first !== undefined) wire.socket.write(first, "latin1");
       return wire;
@@ -107,7 +107,7 @@ describe("a connection over HTTP", () => {
     it(`answers ${status} to ${what}, reads nothing behind it, and ends`, () =>
       withListener({ handle: echo }, async (visit) => {
         const wire = visit(`${request}GET /hidden HTTP/1.1\r\n${HOST}\r\n`);
-        await wire.ended();
+        await wire.waitForEnd();
         assert.match(wire.text, new RegExp(`^HTTP/1\\.1 ${status} `));
         assert.equal(wire.text.match(/^HTTP\/1\.1 /gm)?.length, 1);
         assert.match(wire.text, /\r\nConnection: close\r\n/);
@@ -192,7 +192,7 @@ describe("a connection over HTTP", () => {
       withListener({ handle: echo }, async (visit) => {
         const head = post("").replace("Content-Length: 0", "Transfer-Encoding: chunked");
         const wire = visit(`${head}${body}${post("hidden")}`);
-        await wire.ended();
+        await wire.waitForEnd();
         assert.match(wire.text, /<POST \/x broken>$/);
       }));
 
@@ -226,7 +226,7 @@ describe("a connection over HTTP", () => {
       wanted.socket.write(body);
       await wanted.until(/3:abc>$/);
       const unwanted = visit(`${head.replace("/x", "/y")}\r\n\r\n`);
-      await unwanted.ended();
+      await unwanted.waitForEnd();
       assert.match(unwanted.text, /^HTTP\/1\.1 401 .*\r\nConnection: close\r\n\r\n$/s);
     });
   });
@@ -259,7 +259,7 @@ describe("a connection over HTTP", () => {
     withListener({ handle: echo }, async (visit) => {
       for (const request of [post("a", "Connection: close\r\n"), "GET / HTTP/1.0\r\n\r\n"]) {
         const wire = visit(request);
-        await wire.ended();
+        await wire.waitForEnd();
         assert.match(wire.text, /^HTTP\/1\.1 200 .*\r\nConnection: close\r\n.*>$/s);
       }
     }));
@@ -287,7 +287,7 @@ describe("a connection over HTTP", () => {
     await withListener({ handle: answer }, async (visit) => {
       await visit(post("")).until(/\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n$/);
       const old = visit("GET / HTTP/1.0\r\n\r\n");
-      await old.ended();
+      await old.waitForEnd();
       assert.match(old.text, /\r\n\r\nabcde$/);
     });
   });
@@ -300,7 +300,7 @@ describe("a connection over HTTP", () => {
     };
     await withListener({ handle: answer }, async (visit) => {
       const wire = visit(post(""));
-      await wire.ended();
+      await wire.waitForEnd();
       assert.ok(!wire.text.endsWith("0\r\n\r\n"));
     });
   });
@@ -372,7 +372,7 @@ describe("a connection over HTTP on which nothing moves", () => {
     withListener({ handle: echo, checkInterval: pause }, async (visit) => {
       const fresh = visit();
       const used = visit(post("abc"));
-      await Promise.all([fresh.ended(), used.ended()]);
+      await Promise.all([fresh.waitForEnd(), used.waitForEnd()]);
       assert.equal(fresh.text, "");
       assert.match(used.text, /3:abc>$/);
     }));
@@ -427,9 +427,9 @@ describe("a connection over HTTP on which nothing moves", () => {
         wire.socket.pause();
         wire.socket.write(post(""));
         // Those that rest are given as many looks.
-        for (let count = 0; count < 2; count++) await visit().ended();
+        for (let count = 0; count < 2; count++) await visit().waitForEnd();
         wire.socket.resume();
-        await wire.ended();
+        await wire.waitForEnd();
         assert.ok(wire.text.length < body.length);
       },
     );
@@ -445,7 +445,7 @@ describe("a connection over HTTP on which nothing moves", () => {
       const wire = visit(post(""));
       const other = visit();
       // Another one that rests has been ended for it meanwhile.
-      await other.ended();
+      await other.waitForEnd();
       answered();
       await wire.until(/<late>$/);
     });
@@ -461,10 +461,10 @@ describe("a connection over HTTP of a face that closes", () => {
       const busy = visit(post(""));
       const respond = await asked.promise;
       const closed = listener.close(5000);
-      await resting.ended();
+      await resting.waitForEnd();
       respond({ status: 200, headers: [], body: ["<last>"] });
       busy.socket.write(post("more"));
-      await busy.ended();
+      await busy.waitForEnd();
       await closed;
       assert.match(busy.text, /Connection: close\r\n\r\n<last>$/);
       assert.equal(busy.text.match(/HTTP\/1\.1/g)?.length, 1);

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
 import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
-import { Events } from "../../fixtures/http-client.ts";
-import { type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
-import { MODERN, modern } from "../../fixtures/modern-requests.ts";
+import { EventStreamReader } from "../../fixtures/http-client.ts";
+import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
+import { MODERN_VERSION, modernRequest } from "../../fixtures/modern-requests.ts";
 import { poll } from "../../harness/wait.ts";
 
 interface Place {
-  readonly git: Script;
+  readonly git: ScriptedServer;
   readonly face: HttpServer;
   post(
     method: string,
@@ -19,14 +19,14 @@ interface Place {
 
 describe("a modern client of an HTTP face that listens", () => {
   async function withPlace(run: (place: Place) => Promise<void>): Promise<void> {
-    const git = new Script("x");
-    git.lists = { resources: [{ uri: "u:1", name: "r" }] };
-    git.on = {
+    const git = new ScriptedServer("x");
+    git.listings = { resources: [{ uri: "u:1", name: "r" }] };
+    git.handlers = {
       "resources/subscribe": () => '"result":{}',
       "resources/unsubscribe": () => '"result":{}',
     };
     git.onCall = () => undefined;
-    const { hub } = setUp({ git });
+    const { hub } = setUpHub({ git });
     const maxMessage = 1024 * 1024;
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
     const settings = { hostname: "127.0.0.1", port: 0 };
@@ -37,11 +37,11 @@ describe("a modern client of an HTTP face that listens", () => {
         headers: {
           "Content-Type": "application/json",
           Accept: accept ?? "application/json, text/event-stream",
-          "MCP-Protocol-Version": MODERN,
+          "MCP-Protocol-Version": MODERN_VERSION,
           "Mcp-Method": method,
           ...(typeof params["name"] === "string" && { "Mcp-Name": params["name"] }),
         },
-        body: JSON.stringify(modern(1, method, params)),
+        body: JSON.stringify(modernRequest(1, method, params)),
         ...(signal !== undefined && { signal }),
       });
     try {
@@ -53,11 +53,11 @@ describe("a modern client of an HTTP face that listens", () => {
     }
   }
 
-  function told(script: Script, method: string): Promise<Json> {
+  function told(script: ScriptedServer, method: string): Promise<Json> {
     return poll(
       5000,
       () => method,
-      () => script.asked(method)[0],
+      () => script.messagesOf(method)[0],
     );
   }
 
@@ -93,20 +93,20 @@ describe("a modern client of an HTTP face that listens", () => {
     withPlace(async ({ git, post }) => {
       const notifications = { resourceSubscriptions: ["u:1"] };
       await (await post("tools/list", {})).text();
-      const events = new Events(await post("subscriptions/listen", { notifications }));
+      const events = new EventStreamReader(await post("subscriptions/listen", { notifications }));
       const { params } = await events.message();
       assert.deepEqual(params?.["notifications"], notifications);
-      await events.drop();
+      await events.cancel();
       await told(git, "resources/unsubscribe");
     }));
 
   it("listens until the hub ends", () =>
     withPlace(async ({ face, post }) => {
       const notifications = { toolsListChanged: true };
-      const events = new Events(await post("subscriptions/listen", { notifications }));
+      const events = new EventStreamReader(await post("subscriptions/listen", { notifications }));
       await events.message();
       await face.close();
-      const [last] = await events.rest();
+      const [last] = await events.remainingMessages();
       assert.equal(last?.result?.["resultType"], "complete");
     }));
 });

@@ -3,16 +3,16 @@ import { describe, it } from "node:test";
 import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { Events, setUpHttp, Visitor } from "../../fixtures/http-client.ts";
-import { type Json, Latch, Script, setUp } from "../../fixtures/memory-hub.ts";
-import { ModernScript } from "../../fixtures/modern-server.ts";
+import { EventStreamReader, setUpHttp, HttpTestClient } from "../../fixtures/http-client.ts";
+import { type Json, Latch, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
+import { ModernScriptedServer } from "../../fixtures/modern-server.ts";
 import {
-  ABLE,
-  makeProgressing,
-  metaOf,
-  MODERN,
-  modern,
-  roundOf,
+  ALL_MODERN_CAPABILITIES,
+  makeProgressServer,
+  modernMetaOf,
+  MODERN_VERSION,
+  modernRequest,
+  inputRoundOf,
 } from "../../fixtures/modern-requests.ts";
 
 type Params = Readonly<Record<string, unknown>>;
@@ -21,7 +21,7 @@ type Params = Readonly<Record<string, unknown>>;
 function headersOf(method: string, params: Params = {}): Record<string, string> {
   const name = params["name"] ?? params["uri"];
   return {
-    "MCP-Protocol-Version": MODERN,
+    "MCP-Protocol-Version": MODERN_VERSION,
     "Mcp-Method": method,
     ...(typeof name === "string" && { "Mcp-Name": name }),
   };
@@ -34,12 +34,12 @@ interface Extra {
 }
 
 function post(
-  visitor: Visitor,
+  visitor: HttpTestClient,
   method: string,
   params: Params = {},
   { capabilities = {}, headers = {}, id = 1 }: Extra = {},
 ): Promise<Response> {
-  const body = modern(id, method, params, capabilities);
+  const body = modernRequest(id, method, params, capabilities);
   return visitor.request("POST", body, { ...headersOf(method, params), ...headers });
 }
 
@@ -52,7 +52,9 @@ async function tell(response: Response, status = 200): Promise<Json> {
 /** None if it is the answer alone. */
 async function countEvents(response: Response): Promise<number> {
   const type = response.headers.get("Content-Type");
-  return type === "application/json" ? 0 : (await new Events(response).rest()).length;
+  return type === "application/json"
+    ? 0
+    : (await new EventStreamReader(response).remainingMessages()).length;
 }
 
 const TOOL = JSON.stringify({
@@ -72,7 +74,7 @@ const TOOL = JSON.stringify({
 
 describe("a request over HTTP that names no servers", () => {
   it("has nobody look at how all of them are, whether it is in a session or of the modern era", async () => {
-    const { hub } = setUp({ s: new Script("t") });
+    const { hub } = setUpHub({ s: new ScriptedServer("t") });
     let looks = 0;
     const seen: ServedHub = {
       accept: (link, signal, scope) => hub.accept(link, signal, scope),
@@ -85,12 +87,12 @@ describe("a request over HTTP that names no servers", () => {
     };
     const limits = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
     const face = new HttpServer(seen, limits);
-    await tell(await post(new Visitor(face), "tools/list"));
-    const legacy = new Visitor(face);
-    await legacy.introduce();
+    await tell(await post(new HttpTestClient(face), "tools/list"));
+    const legacy = new HttpTestClient(face);
+    await legacy.initialize();
     await tell(await legacy.post({ jsonrpc: "2.0", id: 7, method: "ping" }));
     assert.equal(looks, 0);
-    assert.equal((await post(new Visitor(face, "/mcp/none"), "tools/list")).status, 404);
+    assert.equal((await post(new HttpTestClient(face, "/mcp/none"), "tools/list")).status, 404);
     assert.equal(looks, 1);
     await face.close();
     await hub.close();
@@ -99,18 +101,18 @@ describe("a request over HTTP that names no servers", () => {
 
 describe("a modern client over HTTP", () => {
   it("needs no session, and gets none", async () => {
-    const { visit } = setUpHttp({ git: new Script("x") });
+    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
     const response = await post(visit(), "server/discover");
     assert.equal(response.headers.get("Mcp-Session-Id"), null);
     const { result } = await tell(response);
-    assert.deepEqual(result?.["supportedVersions"], [MODERN]);
+    assert.deepEqual(result?.["supportedVersions"], [MODERN_VERSION]);
   });
 
   it("calls, lists and reads with one POST each", async () => {
-    const git = new Script("x");
-    git.lists = { resources: [{ uri: "u:1", name: "r" }] };
-    git.on = { "resources/read": () => '"result":{"contents":[]}' };
-    const { visit } = setUpHttp({ git });
+    const git = new ScriptedServer("x");
+    git.listings = { resources: [{ uri: "u:1", name: "r" }] };
+    git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
+    const { newClient: visit } = setUpHttp({ git });
     const visitor = visit();
     const { result } = await tell(await post(visitor, "tools/list"));
     assert.equal((result?.["tools"] as object[]).length, 1);
@@ -131,7 +133,7 @@ describe("a modern client over HTTP", () => {
   ];
   for (const [what, headers] of wrong) {
     it(`is refused if its headers say ${what} than its message`, async () => {
-      const { visit } = setUpHttp({ git: new Script("x") });
+      const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
       const response = await post(visit(), "tools/call", { name: "git__x" }, { headers, id: 7 });
       const { error, id } = await tell(response, 400);
       assert.equal(error?.code, -32020);
@@ -142,16 +144,16 @@ describe("a modern client over HTTP", () => {
   for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
     it(`is not led by a link that another client may have been given, with ${order.join(" before ")}`, async () => {
       const link = { type: "resource_link", uri: "x://5", name: "n" };
-      const good = new Script("find");
-      good.lists = { resources: [] };
+      const good = new ScriptedServer("find");
+      good.listings = { resources: [] };
       good.onCall = () => `"result":${JSON.stringify({ content: [link] })}`;
-      const copy = new Script();
-      copy.lists = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+      const copy = new ScriptedServer();
+      copy.listings = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
       const scripts = { good, copy };
       for (const script of Object.values(scripts)) {
-        script.on = { "resources/read": () => '"result":{"contents":[]}' };
+        script.handlers = { "resources/read": () => '"result":{"contents":[]}' };
       }
-      const { visit } = setUpHttp(
+      const { newClient: visit } = setUpHttp(
         Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
       );
       const read = async (uri: string): Promise<Json> =>
@@ -159,16 +161,16 @@ describe("a modern client over HTTP", () => {
       await post(visit(), "tools/call", { name: "good__find" });
       assert.equal((await read("x://5")).error?.code, -32602);
       assert.deepEqual((await read("x://6")).result?.["contents"], []);
-      assert.equal(good.asked("resources/read").length, 0);
-      assert.equal(copy.asked("resources/read").length, 1);
+      assert.equal(good.messagesOf("resources/read").length, 0);
+      assert.equal(copy.messagesOf("resources/read").length, 1);
     });
   }
 
   it("may write a name in Base64", async () => {
-    const git = new Script();
-    git.lists = { resources: [{ uri: "u:ü", name: "r" }] };
-    git.on = { "resources/read": () => '"result":{"contents":[]}' };
-    const { visit } = setUpHttp({ git });
+    const git = new ScriptedServer();
+    git.listings = { resources: [{ uri: "u:ü", name: "r" }] };
+    git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
+    const { newClient: visit } = setUpHttp({ git });
     const visitor = visit();
     await post(visitor, "tools/list");
     const headers = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}?=` };
@@ -180,9 +182,9 @@ describe("a modern client over HTTP", () => {
   });
 
   it("repeats in headers what a tool's schema says", async () => {
-    const git = new Script();
+    const git = new ScriptedServer();
     git.tools = [TOOL];
-    const { visit } = setUpHttp({ git });
+    const { newClient: visit } = setUpHttp({ git });
     const visitor = visit();
     await post(visitor, "tools/list");
     const args = { region: "eu", deep: { count: 7 }, sure: false };
@@ -209,7 +211,7 @@ describe("a modern client over HTTP", () => {
   });
 
   it("is told by the status what is wrong with a request as such", async () => {
-    const { visit } = setUpHttp({ git: new Script("x") });
+    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
     const visitor = visit();
     for (const method of ["initialize", "ping", "resources/subscribe", "what/ever"]) {
       const { error, id } = await tell(await post(visitor, method, {}, { id: "m" }), 404);
@@ -219,7 +221,7 @@ describe("a modern client over HTTP", () => {
     const bare = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
     const response = await visitor.request("POST", bare, headersOf("tools/list"));
     assert.equal((await tell(response, 400)).error?.code, -32602);
-    const old = { ...metaOf(), [MetaKey.version]: "v999" };
+    const old = { ...modernMetaOf(), [MetaKey.version]: "v999" };
     const other = { ...bare, params: { _meta: old } };
     const headers = { ...headersOf("tools/list"), "MCP-Protocol-Version": "v999" };
     const { error } = await tell(await visitor.request("POST", other, headers), 400);
@@ -229,16 +231,16 @@ describe("a modern client over HTTP", () => {
     const batch = await visitor.request("POST", [bare], headersOf("tools/list"));
     assert.equal(batch.status, 400);
     const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    const noted = await visitor.request("POST", note, { "MCP-Protocol-Version": MODERN });
+    const noted = await visitor.request("POST", note, { "MCP-Protocol-Version": MODERN_VERSION });
     assert.equal(noted.status, 202);
   });
 
   it("is refused what its headers say otherwise of a tool that is not listed yet", async () => {
-    const git = new Script();
+    const git = new ScriptedServer();
     git.tools = [TOOL];
     const latch = new Latch();
     git.onMake = latch.wait;
-    const { visit } = setUpHttp({ git });
+    const { newClient: visit } = setUpHttp({ git });
     const send = (said: string): Promise<Response> => {
       const params = { name: "git__x", arguments: { region: "eu" } };
       return post(visit(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
@@ -249,49 +251,49 @@ describe("a modern client over HTTP", () => {
     await tell(await good);
     const { error } = await tell(await bad, 400);
     assert.equal(error?.code, -32020);
-    assert.equal(git.asked("tools/call").length, 1);
+    assert.equal(git.messagesOf("tools/call").length, 1);
   });
 
   it("gets a stream without ids if something comes before the answer", async () => {
-    const git = makeProgressing();
-    const { visit } = setUpHttp({ git });
+    const git = makeProgressServer();
+    const { newClient: visit } = setUpHttp({ git });
     const _meta = { progressToken: 5 };
     const response = await post(visit(), "tools/call", { name: "git__x", _meta });
     assert.equal(response.headers.get("X-Accel-Buffering"), "no");
-    const events = new Events(response);
+    const events = new EventStreamReader(response);
     const first = await events.next();
     assert.equal(first?.id, undefined);
     assert.deepEqual(first?.message?.params, { progressToken: 5, progress: 1 });
-    const [answer, ...others] = await events.rest();
+    const [answer, ...others] = await events.remainingMessages();
     assert.equal(answer?.result?.["resultType"], "complete");
     assert.deepEqual(others, []);
   });
 
   it("cancels a call by closing its stream", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     git.onCall = () => undefined;
     const clock = new VirtualClock();
-    const { visit } = setUpHttp({ git }, { clock });
+    const { newClient: visit } = setUpHttp({ git }, { clock });
     const visitor = visit();
     await post(visitor, "tools/list");
     const pending = post(visitor, "tools/call", { name: "git__x" });
-    await git.peer?.find(({ method }) => method === "tools/call");
-    await clock.run(1000);
-    const events = new Events(await pending);
-    await clock.run(16_000);
-    await events.drop();
-    await git.peer?.find(({ method }) => method === "notifications/cancelled");
+    await git.newestPeer?.find(({ method }) => method === "tools/call");
+    await clock.advanceAsync(1000);
+    const events = new EventStreamReader(await pending);
+    await clock.advanceAsync(16_000);
+    await events.cancel();
+    await git.newestPeer?.find(({ method }) => method === "notifications/cancelled");
   });
 
   it("cancels a call by going before there is a stream", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     git.onCall = () => undefined;
-    const { visit } = setUpHttp({ git });
+    const { newClient: visit } = setUpHttp({ git });
     const visitor = visit();
     await post(visitor, "tools/list");
     const abort = new AbortController();
     const params = { name: "git__x" };
-    const body = JSON.stringify(modern(2, "tools/call", params));
+    const body = JSON.stringify(modernRequest(2, "tools/call", params));
     const headers = {
       Host: "127.0.0.1:8700",
       "Content-Type": "application/json",
@@ -299,15 +301,15 @@ describe("a modern client over HTTP", () => {
     };
     const init = { method: "POST", body, headers, signal: abort.signal };
     const second = visitor.fetch("/mcp", init);
-    await git.peer?.until(() => git.asked("tools/call").length === 1);
+    await git.newestPeer?.until(() => git.messagesOf("tools/call").length === 1);
     abort.abort();
-    await git.peer?.until(() => git.asked("notifications/cancelled").length === 1);
+    await git.newestPeer?.until(() => git.messagesOf("notifications/cancelled").length === 1);
     await second.catch(() => undefined);
   });
 
   it("is one of many that may use the same ids", async () => {
-    const git = new Script("x");
-    const { visit } = setUpHttp({ git });
+    const git = new ScriptedServer("x");
+    const { newClient: visit } = setUpHttp({ git });
     await post(visit(), "tools/list");
     const answers = await Promise.all(
       [1, 2, 3].map(async (n) =>
@@ -319,13 +321,13 @@ describe("a modern client over HTTP", () => {
   });
 
   it("listens: it is told so first, and of the hub's end last", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     const clock = new VirtualClock();
-    const { visit, face } = setUpHttp({ git }, { clock });
+    const { newClient: visit, server: face } = setUpHttp({ git }, { clock });
     const visitor = visit();
     await post(visitor, "tools/list");
     const notifications = { toolsListChanged: true };
-    const events = new Events(
+    const events = new EventStreamReader(
       await post(visitor, "subscriptions/listen", { notifications }, { id: "L" }),
     );
     const first = await events.message();
@@ -335,13 +337,13 @@ describe("a modern client over HTTP", () => {
       _meta: { [MetaKey.subscription]: "L" },
     });
     git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
-    git.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-    await clock.run(100);
+    git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await clock.advanceAsync(100);
     const second = await events.message();
     assert.equal(second.method, "notifications/tools/list_changed");
     assert.deepEqual(second.params, { _meta: { [MetaKey.subscription]: "L" } });
     await face.close();
-    const [last] = await events.rest();
+    const [last] = await events.remainingMessages();
     assert.equal(last?.id, "L");
     assert.equal(last?.result?.["resultType"], "complete");
     const meta = last?.result?.["_meta"] as Params;
@@ -349,8 +351,8 @@ describe("a modern client over HTTP", () => {
   });
 
   it("that takes no events hears of nothing but the answer", async () => {
-    const git = makeProgressing();
-    const { visit } = setUpHttp({ git });
+    const git = makeProgressServer();
+    const { newClient: visit } = setUpHttp({ git });
     const params = { name: "git__x", _meta: { progressToken: 5 } };
     const headers = { Accept: "application/json" };
     const { result } = await tell(await post(visit(), "tools/call", params, { headers }));
@@ -358,17 +360,17 @@ describe("a modern client over HTTP", () => {
   });
 
   it("is told by the status too what it would have to be able to do", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     const elicitations = [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "m" }];
     git.onCall = () =>
       `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
-    const { visit } = setUpHttp({ git });
+    const { newClient: visit } = setUpHttp({ git });
     const { error } = await tell(await post(visit(), "tools/call", { name: "git__x" }), 400);
     assert.equal(error?.code, -32021);
   });
 
   it("cannot listen without taking events", async () => {
-    const { visit } = setUpHttp({ git: new Script("x") });
+    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
     const params = { notifications: { toolsListChanged: true } };
     const headers = { Accept: "application/json" };
     const response = await post(visit(), "subscriptions/listen", params, { headers });
@@ -376,61 +378,63 @@ describe("a modern client over HTTP", () => {
   });
 
   it("comes back with what a server asked, with another POST", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     const clock = new VirtualClock();
     let call: Json | undefined;
     git.onCall = (message) => {
       call = message;
       const params = { message: "Who?", requestedSchema: { type: "object" } };
-      git.peer?.send({ jsonrpc: "2.0", id: "q", method: "elicitation/create", params });
+      git.newestPeer?.send({ jsonrpc: "2.0", id: "q", method: "elicitation/create", params });
       return undefined;
     };
-    const { visit } = setUpHttp({ git }, { clock });
+    const { newClient: visit } = setUpHttp({ git }, { clock });
     const params = { name: "git__x" };
-    const capabilities = ABLE;
+    const capabilities = ALL_MODERN_CAPABILITIES;
     const first = post(visit(), "tools/call", params, { capabilities });
     await turn();
-    await clock.run(10);
+    await clock.advanceAsync(10);
     const asked = await tell(await first);
     assert.equal(asked.result?.["resultType"], "input_required");
-    const { keys, state, requests } = roundOf(asked);
+    const { keys, state, requests } = inputRoundOf(asked);
     const [key = ""] = keys;
     assert.equal(requests[key]?.params["message"], "[git] Who?");
     const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
     const back = { ...params, inputResponses, requestState: state };
     const again = post(visit(), "tools/call", back, { capabilities, id: 2 });
-    const answer = await git.peer?.find(({ id, method }) => id === "q" && method === undefined);
+    const answer = await git.newestPeer?.find(
+      ({ id, method }) => id === "q" && method === undefined,
+    );
     assert.deepEqual(answer?.result, { action: "accept", content: { name: "A" } });
-    git.peer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
+    git.newestPeer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
     const done = await tell(await again);
     assert.equal(done.id, 2);
     assert.equal(done.result?.["resultType"], "complete");
   });
 
   it("has a part of the servers to do with, if its address says so", async () => {
-    const [git, web] = [new Script("x"), new Script("y")];
-    const { visit } = setUpHttp({ git, web });
+    const [git, web] = [new ScriptedServer("x"), new ScriptedServer("y")];
+    const { newClient: visit } = setUpHttp({ git, web });
     const { result } = await tell(await post(visit("/mcp/web"), "tools/list"));
     assert.deepEqual(
       (result?.["tools"] as { name: string }[]).map(({ name }) => name),
       ["y"],
     );
-    assert.equal(git.starts, 0);
+    assert.equal(git.transportCount, 0);
     assert.equal((await post(visit("/mcp/none"), "tools/list")).status, 404);
   });
 
   it("is refused by servers that are one for each client, unless it is known by a token", async () => {
     const servers = { git: { isolation: "perClient" as const } };
-    const open = setUpHttp({ git: new Script("x") }, { servers });
+    const open = setUpHttp({ git: new ScriptedServer("x") }, { servers });
     const params = { name: "git__x" };
-    const refused = await tell(await post(open.visit(), "tools/call", params));
+    const refused = await tell(await post(open.newClient(), "tools/call", params));
     assert.match(refused.error?.message ?? "", /perClient/);
     const face = { token: "secret" };
-    const closed = setUpHttp({ git: new Script("x") }, { servers, face });
+    const closed = setUpHttp({ git: new ScriptedServer("x") }, { servers, server: face });
     const headers = { Authorization: "Bearer secret" };
-    const done = await tell(await post(closed.visit(), "tools/call", params, { headers }));
+    const done = await tell(await post(closed.newClient(), "tools/call", params, { headers }));
     assert.equal(done.result?.["resultType"], "complete");
-    assert.equal((await post(closed.visit(), "tools/call", params)).status, 401);
+    assert.equal((await post(closed.newClient(), "tools/call", params)).status, 401);
   });
 
   const lines: readonly (readonly [string, string | undefined, readonly number[]])[] = [
@@ -440,18 +444,18 @@ describe("a modern client over HTTP", () => {
   ];
   for (const [what, token, heard] of lines) {
     it(what, async () => {
-      const git = new Script("x");
+      const git = new ScriptedServer("x");
       git.onCall = () => undefined;
-      const { visit } = setUpHttp({ git }, { face: { token } });
+      const { newClient: visit } = setUpHttp({ git }, { server: { token } });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
       await post(visit(), "tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
       const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
-      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === heard.length);
       const line = { level: "info", data: "d" };
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
-      for (const { id } of git.asked("tools/call")) {
-        git.peer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+      git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.messagesOf("tools/call")) {
+        git.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
       }
       const told = (await Promise.all(pending)).map(countEvents);
       assert.deepEqual(
@@ -466,20 +470,20 @@ describe("a modern client over HTTP", () => {
       [undefined, [0, 0]],
       ["secret", [0, 1]],
     ] as const) {
-      const git = new ModernScript("x");
+      const git = new ModernScriptedServer("x");
       git.onCall = () => undefined;
       const servers = { git: { era: "modern" } } as const;
-      const { visit } = setUpHttp({ git }, { face: { token }, servers });
+      const { newClient: visit } = setUpHttp({ git }, { server: { token }, servers });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
       await post(visit(), "tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
       const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
-      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === heard.length);
       const line = { level: "info", data: "d" };
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
-      for (const { id } of git.asked("tools/call")) {
+      git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.messagesOf("tools/call")) {
         const result = { content: [], resultType: "complete" };
-        git.peer?.send({ jsonrpc: "2.0", id, result });
+        git.newestPeer?.send({ jsonrpc: "2.0", id, result });
       }
       const told = await Promise.all((await Promise.all(pending)).map(countEvents));
       const expected = heard.map((count) => (count === 0 ? 0 : count + 1));
@@ -488,22 +492,22 @@ describe("a modern client over HTTP", () => {
   });
 
   it("does not hold anything for who does not read", async () => {
-    const git = new Script("x");
+    const git = new ScriptedServer("x");
     git.onCall = () => undefined;
-    const { visit } = setUpHttp({ git });
+    const { newClient: visit } = setUpHttp({ git });
     const visitor = visit();
     await post(visitor, "tools/list");
     const _meta = { progressToken: 1 };
     const pending = post(visitor, "tools/call", { name: "git__x", _meta });
-    const call = await git.peer?.find(({ method }) => method === "tools/call");
+    const call = await git.newestPeer?.find(({ method }) => method === "tools/call");
     const { progressToken } = call?.params?.["_meta"] as { progressToken: unknown };
     const params = { progressToken, progress: 1, message: "x".repeat(1024 * 1024) };
     for (let i = 0; i < 10; i++) {
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
       await turn();
     }
-    await git.peer?.find(({ method }) => method === "notifications/cancelled");
-    const events = new Events(await pending);
-    await assert.rejects(events.rest());
+    await git.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    const events = new EventStreamReader(await pending);
+    await assert.rejects(events.remainingMessages());
   });
 });

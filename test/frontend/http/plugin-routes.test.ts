@@ -5,8 +5,8 @@ import { Hono } from "hono";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
 import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import type { Plugin } from "../../../src/plugin/plugin.ts";
-import { setUpWith } from "../../fixtures/plugin-hub.ts";
-import { ask } from "../../fixtures/web-adapter.ts";
+import { setUpPluginHub } from "../../fixtures/plugin-hub.ts";
+import { fetchInProcess } from "../../fixtures/web-adapter.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
 
@@ -24,7 +24,7 @@ type Visit = (path: string, init?: RequestInit, token?: string) => Promise<Respo
 
 /** A face over a hub with that plugin, which only who has the token may use. */
 async function makeFace(plugin: Plugin): Promise<HttpServer> {
-  const { hub } = await setUpWith([{ plugin }], {});
+  const { hub } = await setUpPluginHub([{ plugin }], {});
   return new HttpServer(hub, { maxMessage: 1000, hostname: "127.0.0.1", token: TOKEN });
 }
 
@@ -32,7 +32,7 @@ async function openFace(plugin: Plugin): Promise<Visit> {
   const face = await makeFace(plugin);
   return async (path, init = {}, token = TOKEN) => {
     const headers = { Host: "localhost", Authorization: `Bearer ${token}` };
-    return ask(face, new Request(`http://localhost${path}`, { ...init, headers }));
+    return fetchInProcess(face, new Request(`http://localhost${path}`, { ...init, headers }));
   };
 }
 

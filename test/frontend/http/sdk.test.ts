@@ -6,10 +6,10 @@ import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
 import { poll } from "../../harness/wait.ts";
 import { SDKS } from "../../harness/http-sdk-client.ts";
-import { type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
+import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 
 /** A server whose calls wait until they are answered. */
-class Waiting extends Script {
+class Waiting extends ScriptedServer {
   override onCall = (message: Json): undefined => void this.calls.push(message);
   readonly calls: Json[] = [];
 
@@ -24,21 +24,21 @@ class Waiting extends Script {
   progress(call: Json | undefined, progress: number): void {
     const { progressToken } = call?.params?.["_meta"] as { progressToken: number };
     const params = { progressToken, progress };
-    this.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+    this.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
   }
 
   answer(call: Json | undefined): void {
-    this.peer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
+    this.newestPeer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
   }
 }
 
 /** Runs a test on a hub that listens, and ends all of it. */
 async function withFace(
-  script: Script,
+  script: ScriptedServer,
   run: (face: RunningHttpServer) => Promise<void>,
   { token, clock = systemClock }: { token?: string; clock?: Clock } = {},
 ): Promise<void> {
-  const { hub } = setUp({ s: script });
+  const { hub } = setUpHub({ s: script });
   const settings = { hostname: "127.0.0.1", port: 0, token, maxMessage: 1024 * 1024, clock };
   const face = await startHttpServer(hub, settings);
   try {
@@ -52,13 +52,13 @@ async function withFace(
 for (const sdk of SDKS)
   describe(`${sdk.name} over HTTP`, () => {
     it("lists and calls, and leaves by DELETE", () =>
-      withFace(new Script("t", "u"), async ({ url }) => {
+      withFace(new ScriptedServer("t", "u"), async ({ url }) => {
         const client = await sdk.connect(url);
         assert.deepEqual(await client.list(), ["s__t", "s__u"]);
         const result = (await client.call("s__t", { a: 1.5 })) as { echo: { arguments: object } };
         assert.deepEqual(result.echo.arguments, { a: 1.5 });
-        const session = client.session();
-        await client.leave();
+        const session = client.sessionId();
+        await client.endSession();
         const headers = { "Mcp-Session-Id": session ?? "", Accept: "text/event-stream" };
         if (session !== undefined) assert.equal((await fetch(url, { headers })).status, 404);
         await client.close();
@@ -86,7 +86,7 @@ for (const sdk of SDKS)
         script.progress(first, 2);
         await assert.rejects(done);
         assert.deepEqual(seen, [1, 2]);
-        const asked = (): readonly Json[] => script.asked("notifications/cancelled");
+        const asked = (): readonly Json[] => script.messagesOf("notifications/cancelled");
         await poll(
           5000,
           () => "the server to be told",
@@ -106,7 +106,7 @@ for (const sdk of SDKS)
           const client = await sdk.connect(url);
           const done = client.call("s__t", {});
           const [first] = await script.called(1);
-          await clock.run(JSON_WAIT);
+          await clock.advanceAsync(JSON_WAIT);
           script.answer(first);
           assert.deepEqual(((await done) as { content: object[] }).content, []);
           await client.close();
@@ -119,7 +119,7 @@ for (const sdk of SDKS)
       const script = new Waiting("t");
       return withFace(script, async ({ url }) => {
         const [one, two] = [await sdk.connect(url), await sdk.connect(url)];
-        const sessions = [one, two].flatMap((client) => client.session() ?? []);
+        const sessions = [one, two].flatMap((client) => client.sessionId() ?? []);
         assert.equal(new Set(sessions).size, sessions.length);
         const changed = [one, two].map(
           (client) => new Promise<void>((resolve) => client.onListChanged(resolve)),
@@ -132,12 +132,12 @@ for (const sdk of SDKS)
         const calls = await script.called(2);
         for (const call of calls.toReversed()) {
           const result = { content: [], of: (call.params?.["arguments"] as { of: number }).of };
-          script.peer?.send({ jsonrpc: "2.0", id: call.id, result });
+          script.newestPeer?.send({ jsonrpc: "2.0", id: call.id, result });
         }
         assert.equal(((await first) as { of: number }).of, 1);
         assert.equal(((await second) as { of: number }).of, 2);
         script.tools = ['{"name":"new","inputSchema":{"type":"object"}}'];
-        script.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+        script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
         await Promise.all(changed);
         assert.deepEqual(await two.list(), ["s__new"]);
         await one.close();
@@ -147,7 +147,7 @@ for (const sdk of SDKS)
 
     it("bears a token", () =>
       withFace(
-        new Script("t"),
+        new ScriptedServer("t"),
         async ({ url }) => {
           await assert.rejects(sdk.connect(url));
           await assert.rejects(sdk.connect(url, { Authorization: "Bearer wrong" }));

@@ -5,10 +5,10 @@ import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
 import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
-import { Recorder } from "../../contract/transport.ts";
+import { TransportRecorder } from "../../contract/transport.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { setUpHttp, Visitor } from "../../fixtures/http-client.ts";
-import { call, INITIALIZE, Script } from "../../fixtures/memory-hub.ts";
+import { setUpHttp, HttpTestClient } from "../../fixtures/http-client.ts";
+import { callRequest, INITIALIZE_REQUEST, ScriptedServer } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 
@@ -34,10 +34,10 @@ describe("the way that nearly all messages go", () => {
       ["what is allowed", 200, PING, known],
     ] as const)
       it(`answers ${status} to ${what}, at ${path}`, async () => {
-        const visitor = setUpHttp({}, { face: rules }).visit();
-        const first = await visitor.request("POST", INITIALIZE, known);
-        visitor.session = first.headers.get("Mcp-Session-Id") ?? undefined;
-        assert.ok(visitor.session);
+        const visitor = setUpHttp({}, { server: rules }).newClient();
+        const first = await visitor.request("POST", INITIALIZE_REQUEST, known);
+        visitor.sessionId = first.headers.get("Mcp-Session-Id") ?? undefined;
+        assert.ok(visitor.sessionId);
         visitor.path = path;
         const response = await visitor.request("POST", body, headers);
         assert.equal(response.status, status);
@@ -45,34 +45,34 @@ describe("the way that nearly all messages go", () => {
 
   it("costs no timer for each", async () => {
     const clock = new VirtualClock();
-    const visitor = setUpHttp({ s: new Script("t") }, { clock }).visit();
-    await visitor.introduce();
-    assert.equal((await visitor.post(call(0, "s__t"))).status, 200);
-    const { count } = clock;
+    const visitor = setUpHttp({ s: new ScriptedServer("t") }, { clock }).newClient();
+    await visitor.initialize();
+    assert.equal((await visitor.post(callRequest(0, "s__t"))).status, 200);
+    const { timerCount: count } = clock;
     for (let id = 1; id < 10; id++)
-      assert.equal((await visitor.post(call(id, "s__t"))).status, 200);
-    assert.equal(clock.count, count);
+      assert.equal((await visitor.post(callRequest(id, "s__t"))).status, 200);
+    assert.equal(clock.timerCount, count);
   });
 
   it("keeps no time for what has come in and was answered", async () => {
     const clock = new VirtualClock();
-    const visitor = setUpHttp({}, { clock }).visit();
-    await visitor.introduce();
-    await clock.run(60_000);
-    const { armed } = clock;
+    const visitor = setUpHttp({}, { clock }).newClient();
+    await visitor.initialize();
+    await clock.advanceAsync(60_000);
+    const { pendingDelays: armed } = clock;
     const declared = { "Content-Length": String(JSON.stringify(PING).length) };
     for (const headers of [{}, declared])
       assert.equal((await visitor.post(PING, headers)).status, 200);
-    await clock.run(JSON_WAIT);
+    await clock.advanceAsync(JSON_WAIT);
     assert.deepEqual(
-      clock.armed,
+      clock.pendingDelays,
       armed.map((ms) => ms - JSON_WAIT),
     );
   });
 
   it("is gone together by messages that come in together", async () => {
     const order: string[] = [];
-    const listener = new (class extends Recorder {
+    const listener = new (class extends TransportRecorder {
       override frame(frame: Message, _?: SentRequest, inbound?: Responder): void {
         if (frame.kind !== "request") return;
         const { id } = frame;
@@ -89,8 +89,8 @@ describe("the way that nearly all messages go", () => {
       activePlugins: { serve: () => undefined },
     };
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
-    const visitor = new Visitor(face);
-    await visitor.introduce();
+    const visitor = new HttpTestClient(face);
+    await visitor.initialize();
     order.length = 0;
     for (const id of [1, 3]) {
       const first = visitor.post({ ...PING, id });

@@ -8,8 +8,19 @@ import {
   KEEP_ALIVE_INTERVAL,
 } from "../../../src/frontend/http/event-buffer.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { arrived, Events, setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
-import { call, INITIALIZE, type Json, Latch, Script } from "../../fixtures/memory-hub.ts";
+import {
+  messagesHandled,
+  EventStreamReader,
+  setUpHttp,
+  type HttpTestClient,
+} from "../../fixtures/http-client.ts";
+import {
+  callRequest,
+  INITIALIZE_REQUEST,
+  type Json,
+  Latch,
+  ScriptedServer,
+} from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 
@@ -20,52 +31,58 @@ async function json(response: Response): Promise<Json> {
 
 /** A stage under a clock that the test moves, with a client that has introduced itself. */
 async function stage(
-  script = new Script("t"),
+  script = new ScriptedServer("t"),
   settings: Parameters<typeof setUpHttp>[1] = {},
-): Promise<ReturnType<typeof setUpHttp> & { clock: VirtualClock; script: Script; one: Visitor }> {
+): Promise<
+  ReturnType<typeof setUpHttp> & {
+    clock: VirtualClock;
+    script: ScriptedServer;
+    one: HttpTestClient;
+  }
+> {
   const clock = new VirtualClock();
   const parts = setUpHttp({ s: script }, { ...settings, clock, random: () => 0 });
-  const one = parts.visit();
-  await one.introduce();
-  await arrived();
+  const one = parts.newClient();
+  await one.initialize();
+  await messagesHandled();
   return { ...parts, clock, script, one };
 }
 
 /** The server takes calls and answers none. */
-function silent(): Script {
-  const script = new Script("t");
+function silent(): ScriptedServer {
+  const script = new ScriptedServer("t");
   script.onCall = () => undefined;
   return script;
 }
 
 /** A call that the server has got, and how it answers or tells of it. */
 async function begin(
-  script: Script,
+  script: ScriptedServer,
   response: Promise<Response>,
 ): Promise<{ response: Promise<Response>; say: (message: object) => void; answer: () => void }> {
-  await arrived();
-  const asked = script.asked("tools/call").at(-1);
+  await messagesHandled();
+  const asked = script.messagesOf("tools/call").at(-1);
   assert.ok(asked);
-  const say = (message: object): void => script.peer?.send({ jsonrpc: "2.0", ...message });
+  const say = (message: object): void => script.newestPeer?.send({ jsonrpc: "2.0", ...message });
   return { response, say, answer: () => say({ id: asked.id, result: { content: [] } }) };
 }
 
 describe("a session over HTTP", () => {
   it("begins with initialize, lists and calls, and every answer comes as JSON", async () => {
     const { one } = await stage();
-    assert.match(one.session ?? "", /^[0-9a-f-]{36}$/);
+    assert.match(one.sessionId ?? "", /^[0-9a-f-]{36}$/);
     const list = await json(await one.post({ jsonrpc: "2.0", id: 1, method: "tools/list" }));
     assert.deepEqual(
       (list.result?.["tools"] as { name: string }[]).map(({ name }) => name),
       ["s__t"],
     );
-    const answer = await json(await one.post(call("x", "s__t", { a: 1 })));
+    const answer = await json(await one.post(callRequest("x", "s__t", { a: 1 })));
     assert.equal(answer.id, "x");
     assert.deepEqual(answer.result?.["echo"], { name: "t", arguments: { a: 1 } });
   });
 
   it("is not begun by an initialize that is refused", async () => {
-    const { face, visit } = setUpHttp({});
+    const { server: face, newClient: visit } = setUpHttp({});
     const response = await visit().post({ jsonrpc: "2.0", id: 1, method: "initialize" });
     assert.equal(response.headers.get("Mcp-Session-Id"), null);
     assert.equal((await json(response)).error?.code, -32602);
@@ -74,25 +91,26 @@ describe("a session over HTTP", () => {
 
   it("sends progress before the answer on the stream of its own POST", async () => {
     const { one, script } = await stage(silent());
-    const posted = one.post(call(1, "s__t", {}, { _meta: { progressToken: "p" } }));
+    const posted = one.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }));
     const { response, say, answer } = await begin(script, posted);
-    const token = (script.asked("tools/call")[0]?.params?.["_meta"] as { progressToken: number })
-      .progressToken;
+    const token = (
+      script.messagesOf("tools/call")[0]?.params?.["_meta"] as { progressToken: number }
+    ).progressToken;
     say({ method: "notifications/progress", params: { progressToken: token, progress: 1 } });
-    const events = new Events(await response);
+    const events = new EventStreamReader(await response);
     assert.deepEqual((await events.message()).params, { progressToken: "p", progress: 1 });
     answer();
     assert.deepEqual(
-      (await events.rest()).map(({ id }) => id),
+      (await events.remainingMessages()).map(({ id }) => id),
       [1],
     );
   });
 
   it("answers with a stream what takes long", async () => {
     const { one, script, clock } = await stage(silent());
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
-    const events = new Events(await response);
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
+    const events = new EventStreamReader(await response);
     assert.equal((await events.next())?.data, "", "an id to come back with");
     answer();
     assert.equal((await events.message()).id, 1);
@@ -100,24 +118,25 @@ describe("a session over HTTP", () => {
   });
 
   it("names no event without data to clients of older revisions", async () => {
-    const { script, visit, clock } = await stage(silent());
+    const { script, newClient: visit, clock } = await stage(silent());
     const old = visit();
-    await old.introduce("2025-06-18");
-    const { response, answer } = await begin(script, old.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
-    const events = new Events(await response);
+    await old.initialize("2025-06-18");
+    const { response, answer } = await begin(script, old.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
+    const events = new EventStreamReader(await response);
     answer();
     assert.equal((await events.next())?.message?.id, 1);
   });
 
   it("tells a client that takes only JSON aside of what comes before the answer", async () => {
     const { one, script } = await stage(silent());
-    const own = await one.listen();
-    const message = call(1, "s__t", {}, { _meta: { progressToken: "p" } });
+    const own = await one.openStream();
+    const message = callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } });
     const posted = one.post(message, { Accept: "application/json" });
     const { response, say, answer } = await begin(script, posted);
-    const token = (script.asked("tools/call")[0]?.params?.["_meta"] as { progressToken: number })
-      .progressToken;
+    const token = (
+      script.messagesOf("tools/call")[0]?.params?.["_meta"] as { progressToken: number }
+    ).progressToken;
     say({ method: "notifications/progress", params: { progressToken: token, progress: 1 } });
     assert.equal((await own.message()).method, "notifications/progress");
     answer();
@@ -126,7 +145,7 @@ describe("a session over HTTP", () => {
 
   it("answers with a stream whom JSON does not suit", async () => {
     const { one } = await stage();
-    const events = new Events(await one.post(PING, { Accept: "text/event-stream" }));
+    const events = new EventStreamReader(await one.post(PING, { Accept: "text/event-stream" }));
     assert.equal((await events.message()).id, 7);
     assert.equal(await events.next(), undefined);
   });
@@ -134,7 +153,10 @@ describe("a session over HTTP", () => {
   it("answers with a stream who names that before JSON, and nobody else whom JSON suits too", async () => {
     const { one } = await stage();
     const events = "text/event-stream, */*;q=0.1, application/json;q=0.9";
-    assert.equal((await new Events(await one.post(PING, { Accept: events })).message()).id, 7);
+    assert.equal(
+      (await new EventStreamReader(await one.post(PING, { Accept: events })).message()).id,
+      7,
+    );
     for (const accept of ["application/json, text/event-stream", "text/event-stream, */*", "*/*"]) {
       assert.equal((await json(await one.post(PING, { Accept: accept }))).id, 7, accept);
     }
@@ -145,11 +167,11 @@ describe("a session over HTTP", () => {
     await one.post({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     const change = async (name: string): Promise<void> => {
       script.tools = [`{"name":"${name}","inputSchema":{"type":"object"}}`];
-      script.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-      await clock.run(5000);
+      script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+      await clock.advanceAsync(5000);
     };
     await change("u");
-    const events = await one.listen();
+    const events = await one.openStream();
     assert.equal((await events.message()).method, "notifications/tools/list_changed");
     await change("v");
     assert.equal((await events.message()).method, "notifications/tools/list_changed");
@@ -157,81 +179,83 @@ describe("a session over HTTP", () => {
 
   it("has its GET stream moved to whoever asks for it last", async () => {
     const { one } = await stage();
-    const first = await one.listen();
-    const second = await one.listen();
+    const first = await one.openStream();
+    const second = await one.openStream();
     assert.equal(await first.next(), undefined);
-    await second.drop();
+    await second.cancel();
   });
 
   it("is asked by a server on the stream of its call, and answers with a POST of its own", async () => {
-    const { script, visit } = await stage(silent());
+    const { script, newClient: visit } = await stage(silent());
     const one = visit();
-    await one.introduce("2025-11-25", { sampling: {} });
-    await arrived();
-    const { response, say, answer } = await begin(script, one.post(call(1, "s__t")));
+    await one.initialize("2025-11-25", { sampling: {} });
+    await messagesHandled();
+    const { response, say, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     say({ id: 99, method: "sampling/createMessage", params: { messages: [], maxTokens: 1 } });
-    const events = new Events(await response);
+    const events = new EventStreamReader(await response);
     const asked = await events.message();
     assert.equal(asked.method, "sampling/createMessage");
     const reply = { jsonrpc: "2.0", id: asked.id, result: { role: "assistant" } };
     assert.equal((await one.post(reply)).status, 202);
-    await script.peer?.until(() => script.peer?.messages.some(({ id }) => id === 99) === true);
+    await script.newestPeer?.until(
+      () => script.newestPeer?.messages.some(({ id }) => id === 99) === true,
+    );
     answer();
     assert.equal((await events.message()).id, 1);
   });
 
   it("takes what cancels a call, and the call's POST ends without an answer", async () => {
     const { one, script } = await stage(silent());
-    const { response } = await begin(script, one.post(call(1, "s__t")));
+    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     const cancel = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
     assert.equal((await one.post(cancel)).status, 202);
     assert.equal((await response).status, 202);
-    await arrived();
-    assert.equal(script.asked("notifications/cancelled").length, 1);
+    await messagesHandled();
+    assert.equal(script.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("loses nothing with a stream: nothing is cancelled, and the client comes back for the rest", async () => {
     const { one, script, clock } = await stage(silent());
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
-    const events = new Events(await response);
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
+    const events = new EventStreamReader(await response);
     await events.next();
-    await events.drop();
-    await arrived();
-    assert.equal(script.asked("notifications/cancelled").length, 0);
+    await events.cancel();
+    await messagesHandled();
+    assert.equal(script.messagesOf("notifications/cancelled").length, 0);
     answer();
-    await arrived();
-    const again = await one.listen(events.last);
+    await messagesHandled();
+    const again = await one.openStream(events.lastEventId);
     assert.deepEqual(
-      (await again.rest()).map(({ id }) => id),
+      (await again.remainingMessages()).map(({ id }) => id),
       [1],
     );
-    const third = await one.request("GET", undefined, { "Last-Event-ID": again.last ?? "" });
+    const third = await one.request("GET", undefined, { "Last-Event-ID": again.lastEventId ?? "" });
     assert.equal(third.status, 204, "nothing is left to come back for");
   });
 
   it("can hear again what it may have missed", async () => {
     const { one, script, clock } = await stage(silent());
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
-    const events = new Events(await response);
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
+    const events = new EventStreamReader(await response);
     const first = (await events.next())?.id;
     answer();
     assert.equal((await events.message()).id, 1);
-    const again = await one.listen(first);
+    const again = await one.openStream(first);
     assert.equal((await again.message()).id, 1);
   });
 
   it("cannot come back for ever", async () => {
     const { one, script, clock } = await stage(silent());
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
-    const events = new Events(await response);
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
+    const events = new EventStreamReader(await response);
     const first = (await events.next())?.id ?? "";
-    await events.drop();
+    await events.cancel();
     answer();
-    await arrived();
-    await clock.run(SESSION_LIMITS.maxFinishedAge + IDLE_LIMITS.interval);
+    await messagesHandled();
+    await clock.advanceAsync(SESSION_LIMITS.maxFinishedAge + IDLE_LIMITS.interval);
     assert.equal((await one.request("GET", undefined, { "Last-Event-ID": first })).status, 400);
   });
 
@@ -244,14 +268,14 @@ describe("a session over HTTP", () => {
   });
 
   it("ends with DELETE, which cancels what runs", async () => {
-    const { one, script, face } = await stage(silent());
-    const own = await one.listen();
-    const { response } = await begin(script, one.post(call(1, "s__t")));
+    const { one, script, server: face } = await stage(silent());
+    const own = await one.openStream();
+    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     assert.equal((await one.request("DELETE", undefined)).status, 204);
     assert.equal((await response).status, 404);
     assert.equal(await own.next(), undefined);
-    await arrived();
-    assert.equal(script.asked("notifications/cancelled").length, 1);
+    await messagesHandled();
+    assert.equal(script.messagesOf("notifications/cancelled").length, 1);
     assert.equal(face.sessions, 0);
     assert.equal((await one.post(PING)).status, 404);
     assert.equal((await one.request("GET", undefined)).status, 404);
@@ -259,25 +283,31 @@ describe("a session over HTTP", () => {
   });
 
   it("is kept from another: equal ids, tokens and lists of changes do not meet", async () => {
-    const { one, visit, script } = await stage(silent());
+    const { one, newClient: visit, script } = await stage(silent());
     const two = visit();
-    await two.introduce();
-    assert.notEqual(one.session, two.session);
+    await two.initialize();
+    assert.notEqual(one.sessionId, two.sessionId);
     const meta = { _meta: { progressToken: "p" } };
-    const first = one.post(call(1, "s__t", { of: 1 }, meta));
-    const second = two.post(call(1, "s__t", { of: 2 }, meta));
-    await arrived();
-    const asked = script.asked("tools/call");
+    const first = one.post(callRequest(1, "s__t", { of: 1 }, meta));
+    const second = two.post(callRequest(1, "s__t", { of: 2 }, meta));
+    await messagesHandled();
+    const asked = script.messagesOf("tools/call");
     assert.equal(asked.length, 2);
     for (const { id, params } of asked.toReversed()) {
       const { of } = params?.["arguments"] as { of: number };
       const { progressToken } = params?.["_meta"] as { progressToken: number };
       const progress = { progressToken, progress: of };
-      script.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
-      script.peer?.send({ jsonrpc: "2.0", id, result: { of } });
+      script.newestPeer?.send({
+        jsonrpc: "2.0",
+        method: "notifications/progress",
+        params: progress,
+      });
+      script.newestPeer?.send({ jsonrpc: "2.0", id, result: { of } });
     }
     for (const [of, response] of [first, second].entries()) {
-      const [progress, answer, ...more] = await new Events(await response).rest();
+      const [progress, answer, ...more] = await new EventStreamReader(
+        await response,
+      ).remainingMessages();
       assert.deepEqual(progress?.params, { progressToken: "p", progress: of + 1 });
       assert.deepEqual(answer?.result, { of: of + 1 });
       assert.deepEqual(more, []);
@@ -285,19 +315,22 @@ describe("a session over HTTP", () => {
   });
 
   it("has servers that are marked perClient to itself", async () => {
-    const script = new Script("t");
-    const { visit } = setUpHttp({ s: script }, { servers: { s: { isolation: "perClient" } } });
+    const script = new ScriptedServer("t");
+    const { newClient: visit } = setUpHttp(
+      { s: script },
+      { servers: { s: { isolation: "perClient" } } },
+    );
     for (const visitor of [visit(), visit()]) {
-      await visitor.introduce();
-      await visitor.post(call(1, "s__t"));
+      await visitor.initialize();
+      await visitor.post(callRequest(1, "s__t"));
     }
-    assert.equal(script.starts, 2);
+    assert.equal(script.transportCount, 2);
   });
 
   it("may send batches where its revision has them, and nowhere else", async () => {
-    const { visit } = setUpHttp({ s: new Script("t") });
+    const { newClient: visit } = setUpHttp({ s: new ScriptedServer("t") });
     const one = visit();
-    await one.introduce("2025-03-26");
+    await one.initialize("2025-03-26");
     const both = [PING, { jsonrpc: "2.0", method: "x" }, { ...PING, id: 8 }];
     const answers = (await (await one.post(both)).json()) as Json[];
     assert.deepEqual(
@@ -306,84 +339,93 @@ describe("a session over HTTP", () => {
     );
     assert.equal((await one.post([{ jsonrpc: "2.0", method: "x" }])).status, 202);
     const two = visit();
-    await two.introduce("2025-06-18");
+    await two.initialize("2025-06-18");
     assert.equal((await two.post(both)).status, 400);
-    assert.equal((await visit().post([INITIALIZE])).status, 400, "no session begins with one");
+    assert.equal(
+      (await visit().post([INITIALIZE_REQUEST])).status,
+      400,
+      "no session begins with one",
+    );
   });
 
   it("passes results byte for byte, except for line ends between values", async () => {
-    const script = new Script("t");
+    const script = new ScriptedServer("t");
     script.onCall = () => '"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}';
     const { one } = await stage(script);
-    const text = await (await one.post(call(1, "s__t"))).text();
+    const text = await (await one.post(callRequest(1, "s__t"))).text();
     assert.ok(text.includes('"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}'), text);
   });
 
   it("shows that silent streams live", async () => {
     const { one, clock } = await stage();
-    const events = await one.listen();
+    const events = await one.openStream();
     const next = events.next();
-    await clock.run(2 * KEEP_ALIVE_INTERVAL);
-    await arrived();
+    await clock.advanceAsync(2 * KEEP_ALIVE_INTERVAL);
+    await messagesHandled();
     await one.request("DELETE", undefined);
     assert.equal(await next, undefined);
     assert.deepEqual(events.comments, Array(3).fill(": keep-alive"));
   });
 
   it("is over when nobody has used it for long, but not while a stream is open", async () => {
-    const { one, clock, face, visit } = await stage();
+    const { one, clock, server: face, newClient: visit } = await stage();
     const two = visit();
-    await two.introduce();
-    const events = await two.listen();
-    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
+    await two.initialize();
+    const events = await two.openStream();
+    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 1);
     assert.equal((await one.post(PING)).status, 404);
     assert.equal((await two.post(PING)).status, 200);
-    await events.drop();
-    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
+    await events.cancel();
+    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 0);
   });
 
   it("is not over while something runs in it", async () => {
-    const { one, clock, script, face } = await stage(silent(), {
+    const {
+      one,
+      clock,
+      script,
+      server: face,
+    } = await stage(silent(), {
       servers: { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } },
     });
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
-    await clock.run(JSON_WAIT);
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    await clock.advanceAsync(JSON_WAIT);
     await (await response).body?.cancel();
-    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
+    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 1);
     answer();
-    await arrived();
-    await clock.run(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
+    await messagesHandled();
+    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 0);
   });
 });
 
 describe("a client over HTTP that does not read", () => {
   it("loses its stream, not what was said on it, and holds up nobody", async () => {
-    const { one, script, visit } = await stage(silent());
+    const { one, script, newClient: visit } = await stage(silent());
     const other = visit();
-    await other.introduce();
+    await other.initialize();
     const meta = { _meta: { progressToken: "p" } };
-    const posted = one.post(call(1, "s__t", {}, meta));
+    const posted = one.post(callRequest(1, "s__t", {}, meta));
     const { response, say, answer } = await begin(script, posted);
-    const { progressToken } = script.asked("tools/call")[0]?.params?.["_meta"] as {
+    const { progressToken } = script.messagesOf("tools/call")[0]?.params?.["_meta"] as {
       progressToken: number;
     };
     const message = "x".repeat(256 * 1024);
     const count = EVENT_BUFFER_LIMITS.maxBehind / message.length + 4;
     for (let progress = 0; progress < count; progress++) {
       say({ method: "notifications/progress", params: { progressToken, progress, message } });
-      await arrived();
+      await messagesHandled();
     }
     assert.equal((await other.post(PING)).status, 200);
-    const events = new Events(await response);
-    const before = await events.rest();
+    const events = new EventStreamReader(await response);
+    const before = await events.remainingMessages();
     assert.ok(before.length < count, "the stream was ended");
     answer();
-    await arrived();
-    const after = await (await one.listen(events.last)).rest();
+    await messagesHandled();
+    const after = await (await one.openStream(events.lastEventId)).remainingMessages();
     const progress = [...before, ...after].flatMap(({ params }) => params?.["progress"] ?? []);
     assert.deepEqual(progress, [...Array(count).keys()], "nothing is missing");
     assert.equal(after.at(-1)?.id, 1);
@@ -396,15 +438,15 @@ describe("a client over HTTP that does not read", () => {
     const message = "x".repeat(1024 * 1024);
     const streams: Response[] = [];
     for (let id = 1; id <= 5; id++) {
-      const posted = one.post(call(id, "s__t", {}, meta), { Accept: "text/event-stream" });
+      const posted = one.post(callRequest(id, "s__t", {}, meta), { Accept: "text/event-stream" });
       const { response, say } = await begin(script, posted);
       streams.push(await response);
-      const { progressToken } = script.asked("tools/call").at(-1)?.params?.["_meta"] as {
+      const { progressToken } = script.messagesOf("tools/call").at(-1)?.params?.["_meta"] as {
         progressToken: number;
       };
       for (let progress = 0; progress < 10; progress++) {
         say({ method: "notifications/progress", params: { progressToken, progress, message } });
-        await arrived();
+        await messagesHandled();
       }
     }
     const refused = await one.post(PING);
@@ -418,13 +460,13 @@ describe("a client over HTTP that does not read", () => {
 
 describe("an HTTP face that closes", () => {
   it("takes no more requests, lets those finish that run, and ends all streams", async () => {
-    const { one, script, face, visit } = await stage(silent());
-    const own = await one.listen();
-    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
+    const { one, script, server: face, newClient: visit } = await stage(silent());
+    const own = await one.openStream();
+    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     const closed = face.close();
     for (const refused of [
       await one.post(PING),
-      await visit().post(INITIALIZE),
+      await visit().post(INITIALIZE_REQUEST),
       await one.request("GET", undefined),
     ]) {
       assert.equal(refused.status, 503);
@@ -442,8 +484,8 @@ describe("an HTTP face that closes", () => {
   });
 
   it("does not wait for what takes longer than it has", async () => {
-    const { one, script, face } = await stage(silent());
-    const { response } = await begin(script, one.post(call(1, "s__t")));
+    const { one, script, server: face } = await stage(silent());
+    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     const began = performance.now();
     await face.close();
     assert.ok(performance.now() - began < DRAIN_TIME + 1000);
@@ -453,13 +495,13 @@ describe("an HTTP face that closes", () => {
 
 describe("the readiness of an HTTP face", () => {
   it("is there at once, and says which servers are missing", async () => {
-    const script = new Script("t");
+    const script = new ScriptedServer("t");
     const latch = new Latch();
     script.onMake = latch.wait;
-    const broken = new Script("t");
+    const broken = new ScriptedServer("t");
     broken.onMake = () => Promise.reject(new Error("no"));
-    const { visit, hub } = setUpHttp(
-      { s: script, b: broken, l: new Script("t") },
+    const { newClient: visit, hub } = setUpHttp(
+      { s: script, b: broken, l: new ScriptedServer("t") },
       { servers: { l: { lazy: true }, b: { reconnect: { policy: "none" } as never } } },
     );
     const one = visit();
@@ -469,8 +511,8 @@ describe("the readiness of an HTTP face", () => {
       return response.json();
     };
     assert.equal(await (await one.fetch("/healthz")).text(), '{"alive":true}');
-    await one.introduce();
-    await arrived();
+    await one.initialize();
+    await messagesHandled();
     const waiting = (await look()) as { ready: boolean; servers: { waiting: string[] } };
     assert.equal(waiting.ready, true);
     assert.ok(waiting.servers.waiting.includes("s"));
@@ -482,17 +524,17 @@ describe("the readiness of an HTTP face", () => {
   });
 
   it("ends when there are as many sessions as there can be, and so do new sessions", async () => {
-    const { visit } = setUpHttp({}, { face: { maxSessions: 2 } });
+    const { newClient: visit } = setUpHttp({}, { server: { maxSessions: 2 } });
     const [one, two, three] = [visit(), visit(), visit()];
-    await one.introduce();
-    await two.introduce();
-    const refused = await three.post(INITIALIZE);
+    await one.initialize();
+    await two.initialize();
+    const refused = await three.post(INITIALIZE_REQUEST);
     assert.equal(refused.status, 503);
     assert.equal((await json(refused)).id, "init");
     const readiness = await three.fetch("/readyz");
     assert.equal(readiness.status, 503);
     assert.equal(((await readiness.json()) as { reason: string }).reason, "full");
     await one.request("DELETE", undefined);
-    await three.introduce();
+    await three.initialize();
   });
 });

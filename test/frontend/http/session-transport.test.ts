@@ -4,12 +4,12 @@ import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
-import { transportContract, type Pair, type Peer } from "../../contract/transport.ts";
-import { Events } from "../../fixtures/http-client.ts";
+import { transportContract, type TransportPair, type Peer } from "../../contract/transport.ts";
+import { EventStreamReader } from "../../fixtures/http-client.ts";
 import { poll } from "../../harness/wait.ts";
 
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
-function session(): Promise<Pair> {
+function session(): Promise<TransportPair> {
   const { promise: gone, resolve: ended } = Promise.withResolvers<void>();
   const link = new SessionTransport({
     clock: systemClock,
@@ -22,7 +22,7 @@ function session(): Promise<Pair> {
   const posts = new Set<Promise<unknown>>();
   let unsent = 0;
   const read = async (): Promise<void> => {
-    const events = new Events(link.openEventStream(undefined));
+    const events = new EventStreamReader(link.openEventStream(undefined));
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       received.push(event.data);
     }
@@ -50,16 +50,16 @@ function session(): Promise<Pair> {
       );
       return received.splice(0, count);
     },
-    get waiting() {
+    get queuedCount() {
       return received.length;
     },
-    unsent: () => new Promise((resolve) => setImmediate(() => resolve(unsent))),
+    unreadBytes: () => new Promise((resolve) => setImmediate(() => resolve(unsent))),
     stopReading() {},
     startReading() {},
     end: () => void Promise.all(posts).then(() => link.close()),
-    gone: () => gone,
+    allClosed: () => gone,
   };
-  return Promise.resolve({ link, peer, limit: undefined, isCalm: true });
+  return Promise.resolve({ transport: link, peer, maxMessage: undefined, hasNoBackpressure: true });
 }
 
 transportContract("a session over HTTP", session);

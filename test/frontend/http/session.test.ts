@@ -11,9 +11,9 @@ import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
 import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import type { Message } from "../../../src/jsonrpc/message.ts";
 import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
-import { Recorder } from "../../contract/transport.ts";
+import { TransportRecorder } from "../../contract/transport.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { Events } from "../../fixtures/http-client.ts";
+import { EventStreamReader } from "../../fixtures/http-client.ts";
 
 const NEVER = new AbortController().signal;
 const frame = (id: number): Message =>
@@ -22,7 +22,7 @@ const answer = (id: number, size = 0): Uint8Array =>
   utf8(`{"jsonrpc":"2.0","result":{"x":"${"x".repeat(size)}"},"id":${id}}`);
 const note = (n: number): Uint8Array => utf8(`{"jsonrpc":"2.0","method":"n","params":{"n":${n}}}`);
 
-class Ways extends Recorder {
+class Ways extends TransportRecorder {
   /** Of the requests that came. */
   readonly ways: Responder[] = [];
 
@@ -57,9 +57,9 @@ class Stage {
     const way = this.ways.at(-1);
     way?.notify(note(id));
     way?.respond(answer(id, size));
-    const events = new Events(response);
+    const events = new EventStreamReader(response);
     const first = await events.next();
-    await events.drop();
+    await events.cancel();
     return first?.id ?? "";
   }
 
@@ -75,10 +75,10 @@ describe("what a session over HTTP holds", () => {
   it("is there for those who come back, for a while", async () => {
     const stage = new Stage();
     const event = await stage.stream(1);
-    await stage.clock.run(SESSION_LIMITS.maxFinishedAge - 1);
+    await stage.clock.advanceAsync(SESSION_LIMITS.maxFinishedAge - 1);
     stage.session.prune();
     assert.equal(stage.knows(event), true);
-    await stage.clock.run(1);
+    await stage.clock.advanceAsync(1);
     stage.session.prune();
     assert.equal(stage.knows(event), false);
   });
@@ -109,18 +109,18 @@ describe("what a session over HTTP holds", () => {
 
   it("is never what still runs", async () => {
     const stage = new Stage();
-    const events = new Events(await stage.session.receive(frame(1), "events"));
+    const events = new EventStreamReader(await stage.session.receive(frame(1), "events"));
     const [way] = stage.ways;
     way?.notify(note(1));
     const first = await events.next();
-    await events.drop();
+    await events.cancel();
     for (let id = 2; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++) await stage.stream(id);
-    await stage.clock.run(2 * SESSION_LIMITS.maxFinishedAge);
+    await stage.clock.advanceAsync(2 * SESSION_LIMITS.maxFinishedAge);
     stage.session.prune();
     way?.respond(answer(1));
-    const again = new Events(stage.session.openEventStream(first?.id));
+    const again = new EventStreamReader(stage.session.openEventStream(first?.id));
     assert.deepEqual(
-      (await again.rest()).map(({ id }) => id),
+      (await again.remainingMessages()).map(({ id }) => id),
       [1],
     );
   });
@@ -131,16 +131,16 @@ describe("a session over HTTP", () => {
     const { session, clock, ways } = new Stage();
     const response = session.receive(frame(1), "json");
     assert.equal(session.idleSince, undefined);
-    await clock.run(10);
+    await clock.advanceAsync(10);
     ways[0]?.respond(answer(1));
     await response;
     assert.equal(session.idleSince, 10);
-    const events = new Events(session.openEventStream(undefined));
-    await clock.run(10);
+    const events = new EventStreamReader(session.openEventStream(undefined));
+    await clock.advanceAsync(10);
     assert.equal(session.idleSince, undefined);
-    await events.drop();
+    await events.cancel();
     assert.equal(session.idleSince, 20);
-    await clock.run(5);
+    await clock.advanceAsync(5);
     await session.receive(parseMessage(Buffer.from(note(1))), "either");
     assert.equal(session.idleSince, 25);
   });
@@ -148,7 +148,7 @@ describe("a session over HTTP", () => {
   it("takes one answer to each request, and nothing after it", async () => {
     const stage = new Stage();
     const { session, ways } = stage;
-    const events = new Events(await session.receive(frame(1), "events"));
+    const events = new EventStreamReader(await session.receive(frame(1), "events"));
     const alone = session.receive(frame(2), "json");
     for (const [at, way] of ways.entries()) {
       way.respond(answer(at + 1));
@@ -156,7 +156,7 @@ describe("a session over HTTP", () => {
       way.respond(answer(9));
     }
     assert.deepEqual(
-      (await events.rest()).map(({ id }) => id),
+      (await events.remainingMessages()).map(({ id }) => id),
       [1],
     );
     assert.deepEqual(await toWebResponse(await alone).json(), {
@@ -169,7 +169,7 @@ describe("a session over HTTP", () => {
 
   it("reads one message more if it is paused again at the next", async () => {
     const { session, events } = new Stage();
-    events.onFrame = () => session.pause();
+    events.onMessage = () => session.pause();
     session.pause();
     const posts = [1, 2, 3].map((n) =>
       session.receive(parseMessage(Buffer.from(note(n))), "either"),
@@ -177,7 +177,7 @@ describe("a session over HTTP", () => {
     for (const count of [1, 2, 3]) {
       session.resume();
       await turn();
-      assert.equal(events.frames.length, count);
+      assert.equal(events.messages.length, count);
     }
     for (const post of posts) assert.equal((await post).status, 202);
   });
@@ -192,22 +192,22 @@ describe("a session over HTTP", () => {
     assert.equal((await session.receive(frame(2), "either")).status, 404);
     await session.close();
     assert.equal(stage.ended, 1);
-    assert.deepEqual(stage.events.frames, []);
+    assert.deepEqual(stage.events.messages, []);
   });
 
   it("ends the answers that run, before whoever runs them hears of it", async () => {
     const stage = new Stage();
     const { session, ways, events } = stage;
-    const streamed = new Events(await session.receive(frame(1), "events"));
+    const streamed = new EventStreamReader(await session.receive(frame(1), "events"));
     const alone = session.receive(frame(2), "either");
     events.closed = () => {
       for (const way of ways) way.respond(undefined);
     };
     await session.close();
     assert.equal((await alone).status, 404);
-    assert.deepEqual(await streamed.rest(), []);
-    await stage.clock.run(JSON_WAIT);
-    assert.deepEqual(stage.clock.armed, []);
+    assert.deepEqual(await streamed.remainingMessages(), []);
+    await stage.clock.advanceAsync(JSON_WAIT);
+    assert.deepEqual(stage.clock.pendingDelays, []);
   });
 
   it("says when a request was answered", async () => {

@@ -6,13 +6,19 @@ import { HttpServer, startHttpServer } from "../../../src/frontend/http/server.t
 import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
 import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
 import { poll } from "../../harness/wait.ts";
-import { Wire } from "../../fixtures/raw-http-client.ts";
-import { call, INITIALIZE, type Json, Script, setUp } from "../../fixtures/memory-hub.ts";
+import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
+import {
+  callRequest,
+  INITIALIZE_REQUEST,
+  type Json,
+  ScriptedServer,
+  setUpHub,
+} from "../../fixtures/memory-hub.ts";
 
 interface Place {
   readonly port: number;
   readonly face: HttpServer;
-  readonly script: Script;
+  readonly script: ScriptedServer;
   readonly calls: Json[];
   /** A new session's id. */
   begin(): Promise<string>;
@@ -21,10 +27,10 @@ interface Place {
 
 describe("an HTTP face that listens", () => {
   async function withPlace(run: (place: Place) => Promise<void>): Promise<void> {
-    const script = new Script("t");
+    const script = new ScriptedServer("t");
     const calls: Json[] = [];
     script.onCall = (message) => void calls.push(message);
-    const { hub } = setUp({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
+    const { hub } = setUpHub({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
     const maxMessage = 1024 * 1024;
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
     const settings = { hostname: "127.0.0.1", port: 0 };
@@ -35,8 +41,8 @@ describe("an HTTP face that listens", () => {
       await listener.close(200);
     };
     const begin = async (): Promise<string> => {
-      const wire = new Wire(port);
-      wire.post(INITIALIZE);
+      const wire = new RawHttpClient(port);
+      wire.post(INITIALIZE_REQUEST);
       const [, id = ""] = await wire.until(/mcp-session-id: (\S+)/i);
       wire.socket.destroy();
       return id;
@@ -52,7 +58,7 @@ describe("an HTTP face that listens", () => {
   it("answers several requests on one connection", () =>
     withPlace(async ({ port, begin }) => {
       const session = { "Mcp-Session-Id": await begin() };
-      const wire = new Wire(port);
+      const wire = new RawHttpClient(port);
       for (const id of [1, 2, 3]) {
         wire.post({ jsonrpc: "2.0", id, method: "ping" }, session);
         await wire.until(new RegExp(`"id":${id}\\}`));
@@ -64,7 +70,7 @@ describe("an HTTP face that listens", () => {
   it("answers at once who listens, although there is nothing to hear yet", () =>
     withPlace(async ({ port, begin }) => {
       const session = { "Mcp-Session-Id": await begin() };
-      const wire = new Wire(port);
+      const wire = new RawHttpClient(port);
       wire.request("GET", "/mcp", { ...session, Accept: "text/event-stream" });
       await wire.until(/^HTTP\/1\.1 200.*\r\n\r\n/s);
       wire.socket.destroy();
@@ -73,8 +79,8 @@ describe("an HTTP face that listens", () => {
   it("goes on with a call whose connection was lost, and gives the answer to who comes back", () =>
     withPlace(async ({ port, begin, calls, script }) => {
       const session = { "Mcp-Session-Id": await begin() };
-      const wire = new Wire(port);
-      wire.post(call(1, "s__t"), { ...session, Accept: "text/event-stream" });
+      const wire = new RawHttpClient(port);
+      wire.post(callRequest(1, "s__t"), { ...session, Accept: "text/event-stream" });
       const [, id = ""] = await wire.until(/retry: 1000\nid: (\S+)\ndata: \n\n/);
       wire.socket.destroy();
       const [asked] = await poll(
@@ -82,21 +88,21 @@ describe("an HTTP face that listens", () => {
         () => "the call",
         () => (calls.length > 0 ? calls : undefined),
       );
-      script.peer?.send({ jsonrpc: "2.0", id: asked?.id, result: { back: true } });
-      const again = new Wire(port);
+      script.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: { back: true } });
+      const again = new RawHttpClient(port);
       const headers = { ...session, Accept: "text/event-stream", "Last-Event-ID": id };
       again.request("GET", "/mcp", headers);
       await again.until(/"back":true/);
-      assert.equal(script.asked("notifications/cancelled").length, 0);
+      assert.equal(script.messagesOf("notifications/cancelled").length, 0);
       again.socket.destroy();
     }));
 
   it("holds little for who does not read, drops the stream, and serves others", () =>
     withPlace(async ({ port, begin, calls, script, face }) => {
       const session = { "Mcp-Session-Id": await begin() };
-      const wire = new Wire(port);
+      const wire = new RawHttpClient(port);
       const accept = { Accept: "text/event-stream" };
-      wire.post(call(1, "s__t", {}, { _meta: { progressToken: "p" } }), {
+      wire.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }), {
         ...session,
         ...accept,
       });
@@ -108,20 +114,20 @@ describe("an HTTP face that listens", () => {
       const count = (4 * EVENT_BUFFER_LIMITS.maxBehind) / message.length;
       for (let progress = 0; progress < count; progress++) {
         const params = { progressToken, progress, message };
-        script.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+        script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
       }
-      const other = new Wire(port);
+      const other = new RawHttpClient(port);
       other.post({ jsonrpc: "2.0", id: 5, method: "ping" }, { "Mcp-Session-Id": await begin() });
       await other.until(/"id":5\}/);
       other.socket.destroy();
-      script.peer?.send({ jsonrpc: "2.0", id: asked?.id, result: { last: true } });
+      script.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: { last: true } });
       wire.socket.resume();
       await wire.until(/\r\n0\r\n\r\n$/);
       const seen = wire.text.match(/"progress":\d+/g)?.length ?? 0;
       assert.ok(seen < count, `${seen} of ${count}`);
       assert.ok(!wire.text.includes('"last":true'));
       const ids = wire.text.match(/id: \d+-\d+/g) ?? [];
-      const again = new Wire(port);
+      const again = new RawHttpClient(port);
       const last = { "Last-Event-ID": ids.at(-1)?.slice(4) ?? "" };
       again.request("GET", "/mcp", { ...session, ...accept, ...last });
       await again.until(/"last":true/);
@@ -135,9 +141,9 @@ describe("an HTTP face that listens", () => {
     { timeout: 100_000, skip: process.env["TOOLMUX_SLOW_TESTS"] === undefined },
     () =>
       withPlace(async ({ port, begin, calls, script }) => {
-        const wire = new Wire(port);
+        const wire = new RawHttpClient(port);
         const session = { "Mcp-Session-Id": await begin(), Accept: "application/json" };
-        wire.post(call(1, "s__t"), session);
+        wire.post(callRequest(1, "s__t"), session);
         await poll(
           5000,
           () => "the call",
@@ -146,7 +152,7 @@ describe("an HTTP face that listens", () => {
         // Longer than any runtime takes a connection for lost.
         await new Promise((resolve) => setTimeout(resolve, 75_000));
         assert.equal(wire.isEnded, false);
-        script.peer?.send({ jsonrpc: "2.0", id: calls[0]?.id, result: { late: true } });
+        script.newestPeer?.send({ jsonrpc: "2.0", id: calls[0]?.id, result: { late: true } });
         await wire.until(/"late":true/);
         wire.socket.destroy();
       }),
@@ -155,7 +161,7 @@ describe("an HTTP face that listens", () => {
   it("notices that the reader of a stream has gone", () =>
     withPlace(async ({ port, begin, face }) => {
       const id = await begin();
-      const wire = new Wire(port);
+      const wire = new RawHttpClient(port);
       wire.request("GET", "/mcp", { "Mcp-Session-Id": id, Accept: "text/event-stream" });
       await wire.until(/text\/event-stream/i);
       assert.match(wire.text, /x-accel-buffering: no/i);
@@ -169,13 +175,13 @@ describe("an HTTP face that listens", () => {
     }));
 
   it("refuses who names no host, also where others may come", async () => {
-    const { hub } = setUp({});
+    const { hub } = setUpHub({});
     const settings = { hostname: "0.0.0.0", token: "t", maxMessage: 1024 };
     const face = new HttpServer(hub, settings);
     const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: face.handle });
-    const wire = new Wire(listener.port);
+    const wire = new RawHttpClient(listener.port);
     wire.socket.write("GET /healthz HTTP/1.0\r\nAuthorization: Bearer t\r\n\r\n");
-    await wire.ended();
+    await wire.waitForEnd();
     assert.match(wire.text, /^HTTP\/1\.1 403 /);
     await face.close();
     await listener.close(200);
@@ -184,14 +190,14 @@ describe("an HTTP face that listens", () => {
 
   it("answers a body over the limit with 413, whether its size was told or not", () =>
     withPlace(async ({ port }) => {
-      const told = new Wire(port);
+      const told = new RawHttpClient(port);
       told.request("POST", "/mcp", {
         "Content-Type": "application/json",
         "Content-Length": String(1024 * 1024 + 1),
       });
       await told.until(/^HTTP\/1\.1 413/);
       told.socket.destroy();
-      const chunked = new Wire(port);
+      const chunked = new RawHttpClient(port);
       const headers = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
       chunked.request("POST", "/mcp", headers);
       const piece = " ".repeat(256 * 1024);
@@ -202,7 +208,7 @@ describe("an HTTP face that listens", () => {
 
   for (const end of ["ended", "aborted"] as const)
     it(`holds no more of all bodies together than it may, and takes others once some have ${end}`, async () => {
-      const { hub } = setUp({ s: new Script("t") });
+      const { hub } = setUpHub({ s: new ScriptedServer("t") });
       const size = 1024 * 1024;
       const most = 4;
       const face = await startHttpServer(hub, {
@@ -213,15 +219,15 @@ describe("an HTTP face that listens", () => {
         maxReceiving: most * size,
       });
       const port = Number(new URL(face.url).port);
-      const wires: Wire[] = [];
-      const open = (): Wire => {
-        const wire = new Wire(port);
+      const wires: RawHttpClient[] = [];
+      const open = (): RawHttpClient => {
+        const wire = new RawHttpClient(port);
         wires.push(wire);
         return wire;
       };
       try {
         const first = open();
-        first.post(INITIALIZE);
+        first.post(INITIALIZE_REQUEST);
         const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
         const [begin = "", close = ""] = JSON.stringify({
           jsonrpc: "2.0",
@@ -235,14 +241,14 @@ describe("an HTTP face that listens", () => {
           "Content-Length": String(size),
           "Mcp-Session-Id": id,
         };
-        const half = (): Wire => {
+        const half = (): RawHttpClient => {
           const wire = open();
           wire.request("POST", "/mcp", headers);
           wire.socket.write(body.slice(0, -100));
           return wire;
         };
         const all = Array.from({ length: 4 * most }, half);
-        const isRefused = ({ text }: Wire): boolean => text.startsWith("HTTP/1.1 503 ");
+        const isRefused = ({ text }: RawHttpClient): boolean => text.startsWith("HTTP/1.1 503 ");
         await poll(
           10_000,
           () => `refusals; so far ${all.filter(isRefused).length}`,
@@ -276,22 +282,22 @@ describe("an HTTP face that listens", () => {
   it("ends its streams and connections when it closes, and listens no more", () =>
     withPlace(async ({ port, begin, close }) => {
       const session = { "Mcp-Session-Id": await begin() };
-      const wire = new Wire(port);
+      const wire = new RawHttpClient(port);
       wire.request("GET", "/mcp", { ...session, Accept: "text/event-stream" });
       await wire.until(/text\/event-stream/i);
-      const spare = new Wire(port);
+      const spare = new RawHttpClient(port);
       await close();
-      await wire.ended();
+      await wire.waitForEnd();
       spare.socket.destroy();
-      const late = new Wire(port);
-      await late.ended();
+      const late = new RawHttpClient(port);
+      await late.waitForEnd();
       assert.equal(late.text, "");
     }));
 });
 
 describe("an HTTP face", () => {
   it("says where it cannot listen", async () => {
-    const { hub } = setUp({});
+    const { hub } = setUpHub({});
     const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 };
     const face = await startHttpServer(hub, { ...settings, port: 0 });
     const port = Number(new URL(face.url).port);
@@ -307,7 +313,7 @@ describe("an HTTP face", () => {
   });
 
   it("listens on IPv6", async () => {
-    const { hub } = setUp({});
+    const { hub } = setUpHub({});
     const settings = { hostname: "[::1]", port: 0, token: undefined, maxMessage: 1024 };
     const face = await startHttpServer(hub, settings);
     const response = await fetch(face.url.replace(/mcp$/, "healthz"));

@@ -2,20 +2,20 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { subsetOf } from "../../../src/upstream/profile.ts";
 import { memoryTransportPair } from "../../../src/transport/memory.ts";
-import { put, SAMPLE } from "../../fixtures/server-requests.ts";
+import { sendServerRequest, SAMPLING_PARAMS } from "../../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { setUpHttp, type Visitor } from "../../fixtures/http-client.ts";
+import { setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
 import {
-  INITIALIZE,
-  introduce,
+  INITIALIZE_REQUEST,
+  initialize,
   type Json,
   Latch,
-  listNames,
+  listToolNames,
   manifestFor,
   Peer,
-  Script,
-  type Settings,
-  setUp,
+  ScriptedServer,
+  type HubSetupOptions,
+  setUpHub,
 } from "../../fixtures/memory-hub.ts";
 
 const TOOLS_CHANGED = "notifications/tools/list_changed";
@@ -24,9 +24,9 @@ const SAMPLING = "sampling/createMessage";
 const BOTH_HAVE = "x://both";
 
 /** A server with something of each kind. */
-function makeServer(name: string): Script {
-  const script = new Script("t");
-  script.lists = {
+function makeServer(name: string): ScriptedServer {
+  const script = new ScriptedServer("t");
+  script.listings = {
     prompts: [{ name: "p" }],
     resources: [
       { uri: `${name}://one`, name: "one" },
@@ -37,7 +37,7 @@ function makeServer(name: string): Script {
   script.instructions = `Use ${name}.`;
   const read = (message: Json): string =>
     `"result":{"contents":[],"of":${JSON.stringify([name, message.params?.["uri"]])}}`;
-  script.on = {
+  script.handlers = {
     "resources/read": read,
     "resources/subscribe": () => '"result":{}',
     "prompts/get": (message) => `"result":{"messages":[],"of":${JSON.stringify(message.params)}}`,
@@ -46,28 +46,28 @@ function makeServer(name: string): Script {
 }
 
 /** Three servers over HTTP, under a clock that the test moves; only who is wanted is started. */
-function begin(settings: Settings = {}) {
+function begin(settings: HubSetupOptions = {}) {
   const scripts = { a: makeServer("a"), b: makeServer("b"), c: makeServer("c") };
   const clock = new VirtualClock();
   const stage = setUpHttp(scripts, { ...settings, clock, random: () => 0 });
   /** Whoever speaks at that path, and has introduced itself. */
-  const open = async (path: string, capabilities: object = {}): Promise<Visitor> => {
-    const one = stage.visit(path);
-    await one.introduce(INITIALIZE.params.protocolVersion, capabilities);
+  const open = async (path: string, capabilities: object = {}): Promise<HttpTestClient> => {
+    const one = stage.newClient(path);
+    await one.initialize(INITIALIZE_REQUEST.params.protocolVersion, capabilities);
     await turn();
     return one;
   };
   return { ...stage, scripts, clock, open };
 }
 
-async function ask(one: Visitor, method: string, params: object = {}): Promise<Json> {
+async function ask(one: HttpTestClient, method: string, params: object = {}): Promise<Json> {
   const response = await one.post({ jsonrpc: "2.0", id: 1, method, params });
   assert.equal(response.status, 200);
   return (await response.json()) as Json;
 }
 
 /** All that is listed, of each kind, by its name or URI. */
-async function listAll(one: Visitor): Promise<Record<string, unknown[]>> {
+async function listAll(one: HttpTestClient): Promise<Record<string, unknown[]>> {
   const pick = async (method: string, kind: string, key: string): Promise<unknown[]> => {
     const { result } = await ask(one, method);
     return (result?.[kind] as Record<string, unknown>[]).map((item) => item[key]);
@@ -81,9 +81,9 @@ async function listAll(one: Visitor): Promise<Record<string, unknown[]>> {
 }
 
 const starts = ({ scripts: { a, b, c } }: ReturnType<typeof begin>): number[] => [
-  a.starts,
-  b.starts,
-  c.starts,
+  a.transportCount,
+  b.transportCount,
+  c.transportCount,
 ];
 
 describe("one server's address", () => {
@@ -142,8 +142,8 @@ describe("one server's address", () => {
   it("tells what that server wants models to know, and no other", async () => {
     const stage = begin();
     await stage.hub.startAllAndSettle();
-    const one = stage.visit("/mcp/b");
-    const { result } = (await (await one.post(INITIALIZE)).json()) as Json;
+    const one = stage.newClient("/mcp/b");
+    const { result } = (await (await one.post(INITIALIZE_REQUEST)).json()) as Json;
     assert.equal(result?.["instructions"], "# b\n\nUse b.");
   });
 
@@ -183,7 +183,7 @@ describe("one server's address", () => {
     await open("/mcp/b");
     await one.request("DELETE", undefined);
     await turn();
-    assert.equal(scripts.a.open, 1);
+    assert.equal(scripts.a.openCount, 1);
   });
 
   it("starts nothing of others when one of them is asked for by a person", async () => {
@@ -193,7 +193,7 @@ describe("one server's address", () => {
     await turn();
     assert.deepEqual(starts(stage), [1, 1, 0]);
     assert.deepEqual((await listAll(await stage.open("/mcp/a")))["tools"], ["t"]);
-    assert.equal(stage.scripts.a.open, 1);
+    assert.equal(stage.scripts.a.openCount, 1);
   });
 });
 
@@ -214,12 +214,12 @@ describe("an address of several servers", () => {
   it("has nothing remarked on that was not remarked on of the whole", async () => {
     const { open, hub, clock, events } = begin();
     await hub.startAllAndSettle();
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     const remarks = (): unknown[] =>
       events.filter((event) => event.kind === "log" && event.text.includes(BOTH_HAVE));
     assert.equal(remarks().length, 2);
     await listAll(await open("/mcp?servers=c,b"));
-    await clock.run(1000);
+    await clock.advanceAsync(1000);
     assert.equal(remarks().length, 2);
   });
 
@@ -238,16 +238,16 @@ describe("what servers say", () => {
     const capabilities = { sampling: {} };
     const one = await open("/mcp/a", capabilities);
     const other = await open("/mcp/b", capabilities);
-    const [heard, missed] = [await one.listen(), await other.listen()];
-    const answer = put(scripts.a, "s", SAMPLING, SAMPLE);
+    const [heard, missed] = [await one.openStream(), await other.openStream()];
+    const answer = sendServerRequest(scripts.a, "s", SAMPLING, SAMPLING_PARAMS);
     const asked = await heard.message();
     assert.equal(asked.method, SAMPLING);
     const result = { role: "assistant" };
     assert.equal((await one.post({ jsonrpc: "2.0", id: asked.id, result })).status, 202);
     assert.deepEqual((await answer).result, result);
     const params = { level: "error", data: "of b" };
-    scripts.a.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
-    scripts.b.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    scripts.a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    scripts.b.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     assert.equal((await heard.message()).params?.["logger"], "a");
     assert.equal((await missed.message()).params?.["logger"], "b");
   });
@@ -256,39 +256,42 @@ describe("what servers say", () => {
     const { open, scripts } = begin();
     await open("/mcp/a", { sampling: {} });
     await open("/mcp", { sampling: {} });
-    assert.match((await put(scripts.a, "s", SAMPLING, SAMPLE)).error?.message ?? "", /perClient/);
+    assert.match(
+      (await sendServerRequest(scripts.a, "s", SAMPLING, SAMPLING_PARAMS)).error?.message ?? "",
+      /perClient/,
+    );
   });
 
   it("changes the lists of those alone who have to do with that server", async () => {
     const { open, scripts, clock } = begin();
     const [all, one, other] = [await open("/mcp"), await open("/mcp/a"), await open("/mcp/b")];
     for (const visitor of [all, one, other]) await listAll(visitor);
-    const own = await other.listen();
-    const change = async (script: Script, name: string): Promise<void> => {
+    const own = await other.openStream();
+    const change = async (script: ScriptedServer, name: string): Promise<void> => {
       script.tools = [JSON.stringify({ name, inputSchema: { type: "object" } })];
-      script.peer?.send(CHANGED);
-      await clock.run(5000);
+      script.newestPeer?.send(CHANGED);
+      await clock.advanceAsync(5000);
     };
     await change(scripts.a, "u");
-    assert.equal((await (await all.listen()).message()).method, TOOLS_CHANGED);
-    assert.equal((await (await one.listen()).message()).method, TOOLS_CHANGED);
+    assert.equal((await (await all.openStream()).message()).method, TOOLS_CHANGED);
+    assert.equal((await (await one.openStream()).message()).method, TOOLS_CHANGED);
     assert.deepEqual((await listAll(one))["tools"], ["u"]);
     await other.request("DELETE", undefined);
-    assert.deepEqual(await own.rest(), []);
+    assert.deepEqual(await own.remainingMessages(), []);
   });
 });
 
 describe("an address", () => {
   it("of a server that there is not is refused, and says which there are", async () => {
-    const { visit, face } = begin();
+    const { newClient: visit, server: face } = begin();
     for (const path of ["/mcp/x", "/mcp?servers=a,x", "/mcp?servers=x"]) {
-      const response = await visit(path).post(INITIALIZE);
+      const response = await visit(path).post(INITIALIZE_REQUEST);
       assert.equal(response.status, 404, path);
       const { error } = (await response.json()) as Json;
       assert.equal(error?.message, 'There is no server "x". There are: "a", "b", "c".');
     }
-    assert.equal((await visit("/mcp?servers=").post(INITIALIZE)).status, 404);
-    assert.equal((await visit("/mcp/a/b").post(INITIALIZE)).status, 404);
+    assert.equal((await visit("/mcp?servers=").post(INITIALIZE_REQUEST)).status, 404);
+    assert.equal((await visit("/mcp/a/b").post(INITIALIZE_REQUEST)).status, 404);
     assert.equal(face.sessions, 0);
   });
 
@@ -315,34 +318,34 @@ describe("an address", () => {
   });
 
   it("may spell a server's name as addresses do", async () => {
-    const stage = setUpHttp({ "my server": new Script("t"), b: new Script("t") });
-    const one = stage.visit("/mcp/my%20server");
-    await one.introduce();
+    const stage = setUpHttp({ "my server": new ScriptedServer("t"), b: new ScriptedServer("t") });
+    const one = stage.newClient("/mcp/my%20server");
+    await one.initialize();
     assert.deepEqual((await ask(one, "tools/list")).result?.["tools"], [
       { name: "t", inputSchema: { type: "object" } },
     ]);
   });
 
   it("takes no other methods than the whole does", async () => {
-    const { visit } = begin();
+    const { newClient: visit } = begin();
     assert.equal((await visit("/mcp/a").request("PUT", undefined)).status, 405);
   });
 });
 
 describe("a manifest that changes", () => {
   it("takes a server from those who had it alone, and gives it back to them", async () => {
-    const { open, visit, hub, scripts, clock } = begin();
+    const { open, newClient: visit, hub, scripts, clock } = begin();
     const one = await open("/mcp/b");
-    const events = await one.listen();
+    const events = await one.openStream();
     assert.deepEqual((await listAll(one))["tools"], ["t"]);
     const { a, b } = scripts;
     hub.reload(manifestFor({ a }, {}));
-    await clock.run(100);
+    await clock.advanceAsync(100);
     assert.equal((await events.message()).method, TOOLS_CHANGED);
     assert.deepEqual((await listAll(one))["tools"], []);
-    assert.equal((await visit("/mcp/b").post(INITIALIZE)).status, 404);
+    assert.equal((await visit("/mcp/b").post(INITIALIZE_REQUEST)).status, 404);
     hub.reload(manifestFor({ a, b }, {}));
-    await clock.run(100);
+    await clock.advanceAsync(100);
     assert.deepEqual((await listAll(one))["tools"], ["t"]);
   });
 
@@ -360,10 +363,12 @@ describe("a manifest that changes", () => {
 describe("catalogs of parts", () => {
   it("are kept, but not for as many parts as there may be", async () => {
     const names = ["a", "b", "c", "d", "e", "f", "g"];
-    const stage = setUp(Object.fromEntries(names.map((name) => [name, new Script("t")])));
+    const stage = setUpHub(
+      Object.fromEntries(names.map((name) => [name, new ScriptedServer("t")])),
+    );
     const { hub, client } = stage;
-    await introduce(client);
-    await listNames(client);
+    await initialize(client);
+    await listToolNames(client);
     const whole = hub.catalog;
     const parts = Array.from({ length: 2 ** names.length - 1 }, (_, i) =>
       names.filter((__, bit) => ((i + 1) >> bit) & 1),
@@ -373,9 +378,9 @@ describe("catalogs of parts", () => {
       const [ours, theirs] = memoryTransportPair();
       void hub.accept(ours, new AbortController().signal, subsetOf(part));
       const peer = new Peer(theirs);
-      await introduce(peer);
+      await initialize(peer);
       const shown = part.length === 1 ? ["t"] : part.map((name) => `${name}__t`);
-      assert.deepEqual(await listNames(peer), shown);
+      assert.deepEqual(await listToolNames(peer), shown);
     }
     assert.notEqual(hub.catalog, whole);
   });

@@ -7,7 +7,7 @@ import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpToken } from "../../../src/manifest/schema.ts";
 import { resolveHttpToken } from "../../../src/manifest/resolve.ts";
-import { withSandbox } from "../../fixtures/manifest/manifest-folder.ts";
+import { withManifestFolder } from "../../fixtures/manifest/manifest-folder.ts";
 
 const SECRET = "s3cr3t-Value";
 const ENV = { HOME: "/home/me", TOKEN: SECRET, EMPTY: "", LINES: "s3cr3t\nlines" };
@@ -35,7 +35,7 @@ describe("the token in a manifest", () => {
     });
 
   it("may stand in a file beside the manifest", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       await box.write("etc/token", `${SECRET}\n`);
       const file = await box.write("etc/t.toml", '[hub]\nhttpToken = "${file:token}"');
       const { manifest } = await box.loadValid({ files: [file] });
@@ -51,7 +51,7 @@ describe("the token in a manifest", () => {
   });
 
   it("is that of the last file that has one, and is no setting that others see", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const files = [
         await box.write("a.toml", '[hub]\nname = "a"\nhttpToken = "${env:A}"'),
         await box.write("b/b.toml", '[hub]\nhttpToken = "${env:B}"'),
@@ -72,7 +72,7 @@ describe("the token in a manifest", () => {
     ["87654321", /^t\.toml:2:13: hub\.httpToken: expected a string, found a number$/],
   ] as const)
     it(`is no ${value}`, () =>
-      withSandbox(async (box) => {
+      withManifestFolder(async (box) => {
         const file = await box.write("t.toml", `[hub]\nhttpToken = ${value}`);
         const [problem = ""] = await box.loadProblems({ files: [file] });
         assert.match(problem, message);
@@ -91,7 +91,7 @@ describe("the token in a manifest", () => {
   });
 
   it("has a word said about it if it stands as it is in a file that others can read", () =>
-    withSandbox(async (box) => {
+    withManifestFolder(async (box) => {
       const file = await box.write("t.toml", `[hub]\nhttpToken = "${SECRET}"`);
       const note = /^t\.toml: hub\.httpToken stands there as it is, and others can read the file/;
       for (const [mode, isSaid] of [

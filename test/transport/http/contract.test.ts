@@ -1,6 +1,6 @@
 import { transportContract } from "../../contract/transport.ts";
-import { makePair } from "../../fixtures/http-transport-pair.ts";
+import { makeHttpTransportPair } from "../../fixtures/http-transport-pair.ts";
 
-transportContract("httpLink() in the legacy era", () => makePair("legacy"));
-transportContract("httpLink() in the modern era", () => makePair("modern"));
-transportContract("httpLink() over HTTP with SSE", () => makePair("sse"));
+transportContract("httpLink() in the legacy era", () => makeHttpTransportPair("legacy"));
+transportContract("httpLink() in the modern era", () => makeHttpTransportPair("modern"));
+transportContract("httpLink() over HTTP with SSE", () => makeHttpTransportPair("sse"));

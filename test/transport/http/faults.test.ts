@@ -2,59 +2,59 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpTarget } from "../../../src/transport/http/target.ts";
-import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
+import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import {
-  answerJson,
-  EVENTS,
-  governed,
-  idOf,
-  JSON_TYPE,
-  methodOf,
-  type Outcome,
-  resultOf,
-  Witness,
+  respondJson,
+  EVENT_STREAM_HEADERS,
+  withHandshake,
+  requestIdOf,
+  JSON_HEADERS,
+  requestMethodOf,
+  type ResponseOutcome,
+  responseTextFor,
+  HttpTransportRecorder,
 } from "../../fixtures/http-transport-recorder.ts";
 import { targetOf } from "../../fixtures/http-transport-pair.ts";
 
 /** Runs with a server of the legacy era that was met, and looks afterwards that nothing is left. */
 async function facing(
-  other: (visit: Visit) => void,
-  run: (witness: Witness, server: RawServer) => Promise<void>,
+  other: (visit: RawHttpRequest) => void,
+  run: (witness: HttpTransportRecorder, server: RawHttpServer) => Promise<void>,
   more: Partial<HttpTarget> = {},
 ): Promise<void> {
-  const server = await RawServer.start(governed(other));
-  const witness = await Witness.met(server, more);
+  const server = await RawHttpServer.start(withHandshake(other));
+  const witness = await HttpTransportRecorder.openInitialized(server, more);
   try {
     await run(witness, server);
   } finally {
-    await witness.link.close();
-    await server.gone();
+    await witness.transport.close();
+    await server.allClosed();
   }
   assert.equal(witness.causes.length, 1, "the end was told once");
 }
 
-function codeOf(outcome: Outcome): string {
+function codeOf(outcome: ResponseOutcome): string {
   return outcome instanceof HubError ? outcome.code : outcome;
 }
 
-function text(outcome: Outcome): string {
+function text(outcome: ResponseOutcome): string {
   return outcome instanceof HubError ? outcome.message : outcome;
 }
 
 describe("over HTTP", () => {
   it("a connection that is reset fails its own call at once, and no other", async () => {
-    const held: Visit[] = [];
+    const held: RawHttpRequest[] = [];
     await facing(
       (visit) => {
-        if (methodOf(visit) === "hold") held.push(visit);
-        else if (methodOf(visit) === "reset") visit.socket.resetAndDestroy();
-        else answerJson(visit);
+        if (requestMethodOf(visit) === "hold") held.push(visit);
+        else if (requestMethodOf(visit) === "reset") visit.socket.resetAndDestroy();
+        else respondJson(visit);
       },
       async (witness) => {
-        const other = witness.ask("hold");
-        assert.equal(codeOf(await witness.ask("reset").outcome), "answerLost");
-        assert.match(text(await witness.ask("more").outcome), /"ok"/);
-        held.forEach(answerJson);
+        const other = witness.sendRequest("hold");
+        assert.equal(codeOf(await witness.sendRequest("reset").outcome), "answerLost");
+        assert.match(text(await witness.sendRequest("more").outcome), /"ok"/);
+        held.forEach(respondJson);
         assert.match(text(await other.outcome), /"ok"/);
         assert.equal(witness.has(/closed/), false);
       },
@@ -64,13 +64,13 @@ describe("over HTTP", () => {
   it("half a body is no answer", async () => {
     await facing(
       (visit) => {
-        const body = resultOf(visit);
+        const body = responseTextFor(visit);
         visit.write(
           `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n${body}`,
         );
         visit.socket.end();
       },
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
@@ -78,7 +78,7 @@ describe("over HTTP", () => {
     it(`an answer in ${kind} may come byte by byte`, async () => {
       await facing(
         (visit) => {
-          const result = resultOf(visit, "ü".repeat(20));
+          const result = responseTextFor(visit, "ü".repeat(20));
           const body =
             kind === "application/json" ? result : `: hi\r\nid: 1\r\ndata: ${result}\r\n\r\n`;
           const bytes = Buffer.from(
@@ -91,7 +91,7 @@ describe("over HTTP", () => {
           };
           step();
         },
-        async (witness) => assert.match(text(await witness.ask("a").outcome), /ü{20}/),
+        async (witness) => assert.match(text(await witness.sendRequest("a").outcome), /ü{20}/),
       );
     });
   }
@@ -100,13 +100,14 @@ describe("over HTTP", () => {
     let cut = 1;
     await facing(
       (visit) => {
-        const stream = visit.begin(200, EVENTS);
+        const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
         const noted = `data: {"jsonrpc":"2.0",\ndata: "method":"n"}\n\n`;
-        stream.write(`${noted}data: ${resultOf(visit)}\n\n`, cut++);
+        stream.write(`${noted}data: ${responseTextFor(visit)}\n\n`, cut++);
         stream.end();
       },
       async (witness) => {
-        for (let n = 0; n < 40; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        for (let n = 0; n < 40; n++)
+          assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
         assert.equal(
           witness.events.filter((event) => event.startsWith("notification own")).length,
           40,
@@ -118,9 +119,9 @@ describe("over HTTP", () => {
   it("an answer that is a page says what it is, in words, and without secrets", async () => {
     const page = "<html><head><style>x{}</style></head><h1>Log in,\n s3cret-key!</h1></html>";
     await facing(
-      (visit) => visit.answer(200, { "Content-Type": "text/html" }, page),
+      (visit) => visit.respond(200, { "Content-Type": "text/html" }, page),
       async (witness) => {
-        const outcome = await witness.ask("a").outcome;
+        const outcome = await witness.sendRequest("a").outcome;
         assert.equal(codeOf(outcome), "answerLost");
         assert.match(text(outcome), /text\/html.*: Log in, \[redacted\]!$/);
       },
@@ -130,32 +131,34 @@ describe("over HTTP", () => {
 
   it("JSON that is none is no answer", async () => {
     await facing(
-      (visit) => visit.answer(200, JSON_TYPE, `{"jsonrpc":"2.0","id":2,`),
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      (visit) => visit.respond(200, JSON_HEADERS, `{"jsonrpc":"2.0","id":2,`),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a request that is answered with nothing has no answer", async () => {
     await facing(
-      (visit) => visit.answer(202),
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      (visit) => visit.respond(202),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a stream that is cut in the middle of an event fails its call at once", async () => {
     await facing(
       (visit) => {
-        visit.begin(200, EVENTS).write(`data: ${resultOf(visit).slice(0, 20)}`);
+        visit
+          .beginResponse(200, EVENT_STREAM_HEADERS)
+          .write(`data: ${responseTextFor(visit).slice(0, 20)}`);
         setImmediate(() => visit.socket.destroy());
       },
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a stream that ends without an answer fails its call at once", async () => {
     await facing(
-      (visit) => visit.begin(200, EVENTS).end(),
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      (visit) => visit.beginResponse(200, EVENT_STREAM_HEADERS).end(),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
@@ -164,14 +167,16 @@ describe("over HTTP", () => {
     await facing(
       (visit) => {
         if (visit.method === "POST") {
-          asked = idOf(visit);
+          asked = requestIdOf(visit);
           const note = `{"jsonrpc":"2.0","method":"n"}`;
-          visit.begin(200, EVENTS).write(`id: e1\nretry: 30\ndata:\n\nid: e2\ndata: ${note}\n\n`);
+          visit
+            .beginResponse(200, EVENT_STREAM_HEADERS)
+            .write(`id: e1\nretry: 30\ndata:\n\nid: e2\ndata: ${note}\n\n`);
           setImmediate(() => visit.socket.destroy());
         } else {
           assert.equal(visit.headers.get("last-event-id"), "e2");
           assert.equal(visit.headers.get("mcp-session-id"), "session-1");
-          const stream = visit.begin(200, EVENTS);
+          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write(
             `id: e3\ndata: {"jsonrpc":"2.0","id":${asked},"result":{"text":"late"}}\n\n`,
           );
@@ -180,7 +185,7 @@ describe("over HTTP", () => {
       },
       async (witness) => {
         const began = performance.now();
-        assert.match(text(await witness.ask("a").outcome), /late/);
+        assert.match(text(await witness.sendRequest("a").outcome), /late/);
         assert.ok(performance.now() - began >= 29, "as late as the server wants it");
         assert.deepEqual(witness.events.slice(1), [
           `notification own {"jsonrpc":"2.0","method":"n"}`,
@@ -193,33 +198,33 @@ describe("over HTTP", () => {
   it("a stream that the server does not go on with fails its call", async () => {
     await facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(400);
+        if (visit.method === "GET") visit.respond(400);
         else {
-          const stream = visit.begin(200, EVENTS);
+          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write("id: e1\nretry: 1\ndata:\n\n");
           stream.end();
         }
       },
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "answerLost"),
+      async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a session that is forgotten ends the link: what was refused did nothing, what ran may have", async () => {
     await facing(
       (visit) => {
-        if (methodOf(visit) !== "hold")
-          visit.answer(
+        if (requestMethodOf(visit) !== "hold")
+          visit.respond(
             404,
-            JSON_TYPE,
+            JSON_HEADERS,
             `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`,
           );
       },
       async (witness, server) => {
-        const running = witness.ask("hold");
-        while (!server.visits.some((visit) => methodOf(visit) === "hold")) {
+        const running = witness.sendRequest("hold");
+        while (!server.requests.some((visit) => requestMethodOf(visit) === "hold")) {
           await new Promise((resolve) => setImmediate(resolve));
         }
-        assert.equal(codeOf(await witness.ask("a").outcome), "notDelivered");
+        assert.equal(codeOf(await witness.sendRequest("a").outcome), "notDelivered");
         assert.equal(codeOf(await running.outcome), "answerLost");
         assert.deepEqual(witness.events.slice(1), [
           "unanswered notDelivered",
@@ -227,8 +232,11 @@ describe("over HTTP", () => {
           "closed connectionLost",
         ]);
         assert.match(witness.causes[0]?.message ?? "", /forgotten the session/);
-        await witness.link.close();
-        assert.ok(!server.visits.some(({ method }) => method === "DELETE"), "there is none to end");
+        await witness.transport.close();
+        assert.ok(
+          !server.requests.some(({ method }) => method === "DELETE"),
+          "there is none to end",
+        );
       },
     );
   });
@@ -236,12 +244,12 @@ describe("over HTTP", () => {
   it("an event over the limit is told of, and its call with it", async () => {
     await facing(
       (visit) => {
-        const stream = visit.begin(200, EVENTS);
-        stream.write(`data: ${resultOf(visit, "x".repeat(300_000))}\n\n`);
+        const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+        stream.write(`data: ${responseTextFor(visit, "x".repeat(300_000))}\n\n`);
         stream.end();
       },
       async (witness) => {
-        void witness.ask("a");
+        void witness.sendRequest("a");
         await witness.until(/^oversized/);
         assert.match(witness.events.at(-1) ?? "", /^oversized 3000\d\d \{"jsonrpc":"2.0","id":2/);
         assert.equal(witness.has(/unanswered/), false);
@@ -252,8 +260,9 @@ describe("over HTTP", () => {
 
   it("a body over the limit whose id cannot be found fails its call", async () => {
     await facing(
-      (visit) => visit.answer(200, JSON_TYPE, `{"x":"${"x".repeat(300_000)}"}`),
-      async (witness) => assert.equal(codeOf(await witness.ask("a").outcome), "messageTooLarge"),
+      (visit) => visit.respond(200, JSON_HEADERS, `{"x":"${"x".repeat(300_000)}"}`),
+      async (witness) =>
+        assert.equal(codeOf(await witness.sendRequest("a").outcome), "messageTooLarge"),
       { maxMessage: 100_000 },
     );
   });
@@ -262,10 +271,10 @@ describe("over HTTP", () => {
     await facing(
       () => {},
       async (witness, server) => {
-        void witness.ask("a");
-        while (server.visits.length < 3) await new Promise((resolve) => setImmediate(resolve));
+        void witness.sendRequest("a");
+        while (server.requests.length < 3) await new Promise((resolve) => setImmediate(resolve));
         const began = performance.now();
-        await witness.link.close();
+        await witness.transport.close();
         assert.ok(performance.now() - began < 1500);
       },
     );
@@ -276,9 +285,9 @@ describe("over HTTP", () => {
     await facing(
       (visit) => visit.socket.on("close", () => close()),
       async (witness, server) => {
-        const asked = witness.ask("a");
-        while (server.visits.length < 3) await new Promise((resolve) => setImmediate(resolve));
-        asked.exchange.abandon();
+        const asked = witness.sendRequest("a");
+        while (server.requests.length < 3) await new Promise((resolve) => setImmediate(resolve));
+        asked.sentRequest.abandon();
         await closed;
         assert.equal(witness.has(/unanswered/), false);
       },
@@ -290,15 +299,15 @@ describe("over HTTP", () => {
     await facing(
       (visit) => {
         if (visit.isReused && ++count > 0) visit.socket.destroy();
-        else answerJson(visit);
+        else respondJson(visit);
       },
       async (witness, server) => {
-        const outcomes: Outcome[] = [];
-        for (let n = 0; n < 10; n++) outcomes.push(await witness.ask("a").outcome);
+        const outcomes: ResponseOutcome[] = [];
+        for (let n = 0; n < 10; n++) outcomes.push(await witness.sendRequest("a").outcome);
         const lost = outcomes.filter((outcome) => codeOf(outcome) === "answerLost").length;
         assert.equal(lost, count);
         assert.ok(count > 0);
-        assert.equal(server.visits.filter((visit) => methodOf(visit) === "a").length, 10);
+        assert.equal(server.requests.filter((visit) => requestMethodOf(visit) === "a").length, 10);
       },
     );
   });
@@ -306,13 +315,13 @@ describe("over HTTP", () => {
   it("a connection that the server has closed meanwhile is not used", async () => {
     await facing(
       (visit) => {
-        answerJson(visit);
+        respondJson(visit);
         visit.socket.end();
       },
       async (witness, server) => {
         for (let n = 0; n < 5; n++) {
-          assert.match(text(await witness.ask("a").outcome), /"ok"/);
-          const { socket } = server.visits.at(-1) ?? {};
+          assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
+          const { socket } = server.requests.at(-1) ?? {};
           while (socket?.destroyed === false) await new Promise((resolve) => setImmediate(resolve));
         }
       },
@@ -320,26 +329,27 @@ describe("over HTTP", () => {
   });
 
   it("a server that is gone has done nothing for what it is sent, and ends the link", async () => {
-    const server = await RawServer.start(governed(answerJson));
-    const witness = await Witness.met(server);
-    assert.match(text(await witness.ask("a").outcome), /"ok"/);
-    server.stop();
+    const server = await RawHttpServer.start(withHandshake(respondJson));
+    const witness = await HttpTransportRecorder.openInitialized(server);
+    assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
+    server.destroy();
     while (server.sockets.size > 0) await new Promise((resolve) => setImmediate(resolve));
     // As long as it is not seen that a connection has ended, it is used.
     const codes: string[] = [];
-    while (!codes.includes("notDelivered")) codes.push(codeOf(await witness.ask("a").outcome));
+    while (!codes.includes("notDelivered"))
+      codes.push(codeOf(await witness.sendRequest("a").outcome));
     assert.ok(codes.length <= 3, codes.join());
     await witness.until(/^closed connectionLost/);
-    await witness.link.close();
+    await witness.transport.close();
   });
 
   it("where nothing listens the first message says so", async () => {
-    const server = await RawServer.start(() => {});
+    const server = await RawHttpServer.start(() => {});
     const { url } = server;
-    await server.gone();
-    const other = new Witness(targetOf(url));
-    await other.link.open(other, new AbortController().signal);
-    const outcome = await other.ask("server/discover").outcome;
+    await server.allClosed();
+    const other = new HttpTransportRecorder(targetOf(url));
+    await other.transport.open(other, new AbortController().signal);
+    const outcome = await other.sendRequest("server/discover").outcome;
     assert.equal(codeOf(outcome), "unreachable");
     assert.match(text(outcome), /refused/);
     assert.deepEqual(other.events, ["unanswered unreachable", "closed unreachable"]);
@@ -350,14 +360,14 @@ describe("over HTTP", () => {
       ["SSH-2.0-OpenSSH_9.2\r\n", /not HTTP/],
       ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS/],
     ] as const) {
-      const server = await RawServer.start((visit) => {
+      const server = await RawHttpServer.start((visit) => {
         visit.socket.end(Buffer.from(bytes, "latin1"));
       });
-      const witness = await Witness.of(server);
-      const outcome = await witness.ask("initialize").outcome;
+      const witness = await HttpTransportRecorder.open(server);
+      const outcome = await witness.sendRequest("initialize").outcome;
       assert.match(text(outcome), words);
-      await witness.link.close();
-      await server.gone();
+      await witness.transport.close();
+      await server.allClosed();
     }
   });
 });

@@ -4,44 +4,44 @@ import { existsSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { openSocket } from "../../../src/transport/http-client/connect.ts";
-import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
+import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import {
-  answerJson,
-  EVENTS,
-  governed,
-  idOf,
-  JSON_TYPE,
-  methodOf,
-  type Outcome,
-  resultOf,
-  Witness,
+  respondJson,
+  EVENT_STREAM_HEADERS,
+  withHandshake,
+  requestIdOf,
+  JSON_HEADERS,
+  requestMethodOf,
+  type ResponseOutcome,
+  responseTextFor,
+  HttpTransportRecorder,
 } from "../../fixtures/http-transport-recorder.ts";
 import { poll } from "../../harness/wait.ts";
 import { skipWithout } from "../../harness/requirements.ts";
 
 /** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
 async function facing(
-  other: (visit: Visit) => void,
-  run: (witness: Witness, server: RawServer) => Promise<void>,
+  other: (visit: RawHttpRequest) => void,
+  run: (witness: HttpTransportRecorder, server: RawHttpServer) => Promise<void>,
 ): Promise<void> {
-  const server = await RawServer.start((visit) =>
-    visit.method === "GET" ? other(visit) : governed(other)(visit),
+  const server = await RawHttpServer.start((visit) =>
+    visit.method === "GET" ? other(visit) : withHandshake(other)(visit),
   );
-  const witness = await Witness.met(server);
+  const witness = await HttpTransportRecorder.openInitialized(server);
   try {
     await run(witness, server);
   } finally {
-    await witness.link.close();
-    await server.gone();
+    await witness.transport.close();
+    await server.allClosed();
   }
 }
 
-function text(outcome: Outcome): string {
+function text(outcome: ResponseOutcome): string {
   return outcome instanceof HubError ? `${outcome.code}: ${outcome.message}` : outcome;
 }
 
 /** How many GETs came. */
-function gets({ visits }: RawServer): number {
+function gets({ requests: visits }: RawHttpServer): number {
   return visits.filter(({ method }) => method === "GET").length;
 }
 
@@ -58,15 +58,16 @@ describe("an answer over HTTP", () => {
     it(`counts although there is something behind it (${what}), and its connection does not`, () =>
       facing(
         (visit) => {
-          if (visit.method === "GET") visit.answer(405);
+          if (visit.method === "GET") visit.respond(405);
           else
             visit.write(
-              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(resultOf(visit))}`,
+              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(responseTextFor(visit))}`,
             );
         },
-        async (witness, { visits }) => {
-          for (let n = 0; n < 2; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
-          const asked = visits.filter((visit) => methodOf(visit) === "a");
+        async (witness, { requests: visits }) => {
+          for (let n = 0; n < 2; n++)
+            assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
+          const asked = visits.filter((visit) => requestMethodOf(visit) === "a");
           assert.equal(asked[1]?.isReused, false);
         },
       ));
@@ -75,22 +76,25 @@ describe("an answer over HTTP", () => {
   it("may begin with a byte order mark", () =>
     facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else visit.answer(200, JSON_TYPE, `\ufeff${resultOf(visit)}`);
+        if (visit.method === "GET") visit.respond(405);
+        else visit.respond(200, JSON_HEADERS, `\ufeff${responseTextFor(visit)}`);
       },
       async (witness) => {
-        assert.match(text(await witness.ask("a").outcome), /^\{.*"ok"/);
+        assert.match(text(await witness.sendRequest("a").outcome), /^\{.*"ok"/);
       },
     ));
 
   it("whose lines end as none of HTTP do fails its call at once", () =>
     facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else visit.write(`HTTP/1.1 200 OK\nContent-Type: application/json\n\n${resultOf(visit)}`);
+        if (visit.method === "GET") visit.respond(405);
+        else
+          visit.write(
+            `HTTP/1.1 200 OK\nContent-Type: application/json\n\n${responseTextFor(visit)}`,
+          );
       },
       async (witness) => {
-        assert.match(text(await witness.ask("a").outcome), /answerLost.*not HTTP/);
+        assert.match(text(await witness.sendRequest("a").outcome), /answerLost.*not HTTP/);
       },
     ));
 });
@@ -99,17 +103,17 @@ describe("what a server of the legacy era says unasked", () => {
   it("may be elsewhere, and calls go where they went", () =>
     facing(
       (visit) => {
-        if (visit.path !== "/mcp") visit.answer(404);
-        else if (visit.method === "GET") visit.answer(302, { Location: "/docs" });
-        else answerJson(visit);
+        if (visit.path !== "/mcp") visit.respond(404);
+        else if (visit.method === "GET") visit.respond(302, { Location: "/docs" });
+        else respondJson(visit);
       },
-      async (witness, { visits }) => {
+      async (witness, { requests: visits }) => {
         await poll(
           5000,
           () => "a look at /docs",
           () => visits.find(({ path }) => path === "/docs"),
         );
-        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
       },
     ));
 
@@ -117,9 +121,12 @@ describe("what a server of the legacy era says unasked", () => {
     let count = 0;
     return facing(
       (visit) => {
-        if (visit.method !== "GET") answerJson(visit);
-        else if (++count === 1) visit.answer(409);
-        else visit.begin(200, EVENTS).write(`data: {"jsonrpc":"2.0","method":"n"}\n\n`);
+        if (visit.method !== "GET") respondJson(visit);
+        else if (++count === 1) visit.respond(409);
+        else
+          visit
+            .beginResponse(200, EVENT_STREAM_HEADERS)
+            .write(`data: {"jsonrpc":"2.0","method":"n"}\n\n`);
       },
       async (witness, server) => {
         await witness.until(/^notification shared/);
@@ -132,12 +139,12 @@ describe("what a server of the legacy era says unasked", () => {
 describe("a session over HTTP", () => {
   it("is named as the server names it, whatever a header can hold", async () => {
     const name = "odd id=1; \u00fc~";
-    const server = await RawServer.start(governed(answerJson, name));
-    const witness = await Witness.met(server);
-    await witness.ask("a").outcome;
-    const asked = server.visits.find((visit) => methodOf(visit) === "a");
-    await witness.link.close();
-    await server.gone();
+    const server = await RawHttpServer.start(withHandshake(respondJson, name));
+    const witness = await HttpTransportRecorder.openInitialized(server);
+    await witness.sendRequest("a").outcome;
+    const asked = server.requests.find((visit) => requestMethodOf(visit) === "a");
+    await witness.transport.close();
+    await server.allClosed();
     // Heads are read byte by byte here, and written as UTF-8.
     const said = asked?.headers.get("mcp-session-id") ?? "";
     assert.equal(Buffer.from(said, "latin1").toString(), name);
@@ -146,13 +153,14 @@ describe("a session over HTTP", () => {
   it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
     facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else if (methodOf(visit) === "word") visit.begin(202, {});
-        else answerJson(visit);
+        if (visit.method === "GET") visit.respond(405);
+        else if (requestMethodOf(visit) === "word") visit.beginResponse(202, {});
+        else respondJson(visit);
       },
       async (witness, server) => {
-        for (let n = 0; n < 40; n++) witness.tell("word");
-        const words = (): number => server.visits.filter((one) => methodOf(one) === "word").length;
+        for (let n = 0; n < 40; n++) witness.sendNotification("word");
+        const words = (): number =>
+          server.requests.filter((one) => requestMethodOf(one) === "word").length;
         await poll(
           5000,
           () => `${words()} words`,
@@ -163,22 +171,22 @@ describe("a session over HTTP", () => {
           () => `${server.sockets.size} left`,
           () => server.sockets.size < 20 || undefined,
         );
-        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
       },
     ));
 
   it("is asked for the next thing although the server has not taken the last word yet", () => {
-    const held: Visit[] = [];
+    const held: RawHttpRequest[] = [];
     return facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else if (methodOf(visit) === "notifications/cancelled") held.push(visit);
-        else answerJson(visit);
+        if (visit.method === "GET") visit.respond(405);
+        else if (requestMethodOf(visit) === "notifications/cancelled") held.push(visit);
+        else respondJson(visit);
       },
-      async (witness, { visits }) => {
-        await witness.ask("a").outcome;
-        for (let n = 0; n < 3; n++) witness.tell("notifications/cancelled");
-        assert.match(text(await witness.ask("b").outcome), /"ok"/);
+      async (witness, { requests: visits }) => {
+        await witness.sendRequest("a").outcome;
+        for (let n = 0; n < 3; n++) witness.sendNotification("notifications/cancelled");
+        assert.match(text(await witness.sendRequest("b").outcome), /"ok"/);
         await poll(
           5000,
           () => "a word",
@@ -191,7 +199,7 @@ describe("a session over HTTP", () => {
             () => held[n],
           );
           assert.equal(held.length, n + 1, "one after the other");
-          word.answer(202);
+          word.respond(202);
         }
         assert.ok(visits.length > 0);
       },
@@ -202,17 +210,17 @@ describe("a session over HTTP", () => {
     let isForgotten = false;
     return facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else if (!isForgotten) answerJson(visit);
+        if (visit.method === "GET") visit.respond(405);
+        else if (!isForgotten) respondJson(visit);
         else {
-          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32001,"message":"Session not found"}}`;
-          visit.answer(404, JSON_TYPE, error);
+          const error = `{"jsonrpc":"2.0","id":${requestIdOf(visit)},"error":{"code":-32001,"message":"Session not found"}}`;
+          visit.respond(404, JSON_HEADERS, error);
         }
       },
       async (witness) => {
-        await witness.ask("a").outcome;
+        await witness.sendRequest("a").outcome;
         isForgotten = true;
-        assert.match(text(await witness.ask("b").outcome), /^notDelivered/);
+        assert.match(text(await witness.sendRequest("b").outcome), /^notDelivered/);
         assert.equal(witness.causes.length, 1);
       },
     );
@@ -221,16 +229,16 @@ describe("a session over HTTP", () => {
   it("goes on where only one request is answered so", () =>
     facing(
       (visit) => {
-        if (visit.method === "GET") visit.answer(405);
-        else if (methodOf(visit) !== "b") answerJson(visit);
+        if (visit.method === "GET") visit.respond(405);
+        else if (requestMethodOf(visit) !== "b") respondJson(visit);
         else {
-          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32601,"message":"none"}}`;
-          visit.answer(404, JSON_TYPE, error);
+          const error = `{"jsonrpc":"2.0","id":${requestIdOf(visit)},"error":{"code":-32601,"message":"none"}}`;
+          visit.respond(404, JSON_HEADERS, error);
         }
       },
       async (witness) => {
-        assert.match(text(await witness.ask("b").outcome), /-32601/);
-        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.match(text(await witness.sendRequest("b").outcome), /-32601/);
+        assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
         assert.equal(witness.causes.length, 0);
       },
     ));
@@ -242,14 +250,14 @@ describe("a connection over HTTP", () => {
   const skip = skipWithout({
     isMet: existsSync(TABLE),
     tests: "the keep-alive of HTTP connections",
-    cure: `there is no ${TABLE}: this needs Linux`,
+    remedy: `there is no ${TABLE}: this needs Linux`,
   });
 
   it("is asked by the system whether it is still there", { skip }, () =>
     facing(
       (visit) => {
-        if (visit.method === "GET") visit.begin(200, EVENTS);
-        else answerJson(visit);
+        if (visit.method === "GET") visit.beginResponse(200, EVENT_STREAM_HEADERS);
+        else respondJson(visit);
       },
       async (_, server) => {
         await poll(
@@ -274,26 +282,26 @@ describe("a connection over HTTP", () => {
 
 describe("a stream that was gone on with", () => {
   it("is asked for no more once it has brought the answer", async () => {
-    let asked: Visit | undefined;
+    let asked: RawHttpRequest | undefined;
     await facing(
       (visit) => {
-        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.answer(405);
+        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.respond(405);
         else if (visit.method === "GET" && asked !== undefined) {
-          const stream = visit.begin(200, EVENTS);
-          stream.write(`id: 2\ndata: ${resultOf(asked)}\n\n`);
+          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+          stream.write(`id: 2\ndata: ${responseTextFor(asked)}\n\n`);
           stream.end();
-        } else if (methodOf(visit) === "a") {
+        } else if (requestMethodOf(visit) === "a") {
           asked = visit;
-          const stream = visit.begin(200, EVENTS);
+          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write("id: 1\nretry: 0\ndata:\n\n");
           stream.end();
-        } else answerJson(visit);
+        } else respondJson(visit);
       },
       async (witness, server) => {
-        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
         const before = gets(server);
         // As long as it takes to ask again and again.
-        for (let n = 0; n < 20; n++) await witness.ask("b").outcome;
+        for (let n = 0; n < 20; n++) await witness.sendRequest("b").outcome;
         assert.equal(gets(server), before);
       },
     );
@@ -302,7 +310,7 @@ describe("a stream that was gone on with", () => {
 
 describe("a proxy", () => {
   it("may have a password with a percent sign in it", async () => {
-    const server = await RawServer.start((visit) => visit.answer(200));
+    const server = await RawHttpServer.start((visit) => visit.respond(200));
     const env = { HTTP_PROXY: `http://me:100%@127.0.0.1:${server.port}` };
     const parts = { ca: undefined, env };
     const opened = await openSocket(
@@ -312,6 +320,6 @@ describe("a proxy", () => {
     );
     opened.socket.destroy();
     assert.match(opened.fields, new RegExp(Buffer.from("me:100%").toString("base64")));
-    await server.gone();
+    await server.allClosed();
   });
 });

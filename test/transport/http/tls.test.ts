@@ -9,9 +9,9 @@ import { runtimeName } from "../../../src/base/runtime.ts";
 import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
 import type { ConnectOptions } from "../../../src/transport/http-client/connect.ts";
 import { makeCertificate } from "../../fixtures/certificates.ts";
-import { RawServer, type Visit } from "../../fixtures/raw-http-server.ts";
+import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import { targetOf } from "../../fixtures/http-transport-pair.ts";
-import { answerJson, Witness } from "../../fixtures/http-transport-recorder.ts";
+import { respondJson, HttpTransportRecorder } from "../../fixtures/http-transport-recorder.ts";
 
 const DAY = 86_400_000;
 const HERE = ["localhost", "127.0.0.1"];
@@ -35,11 +35,11 @@ const alone = makeCertificate({ name: "alone", hosts: HERE });
 
 const NOTHING: ConnectOptions = { ca: undefined, env: {} };
 
-function serve({ cert, key }: typeof good): Promise<RawServer> {
-  return RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
+function serve({ cert, key }: typeof good): Promise<RawHttpServer> {
+  return RawHttpServer.start((visit) => visit.respond(200, {}, "hello"), { cert, key });
 }
 
-function urlOf({ port }: RawServer, host = "localhost"): string {
+function urlOf({ port }: RawHttpServer, host = "localhost"): string {
   return `https://${host}:${port}/`;
 }
 
@@ -58,7 +58,7 @@ describe("TLS", () => {
       const server = await serve(good);
       const response = await makeFetch({ ca: authority.cert, env: {} })(urlOf(server, host));
       assert.equal(await response.text(), "hello");
-      await server.gone();
+      await server.allClosed();
     });
   }
 
@@ -74,7 +74,7 @@ describe("TLS", () => {
       // One of the runtimes does not say what is wrong with a certificate.
       assert.match(error.message, runtimeName === "deno" ? /expired|another name/ : words);
       assert.ok(error.message.includes(`localhost:${server.port}`));
-      await server.gone();
+      await server.allClosed();
     });
   }
 
@@ -88,8 +88,8 @@ describe("TLS", () => {
       assert.equal(error.code, "tlsFailed");
       assert.match(error.message, /self-signed|nobody whom this machine trusts/);
       assert.match(error.message, /"ca" in the manifest, or NODE_EXTRA_CA_CERTS/);
-      assert.equal(server.visits.length, 0);
-      await server.gone();
+      assert.equal(server.requests.length, 0);
+      await server.allClosed();
     });
   }
 
@@ -113,24 +113,27 @@ describe("TLS", () => {
 
   it("makes a link fail for good", async () => {
     const server = await serve(good);
-    const witness = new Witness(targetOf(new URL(urlOf(server))));
-    await witness.link.open(witness, new AbortController().signal);
-    const outcome = await witness.ask("initialize").outcome;
+    const witness = new HttpTransportRecorder(targetOf(new URL(urlOf(server))));
+    await witness.transport.open(witness, new AbortController().signal);
+    const outcome = await witness.sendRequest("initialize").outcome;
     assert.ok(outcome instanceof HubError && outcome.code === "tlsFailed");
     assert.deepEqual(witness.events, ["unanswered tlsFailed", "closed tlsFailed"]);
-    await witness.link.close();
-    await server.gone();
+    await witness.transport.close();
+    await server.allClosed();
   });
 
   it("carries a link", async () => {
     const { cert, key } = good;
-    const server = await RawServer.start(answerJson, { cert, key });
-    const witness = new Witness(targetOf(new URL(urlOf(server)), { ca: authority.cert }));
-    await witness.link.open(witness, new AbortController().signal);
-    for (let n = 0; n < 5; n++) assert.match(String(await witness.ask("a").outcome), /"ok"/);
+    const server = await RawHttpServer.start(respondJson, { cert, key });
+    const witness = new HttpTransportRecorder(
+      targetOf(new URL(urlOf(server)), { ca: authority.cert }),
+    );
+    await witness.transport.open(witness, new AbortController().signal);
+    for (let n = 0; n < 5; n++)
+      assert.match(String(await witness.sendRequest("a").outcome), /"ok"/);
     assert.equal(server.connections, 1);
-    await witness.link.close();
-    await server.gone();
+    await witness.transport.close();
+    await server.allClosed();
   });
 });
 
@@ -146,7 +149,7 @@ describe("certificates in files", () => {
       const server = await serve(good);
       const response = await makeFetch({ ca: undefined, env: { [name]: path } })(urlOf(server));
       assert.equal(await response.text(), "hello");
-      await server.gone();
+      await server.allClosed();
     });
   }
 
@@ -161,10 +164,10 @@ describe("certificates in files", () => {
 
 describe("a proxy", () => {
   /** Connects where it is told to, or answers plain requests itself. */
-  function relay(port: () => number, status = 200): (visit: Visit) => void {
+  function relay(port: () => number, status = 200): (visit: RawHttpRequest) => void {
     return (visit) => {
-      if (visit.method !== "CONNECT") return visit.answer(200, {}, `via ${visit.path}`);
-      if (status !== 200) return visit.answer(status);
+      if (visit.method !== "CONNECT") return visit.respond(200, {}, `via ${visit.path}`);
+      if (status !== 200) return visit.respond(status);
       const far = connect(port(), "127.0.0.1", () => {
         visit.write("HTTP/1.1 200 Connection established\r\n\r\n");
         visit.socket.removeAllListeners("data");
@@ -175,14 +178,14 @@ describe("a proxy", () => {
   }
 
   it("carries plain requests, with its own name and password", async () => {
-    const proxy = await RawServer.start(relay(() => 0));
+    const proxy = await RawHttpServer.start(relay(() => 0));
     const env = { http_proxy: `http://me:p%40ss@127.0.0.1:${proxy.port}` };
     const response = await makeFetch({ ca: undefined, env })("http://far.invalid/x?y=1");
     assert.equal(await response.text(), "via http://far.invalid/x?y=1");
-    const [visit] = proxy.visits;
+    const [visit] = proxy.requests;
     assert.equal(visit?.headers.get("host"), "far.invalid");
     assert.equal(visit?.headers.get("proxy-authorization"), `Basic ${btoa("me:p@ss")}`);
-    await proxy.gone();
+    await proxy.allClosed();
   });
 
   it("sees nothing of what goes to a server with TLS", async () => {
@@ -191,17 +194,20 @@ describe("a proxy", () => {
       hosts: ["far.invalid"],
       issuer: authority,
     });
-    const server = await RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
-    const proxy = await RawServer.start(relay(() => server.port));
+    const server = await RawHttpServer.start((visit) => visit.respond(200, {}, "hello"), {
+      cert,
+      key,
+    });
+    const proxy = await RawHttpServer.start(relay(() => server.port));
     const env = { HTTPS_PROXY: `127.0.0.1:${proxy.port}` };
     const dial = makeFetch({ ca: authority.cert, env });
     const response = await dial("https://far.invalid/", { headers: { "X-Key": "s3cret" } });
     assert.equal(await response.text(), "hello");
-    assert.equal(proxy.visits.length, 1);
-    assert.equal(proxy.visits[0]?.path, "far.invalid:443");
-    assert.equal(proxy.visits[0]?.headers.has("x-key"), false);
-    await server.gone();
-    await proxy.gone();
+    assert.equal(proxy.requests.length, 1);
+    assert.equal(proxy.requests[0]?.path, "far.invalid:443");
+    assert.equal(proxy.requests[0]?.headers.has("x-key"), false);
+    await server.allClosed();
+    await proxy.allClosed();
   });
 
   for (const [status, words] of [
@@ -209,12 +215,12 @@ describe("a proxy", () => {
     [403, /does not let the hub through to far\.invalid \(HTTP 403\)/],
   ] as const) {
     it(`that refuses (HTTP ${status}) is named`, async () => {
-      const proxy = await RawServer.start(relay(() => 0, status));
+      const proxy = await RawHttpServer.start(relay(() => 0, status));
       const env = { HTTPS_PROXY: `http://127.0.0.1:${proxy.port}` };
       const error = await failure("https://far.invalid/", { ca: undefined, env });
       assert.equal(error.code, "unreachable");
       assert.match(error.message, words);
-      await proxy.gone();
+      await proxy.allClosed();
     });
   }
 
