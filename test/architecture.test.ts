@@ -132,7 +132,7 @@ describe("the rows of src", () => {
     const drawn = text.replace(/(?<=<!-- rows -->\n)[\s\S]*?(?=<!-- end of rows -->)/, drawRows());
     if (process.env["TOOLMUX_WRITE"] === "1") writeFileSync(join(ROOT, "ARCHITECTURE.md"), drawn);
     else assert.equal(text, drawn);
-    assert.match(drawn, /<!-- rows -->\n```\n/);
+    assert.match(drawn, /<!-- rows -->\n\n```\n/);
   });
 
   it("import only from lower rows and their own folder", () => {
@@ -332,7 +332,7 @@ function drawRows(): string {
       .map(([name, what]) => `${name.padEnd(width)}${what}`)
       .join("\n"),
   );
-  return `\`\`\`\n${rows.join("\n\n")}\n\`\`\`\n`;
+  return `\n\`\`\`\n${rows.join("\n\n")}\n\`\`\`\n\n`;
 }
 
 function isIn(places: readonly string[], path: string): boolean {

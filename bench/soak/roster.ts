@@ -45,7 +45,7 @@ export function residents(folder: string, seed: number): readonly Resident[] {
   const moody = (name: string, moods: readonly string[], more: Entry = {}): Resident => {
     const lives = ["--seed", String(seed), "--lives", join(folder, `${name}.lives`)];
     const args = [...moods.flatMap((mood) => ["--mood", mood]), ...lives];
-    const entry = entryOf(name, "moody", args, more);
+    const entry = entryOf(name, "random-faults", args, more);
     return { name, isCalm: false, entry, errands: MOODY, tool: "echo" };
   };
   const calmLimits = { callTimeout: CALM_LIMIT, maxCallTimeout: 2 * CALM_LIMIT };

@@ -5,6 +5,6 @@ import { raceTokenRefresh } from "../fixtures/token-refresh-race.ts";
 describe("hubs that share a token whose refresh token is good once", { timeout: 60_000 }, () => {
   it("get another one once, whichever of twelve is the first, and all are let in", async () => {
     const { duration: _, ...outcome } = await raceTokenRefresh(12);
-    assert.deepEqual(outcome, { refreshes: 1, successes: 12, hasEnded: false });
+    assert.deepEqual(outcome, { refreshes: 1, successes: 12, hasRevoked: false });
   });
 });

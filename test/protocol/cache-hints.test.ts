@@ -115,7 +115,7 @@ describe("for how long a list holds", () => {
       [new ModernScriptedServer("x"), "modern", [5000, "public"]],
       [new ScriptedServer("x"), "legacy", [0, "private"]],
     ] as const) {
-      Object.assign(script, { lists: { resources: [{ uri: "u:1", name: "r" }] } });
+      Object.assign(script, { listings: { resources: [{ uri: "u:1", name: "r" }] } });
       script.handlers = {
         ...script.handlers,
         "resources/read": () =>
