@@ -7,12 +7,12 @@ import type { CancelResult, ChaosResult, KillResult } from "./result.ts";
 import { LatencyHistogram, type LevelStats } from "./stats.ts";
 import type { BenchTarget } from "./target.ts";
 
-/** Timers are late by as much, in ms. */
+/** How late system timers may fire, in ms. */
 const LATENESS = 2;
 
 /**
- * Time to the microsecond: what is left after a timer of the system has rung is waited for by turns of the event loop, in each
- * of which whatever came in is read. It costs a processor while it waits, and only what is due within 2 ms waits so.
+ * Timers exact to the microsecond: a system timer until 2 ms before, then one turn of the event loop after
+ * the other, each of which also reads input. Costs one CPU core only during those 2 ms.
  */
 export const preciseClock: Clock = {
   now: () => systemClock.now(),
@@ -34,18 +34,24 @@ export const preciseClock: Clock = {
   },
 };
 
-/** Now, in ms since the epoch and parts of them: the same for all processes of a machine, which `performance.now` is not. */
+/**
+ * The time in ms since the epoch, with fractions. Comparable between processes of a machine, unlike
+ * `performance.now`.
+ */
 export function wallTime(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** Within which time a call is cancelled as long as it is not known how long calls take, in ms. */
+/** Cancel delay while no latency has been measured yet, in ms. */
 const UNKNOWN_LATENCY = 10;
-/** How often is looked for cancels that arrive at the server, while none does, and how long between two looks, in ms. */
+/**
+ * Polling for cancellations at the server: number of polls without progress before giving up, and the pause
+ * between two, in ms.
+ */
 const ARRIVAL = { looks: 10, pause: 20 };
 /**
- * The first kill comes after this part of the time between two: as long as that often is, or a multiple of it, a round ends
- * with it, and nobody would see what follows.
+ * Delay of the first kill, as a part of `killEvery`. With 1, a round as long as `killEvery` (or a multiple)
+ * would end right at a kill, and nothing after it would be measured.
  */
 const FIRST = 0.3;
 
@@ -56,21 +62,21 @@ export interface ChaosOptions {
   readonly clock: Clock;
 }
 
-/** What is done to a subject and to calls while they run, and what comes of it. */
+/** Kills servers and cancels calls during a measurement, and measures the effects. */
 export class Chaos implements LoadChaos {
   readonly #parts: ChaosOptions;
-  /** The calls that were cancelled, by their marks, and when: ms since the epoch. */
+  /** Cancelled calls: call mark → time of the cancellation, in ms since the epoch. */
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;
-  /** When those were killed that nothing has been heard of since. */
+  /** Times (clock, in ms) of kills after which no result has arrived yet. */
   #open: number[] = [];
   #lost = 0;
-  /** Answers that came, and those that somebody waited for. */
+  /** Responses received, and those that matched a pending call. */
   #heard = 0;
   #taken = 0;
   #heardBefore = 0;
-  /** Until the next kill, in ms: goes on from round to round. */
+  /** Time until the next kill, in ms; carried over from round to round. */
   #untilKill: number;
   #began = 0;
   #isRunning = false;
@@ -81,14 +87,14 @@ export class Chaos implements LoadChaos {
     this.#untilKill = FIRST * (parts.chaos.killEvery ?? 0);
   }
 
-  /** A round begins. */
+  /** Starts a round. */
   begin(): void {
     this.#heardBefore = this.#parts.contact.heard;
     this.#isRunning = true;
     this.#armKill();
   }
 
-  /** It has ended. */
+  /** Ends a round. */
   end(): void {
     this.#isRunning = false;
     this.#undoKill();
@@ -110,7 +116,7 @@ export class Chaos implements LoadChaos {
   answered(sent: number, now: number, isResult: boolean): void {
     this.#taken++;
     if (!isResult || this.#open.length === 0) return;
-    // What was on its way already says nothing of whether the server is there again.
+    // Only a call sent after the kill shows that the server is back.
     this.#open = this.#open.filter((killed) => {
       if (sent < killed) return true;
       this.#recovery.record(now - killed);
@@ -140,7 +146,7 @@ export class Chaos implements LoadChaos {
     };
   }
 
-  /** Finds out when cancels arrived where the server is. */
+  /** Asks the stdio proxies when each cancellation reached the server. */
   async #follow(): Promise<Pick<CancelResult, "seen" | "latency">> {
     const { taps } = this.#parts.contact.subject;
     if (taps === undefined) return { seen: null, latency: null };
@@ -148,7 +154,7 @@ export class Chaos implements LoadChaos {
     for (let looks = 0, before = -1; ;) {
       const arrivals = await taps.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
-      // Not all have to arrive: a hub that has the answer already tells nobody.
+      // Not every cancellation reaches the server: a hub that already has the response forwards none.
       looks = seen.length > before ? 0 : looks + 1;
       before = seen.length;
       if (seen.length < this.#cancels.size && looks < ARRIVAL.looks) {
@@ -173,7 +179,7 @@ export class Chaos implements LoadChaos {
     });
   }
 
-  /** Kills the server, with all that it has started; of a hub, every server behind it. */
+  /** Kills the server with all processes that it started; for a hub, every server behind it but not the hub. */
   async #kill(): Promise<void> {
     const { contact, clock } = this.#parts;
     const vitals = await contact.vitals();

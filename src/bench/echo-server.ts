@@ -43,8 +43,8 @@ const TOOLS = {
 };
 
 /**
- * The fastest server that this program can be, on its own stdin and stdout: what is measured with it is what stands before it.
- * It speaks both eras. @returns when its client has gone
+ * An MCP server on its own stdin and stdout that does as little work as possible, so that a measurement shows
+ * the cost of what is in front of it. It speaks both eras. @returns when stdin ends
  */
 export async function serveEcho(): Promise<void> {
   const link = new StdioServerTransport(LIMIT);
@@ -64,7 +64,7 @@ export async function serveEcho(): Promise<void> {
   });
 }
 
-/** What it answers to a request, of whichever era. */
+/** The response to one request of either era. */
 export function answerEcho(request: Request): EncodedMessage {
   const { bytes, id, method, params } = request;
   const members = request.members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
@@ -79,7 +79,7 @@ export function answerEcho(request: Request): EncodedMessage {
   return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
 }
 
-/** With the id in front, as most libraries write answers. */
+/** The id comes first, as most MCP libraries write responses. */
 const HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
 const CLOSE = Buffer.from("}");
 
@@ -117,7 +117,7 @@ const NOTHING = Buffer.from('""');
 const QUOTE = 0x22;
 let last = { size: -1, text: NOTHING };
 
-/** The text as it was spelled, so that it is not read. */
+/** Echoes the JSON string's bytes without parsing it. */
 function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
   const args = lastMember(members, "arguments");
   const items = (args && scanObject(bytes, args.start)?.items) ?? [];
@@ -128,7 +128,7 @@ function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
   return [BEFORE, size === undefined ? said : textOfSize(parseRange(bytes, size)), AFTER];
 }
 
-/** As many letters; made once for calls that want the same. */
+/** A JSON string of that many letters; cached for repeated calls with the same size. */
 function textOfSize(wanted: unknown): Buffer {
   const size = Math.min(Math.max(Number(wanted) || 0, 0), LIMIT / 2);
   if (last.size !== size) last = { size, text: Buffer.from(`"${"x".repeat(size)}"`) };

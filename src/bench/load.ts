@@ -14,54 +14,54 @@ import type { LoadSettingsResult } from "./result.ts";
 import { failureOfLoss, failureOf, type LevelStats } from "./stats.ts";
 import { BENCH_CLIENT, type BenchTargetEvents } from "./target.ts";
 
-/** What calls are made over. */
+/** How calls are sent and cancelled. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
-/** What makes calls, and with what. */
+/** What a load run needs. */
 export interface LoadGeneratorOptions {
-  /** Who is called; it has no session while it is lost. */
+  /** The subject; it has no session while its connection is lost. */
   readonly contact: {
     readonly session: RequestChannel | undefined;
     readonly failure: HubError | undefined;
     events: BenchTargetEvents | undefined;
   };
   readonly template: CallTemplate;
-  /** How many calls are in flight at most. */
+  /** Maximum number of calls in flight. */
   readonly concurrency: number;
   readonly schedule: Schedule;
   readonly tally: LevelStats;
   readonly clock: Clock;
-  /** The same time, for what has to be done to the microsecond. */
+  /** The same time as `clock`, with timers exact to the microsecond. */
   readonly precise: Clock;
-  /** How long a call may take, in ms. */
+  /** Timeout of a call, in ms. */
   readonly timeout: number;
-  /** What is to happen to calls beside being answered. */
+  /** Fault injection; absent: calls are only answered. */
   readonly chaos?: LoadChaos | undefined;
 }
 
-/** Those who disturb calls, and want to know what becomes of them. */
+/** Fault injection: decides which calls are cancelled, and observes the outcome of each. */
 export interface LoadChaos {
-  /** A call was sent. @returns after how many ms it is to be cancelled; undefined: it is not */
+  /** A call was sent. @returns after how many ms to cancel it; undefined: not at all */
   sent(): number | undefined;
-  /** It is cancelled now. @param mark which one, as its server hears of it */
+  /** A call is cancelled now. @param mark its `CALL_MARK` value, as the server sees it */
   cancelled(mark: number): void;
-  /** A call that was sent then was answered. */
+  /** A call sent at `sent` was answered. */
   answered(sent: number, now: number, isResult: boolean): void;
-  /** A call will never be answered. */
+  /** A call will not be answered. */
   lost(): void;
 }
 
-/** How often is looked for calls that take too long, and for spans that are over, in ms. */
+/** Interval for checking call timeouts and the end of timeline intervals, in ms. */
 const LOOK = 50;
-/** After a failure it takes a moment until the next call: what fails at once would else be all that this process does. */
+/** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
 const PAUSE = 1;
-/** How long calls that are overdue are still made after the last was due, in ms, whatever the rest took. */
+/** How long overdue calls are still sent after the last was due, in ms, at least. */
 const OVERTIME = 1000;
 
-/** No two calls of this process have the same mark. */
+/** Unique among the calls of this process. */
 let marks = 0;
 
-/** So many callers, who make calls as a schedule says until it is over and all are answered. */
+/** Keeps up to `concurrency` calls in flight, as the schedule says, until it is over and all calls are answered. */
 export class LoadGenerator {
   readonly #parts: LoadGeneratorOptions;
   readonly #free: Caller[];
@@ -78,7 +78,10 @@ export class LoadGenerator {
     this.#free = Array.from({ length: parts.concurrency }, () => new Caller(this, parts.template));
   }
 
-  /** Settles when everything was answered, or has failed. @throws {HubError} if the subject is lost for good, or the signal's reason */
+  /**
+   * Resolves when every call is answered or has failed. @throws {HubError} if the subject is lost for good,
+   * or the signal's reason
+   */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, tally, contact } = this.#parts;
     signal.throwIfAborted();
@@ -107,7 +110,7 @@ export class LoadGenerator {
     }
   }
 
-  /** Makes all calls that may be made now, and sees to it that the next are. */
+  /** Sends all calls that are due, and arms the timer for the next. */
   #fill(now = this.#parts.clock.now()): void {
     if (this.#isOver) return;
     const { contact, schedule } = this.#parts;
@@ -133,7 +136,7 @@ export class LoadGenerator {
     this.#undoWake ??= this.#parts.precise.after(ms, () => this.#fill());
   }
 
-  /** What is left of an open loop that its subject cannot keep up with is not made any more, but it counts. */
+  /** Calls of an open loop that the subject could not keep up with are not sent, but counted as failed. */
   #end(now: number): void {
     const left = this.#parts.schedule.backlog(now);
     if (left > 0) {
@@ -158,7 +161,7 @@ export class LoadGenerator {
     caller.mark = marks++;
     caller.undoCancel = undefined;
     caller.session = session;
-    // One that cannot be sent fails a turn later.
+    // A failed send is reported in a later turn of the event loop.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
     const until = chaos?.sent();
     if (until === undefined) return;
@@ -205,7 +208,7 @@ export class LoadGenerator {
     if (this.#busy.delete(caller)) this.#free.push(caller);
   }
 
-  /** Gives up calls that take too long, and closes spans. */
+  /** Times out calls that take too long, and ends timeline intervals. */
   #look(): void {
     const { clock, tally, timeout, chaos } = this.#parts;
     const now = clock.now();
@@ -223,7 +226,7 @@ export class LoadGenerator {
   }
 }
 
-/** Who makes one call at a time: the record of the call that it waits for. */
+/** One simulated caller with at most one call in flight: also the pending record of that call. */
 class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
@@ -253,27 +256,27 @@ class Caller implements PendingRequest {
   onProgress(): void {}
 }
 
-/** How calls follow each other, and how long or how many of them there are: ms, or calls. */
+/** Closed or open loop, and the length of a level: a duration in ms, or a number of calls. */
 export type Loop = LoadSettingsResult["loop"];
 export type Extent = LoadSettingsResult["extent"];
 
-/** Beyond this a test of arithmetic is not worth it: a call that is due by less than a rounding error is due. */
+/** Rounding tolerance in ms: a call that is due by less counts as due. */
 const EPSILON = 1e-6;
 
 /**
- * When calls are to be made. In a closed loop one is due whenever somebody is free to make it. In an open loop they are due at
- * a constant rate from the beginning, whatever becomes of those before: the k-th at `start + k / rate`, so that nothing drifts,
- * and one that has to wait keeps the time at which it was due.
+ * When calls are sent. In a closed loop a call is due whenever a caller is idle. In an open loop the k-th
+ * call is due at `start + k / rate`, whatever happened to earlier ones: nothing drifts, and a delayed call
+ * keeps its due time.
  */
 export class Schedule {
   readonly #loop: Loop;
   readonly #start: number;
-  /** ms. Infinity: only their number ends it. */
+  /** In ms. Infinity: ended by the number of calls only. */
   readonly #end: number;
   readonly #most: number;
   #taken = 0;
 
-  /** @param start ms, of the clock that `take` is told of */
+  /** @param start in ms, on the clock of the `now` arguments */
   constructor(loop: Loop, extent: Extent, start: number) {
     this.#loop = loop;
     this.#start = start;
@@ -288,7 +291,7 @@ export class Schedule {
     else this.#most = isOpen ? Math.ceil((extent.duration * loop.rate) / 1000) : Infinity;
   }
 
-  /** Takes the next call, if there is one that may be made now. @returns when it was due, in ms */
+  /** Takes the next call, if one may be sent now. @returns its due time, in ms */
   take(now: number): number | undefined {
     if (this.wait(now) !== 0) return undefined;
     const due = this.#next(now);
@@ -296,7 +299,7 @@ export class Schedule {
     return due;
   }
 
-  /** How long it is until one more may be made, in ms; undefined: there will be none. */
+  /** Time until the next call may be sent, in ms; undefined: there is none. */
   wait(now: number): number | undefined {
     if (this.#taken >= this.#most) return undefined;
     if (this.#loop.kind === "closed") return now < this.#end ? 0 : undefined;
@@ -304,19 +307,19 @@ export class Schedule {
     return left <= EPSILON ? 0 : left;
   }
 
-  /** Calls that are due and were not taken; none in a closed loop. */
+  /** Number of calls that are due but were not taken; 0 in a closed loop. */
   backlog(now: number): number {
     if (this.#loop.kind === "closed") return 0;
     const due = Math.floor(((now - this.#start) * this.#loop.rate) / 1000 + EPSILON) + 1;
     return Math.min(due, this.#most) - this.#taken;
   }
 
-  /** When the last call is due, at the latest, in ms. Infinity: that is not known. */
+  /** Due time of the last call, in ms, at the latest. Infinity: unknown. */
   get end(): number {
     return this.#end;
   }
 
-  /** The part of it that is over, 0 to 1. */
+  /** The completed part, 0 to 1. */
   progress(now: number): number {
     const byTime = (now - this.#start) / (this.#end - this.#start);
     const byCount = this.#taken / this.#most;
@@ -329,24 +332,27 @@ export class Schedule {
   }
 }
 
-/** The member of a call's `_meta` that tells it from others at the server's end, whatever ids it is given on the way. */
+/**
+ * Key in the `_meta` of a call whose value identifies it at the server, although request ids are rewritten on
+ * the way.
+ */
 export const CALL_MARK = "toolmux.bench/call";
 
-/** A call, written once: each that is made is a copy with another id in it, and another mark. */
+/** A `tools/call` request, encoded once; each call sent is a copy with another id and another mark. */
 export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;
-  /** The headers that repeat its arguments. */
+  /** The `Mcp-Param-*` headers for its arguments. */
   readonly mirrored: Readonly<Record<string, string>> | undefined;
-  /** What to replace in a copy beside its id. */
+  /** The edits to a copy, apart from its id. */
   rewrite(mark: number): RequestRewrite;
 }
 
 /**
- * Makes calls of a tool.
- * @param args a JSON object, sent as it is written
- * @param isMarked whether each says which one it is
- * @throws {HubError} usage if the arguments are no JSON object
+ * Encodes a call of a tool.
+ * @param args the text of a JSON object, sent as it is
+ * @param isMarked whether each call has a `CALL_MARK`
+ * @throws {HubError} usage if `args` is not a JSON object
  */
 export function makeCallTemplate(
   tool: ListedItem,

@@ -1,14 +1,17 @@
-/** What a measurement found. Latencies are in µs, other times in ms unless said, sizes in bytes; what cannot be known is null. */
+/**
+ * The result of a measurement, as `toolmux bench --json` prints it. Latencies are in µs, other times in ms
+ * unless said, sizes in bytes; null: unknown.
+ */
 export interface BenchResult {
-  /** The form of this document. */
+  /** Version of this document's format. */
   readonly version: 1;
   readonly machine: MachineResult;
-  /** When it began, as ISO 8601 has it. */
+  /** Start time, ISO 8601. */
   readonly started: string;
   readonly load: LoadSettingsResult;
-  /** What was measured; with a comparison the hub first, then the same server without it. */
+  /** The measured subjects; for a comparison the hub first, then the same server without it. */
   readonly subjects: readonly SubjectResult[];
-  /** What the hub costs, level by level; only of a comparison. */
+  /** The cost of the hub, level by level; only for a comparison. */
   readonly overhead?: readonly OverheadResult[] | undefined;
 }
 
@@ -17,27 +20,30 @@ export interface MachineResult {
   readonly cpu: string;
   readonly memory: number;
   readonly system: string;
-  /** What ran the measurement: `toolmux 0.1.0, bun 1.4.5`. */
+  /** Program and runtime: `toolmux 0.1.0, bun 1.4.5`. */
   readonly program: string;
 }
 
-/** What was done to each subject. */
+/** The load applied to each subject. */
 export interface LoadSettingsResult {
-  /** The tool, by the name that the subject measured first lists it under. */
+  /** The tool's name in the list of the first subject. */
   readonly tool: string;
-  /** Its arguments as JSON, shortened if they are long. */
+  /** Its arguments as JSON, truncated if long. */
   readonly arguments: string;
-  /** Closed: each caller calls again as soon as it was answered. Open: calls are due at a rate, whatever becomes of those before. */
+  /**
+   * closed: each caller calls again as soon as it is answered. open: calls are due at a constant rate (per
+   * second), whether or not earlier ones are answered.
+   */
   readonly loop: { readonly kind: "closed" } | { readonly kind: "open"; readonly rate: number };
-  /** How long each level was to take, or how many calls. */
+  /** Planned duration of each level, or its number of calls. */
   readonly extent: { readonly duration: number } | { readonly calls: number };
   readonly chaos: ChaosResult;
 }
 
 export interface ChaosResult {
-  /** From one kill of the server to the next. */
+  /** Interval between kills of the server. */
   readonly killEvery: number | null;
-  /** By which each answer of the server was held back. */
+  /** Delay added to each response of the server. */
   readonly delay: number | null;
   /** The part of the calls that was cancelled, 0 to 1. */
   readonly cancelRate: number;
@@ -45,36 +51,39 @@ export interface ChaosResult {
 
 export interface SubjectResult {
   readonly kind: "hub" | "server";
-  /** For people: `toolmux, 3 servers`, `npx -y server-everything`. Holds no secret. */
+  /** Display name: `toolmux, 3 servers`, `npx -y server-everything`. Contains no secret. */
   readonly name: string;
-  /** From the start of the process, or of the connection, to the handshake's end, and to the list of tools. */
+  /**
+   * Time from the start of the process, or of the connection, to the end of the handshake and to the list of
+   * tools.
+   */
   readonly ready: { readonly handshake: number; readonly listed: number };
   readonly tools: number;
   readonly levels: readonly LevelResult[];
 }
 
-/** One subject under one number of concurrent calls. */
+/** One subject with one number of concurrent calls. */
 export interface LevelResult {
   readonly concurrency: number;
-  /** How long it took in fact, in s. */
+  /** Actual duration, in s. */
   readonly seconds: number;
-  /** Calls that were answered by a result, and per second. */
+  /** Calls answered with a result, and their number per second. */
   readonly calls: number;
   readonly rate: number;
-  /** Of answered calls. In an open loop from when the call was due, so that one that waited for its turn counts as long. */
+  /** Latency of answered calls; in an open loop from the time the call was due, so that queueing is included. */
   readonly latency: LatencyResult;
-  /** Only in an open loop: from when the call was really sent. */
+  /** Open loop only: latency from the time the call was sent. */
   readonly service?: LatencyResult | undefined;
   /**
-   * All that was not answered by a result, but for calls that were cancelled: kind of error → how often, and what the first of
-   * each said. `never made`: calls of an open loop that could not be made in time.
+   * Calls without a result, except cancelled ones: kind of error → count, and the message of the first.
+   * `never made`: open-loop calls that could not be sent in time.
    */
   readonly errors: Readonly<Record<string, { readonly count: number; readonly example: string }>>;
   readonly cancels?: CancelResult | undefined;
   readonly kills?: KillResult | undefined;
-  /** Calls over time, in equal spans. */
+  /** Calls over time, in equal intervals. */
   readonly timeline: readonly SpanResult[];
-  /** Of the hub's own process, and of all that ran below it or, without a hub, as the server. */
+  /** Usage of the hub's own process, and of all processes below it or, without a hub, of the server. */
   readonly hub?: CostResult | undefined;
   readonly server?: CostResult | undefined;
 }
@@ -87,30 +96,33 @@ export interface LatencyResult {
   readonly p99: number;
   readonly p999: number;
   readonly max: number;
-  /** For curves: at `percentile` (0 to 100) so much or less. Ascending. */
+  /** For charts: `value` is the latency at `percentile` (0 to 100). Ascending. */
   readonly curve: readonly { readonly percentile: number; readonly value: number }[];
 }
 
 export interface CancelResult {
   readonly count: number;
-  /** Of these, those that the server was seen to have, and how long after the client's cancel; null where nobody can see it. */
+  /**
+   * How many of them were seen to reach the server, and how long after the client's cancel; null if not
+   * observable.
+   */
   readonly seen: number | null;
   readonly latency: LatencyResult | null;
-  /** Calls that were answered although they were cancelled before that. */
+  /** Calls that were cancelled, but answered all the same. */
   readonly late: number;
 }
 
 export interface KillResult {
   readonly count: number;
-  /** Calls that were never answered, and answers that nobody waited for. */
+  /** Calls that were never answered; responses that matched no pending call. */
   readonly lost: number;
   readonly strays: number;
-  /** From a kill to the first result of a call that was made after it. */
+  /** Time from a kill to the first result of a call sent after it. */
   readonly recovery: LatencyResult | null;
 }
 
 export interface SpanResult {
-  /** Since the level began, in s. */
+  /** Start of the interval since the level began, in s. */
   readonly at: number;
   readonly calls: number;
   readonly errors: number;
@@ -118,28 +130,28 @@ export interface SpanResult {
   readonly p99: number;
 }
 
-/** What processes cost while a level was measured. */
+/** Usage of processes during a level. */
 export interface CostResult {
   readonly processes: number;
   /** CPU time in ms, and per answered call in µs. */
   readonly cpu: number;
   readonly cpuPerCall: number;
-  /** Resident memory at the level's end, and the most that was seen. */
+  /** Resident memory at the end of the level, and its maximum. */
   readonly memory: number;
   readonly peak: number;
 }
 
-/** The hub's part of what a call takes, at one level. */
+/** The cost of the hub at one level. */
 export interface OverheadResult {
   readonly concurrency: number;
-  /** Added by the hub, in µs. */
+  /** Added latency, in µs. */
   readonly p50: number;
   readonly p99: number;
-  /** The hub's rate to the server's own. */
+  /** The hub's rate divided by the server's own. */
   readonly rate: number;
 }
 
-/** What is told while it is measured; for whoever shows it as it goes on. */
+/** Progress events of a measurement. */
 export type BenchProgress =
   | { readonly kind: "starting"; readonly subject: string }
   | { readonly kind: "warmUp"; readonly subject: string; readonly concurrency: number }
@@ -147,7 +159,7 @@ export type BenchProgress =
       readonly kind: "span";
       readonly subject: string;
       readonly concurrency: number;
-      /** The part of the level that is done, 0 to 1. */
+      /** The completed part of the level, 0 to 1. */
       readonly done: number;
       readonly span: SpanResult;
     }

@@ -26,12 +26,12 @@ import { LevelStats } from "./stats.ts";
 import { type BenchSubject, BenchTarget } from "./target.ts";
 import { machineInfo, ProcessUsageMeter } from "./usage.ts";
 
-/** So many names are told of those that there are. */
+/** Maximum number of tool names listed in a message. */
 const MOST_NAMES = 20;
 
 /**
- * The tool that is to be called: the one that was named, or the first one that says that it changes nothing and wants no
- * arguments, as nobody has said which and with what.
+ * The tool to call: the named one, or else the first that is marked `readOnlyHint` and has no required
+ * arguments.
  * @throws {HubError} usage
  */
 export function chooseTool(tools: readonly ListedItem[], named: string | undefined): ListedItem {
@@ -73,10 +73,10 @@ export interface LevelOptions {
   readonly tell: (event: BenchProgress) => void;
 }
 
-/** Spans of the timeline, in ms: so many of them, if they get long enough. */
+/** Intervals of the timeline: their maximum number, and their minimum length in ms. */
 const SPANS = { most: 60, shortest: 250 };
 
-/** One subject under one number of concurrent calls, measured in one round or several. */
+/** Measures one subject with a fixed number of concurrent calls, in one round or several. */
 export class LevelRun {
   readonly #parts: LevelOptions;
   readonly #tally: LevelStats;
@@ -101,12 +101,12 @@ export class LevelRun {
     this.#costs = new ProcessUsageMeter(contact);
   }
 
-  /** Whether there is anything to tell of it. */
+  /** Whether a round has started, so that there is a result. */
   get hasBegun(): boolean {
     return this.#hasBegun;
   }
 
-  /** One round of it. @throws {HubError} as `Load.run` does; what there is by then counts */
+  /** Runs one round. @throws {HubError} as `LoadGenerator.run`; results so far are kept */
   async run(extent: Extent, warmUp: Extent | undefined, signal: AbortSignal): Promise<void> {
     const { contact, concurrency, tell } = this.#parts;
     if (warmUp !== undefined) {
@@ -150,7 +150,7 @@ export class LevelRun {
     });
   }
 
-  /** The part of it that is over. */
+  /** The completed part of the level, 0 to 1. */
   #done(): number {
     const { extent } = this.#parts.plan;
     const part =
@@ -161,39 +161,42 @@ export class LevelRun {
   }
 }
 
-/** What is to be measured, and how. Times are in ms. */
+/** What is measured, and how. Times are in ms. */
 export interface BenchPlan {
-  /** How many calls are in flight at most, level by level. */
+  /** Maximum number of calls in flight, one for each level. */
   readonly levels: readonly number[];
   readonly loop: Loop;
   readonly extent: Extent;
-  /** How much of the same is done before each level and not counted; undefined: nothing. */
+  /** Uncounted load before each level; undefined: none. */
   readonly warmUp: Extent | undefined;
   readonly chaos: ChaosResult;
-  /** The tool to be called; undefined: one that does no harm. */
+  /** The tool to call; undefined: a read-only one is chosen. */
   readonly tool: string | undefined;
-  /** A JSON object. */
+  /** Arguments of the calls, as the text of a JSON object. */
   readonly args: string;
-  /** How long a call may take. */
+  /** Timeout of a call. */
   readonly timeout: number;
-  /** What a subject is spoken to in, if it speaks that. */
+  /** Preferred era, if the subject supports both. */
   readonly era: Era;
-  /** What is measured. */
+  /** The measured hub or server. */
   readonly subject: BenchSubject;
-  /** The same without a hub, and what it calls the tool of that name; absent: nothing is compared. */
+  /** For a comparison: finds the server behind the hub, and the tool's own name there. */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
 
-/** A server that a hub leads to. */
+/** A server behind a hub, reached without it. */
 export interface DirectServer {
   readonly subject: BenchSubject;
   readonly tool: string;
 }
 
-/** In how many rounds a level is measured where two subjects take turns: the first begins and ends. */
+/**
+ * Number of rounds per level if two subjects take turns; with an even number, the first one has the first and
+ * the last turn.
+ */
 export const ROUNDS = 4;
 
-/** One part of an extent in as many that are as good as equal. */
+/** The extent of part `part` (from 0) of `parts` nearly equal ones. */
 export function divideExtent(extent: Extent, parts: number, part: number): Extent {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;
@@ -201,28 +204,41 @@ export function divideExtent(extent: Extent, parts: number, part: number): Exten
   return { calls: upTo(part + 1) - upTo(part) };
 }
 
-/** What was found, as far as it went. */
+/**
+ * Load generator behind `toolmux bench`: measures a hub or a server (`BenchSubject`) under concurrent tool
+ * calls.
+ * Start with `measure`: for each number of concurrent calls a `LevelRun` lets a `LoadGenerator` call a
+ * `BenchTarget`; what it finds is a `BenchResult`.
+ *
+ * The outcome of a run, complete or not.
+ */
 export interface BenchOutcome {
-  /** undefined: not one call was measured. */
+  /** undefined: no call was measured. */
   readonly result: BenchResult | undefined;
-  /** Why it was broken off: the signal's reason, or what became of a subject; undefined: it was not. */
+  /** Why the run ended early: the signal's reason, or the failure of a subject; undefined: it is complete. */
   readonly broken: HubError | undefined;
 }
 
-/** A subject that is being measured. */
+/** A subject with an open connection, and its results so far. */
 interface Entrant {
   readonly contact: BenchTarget;
   readonly template: CallTemplate;
   readonly levels: LevelResult[];
 }
 
-/** So much of the arguments is repeated, in UTF-16 units. */
+/** Maximum length of the arguments in the result, in UTF-16 code units; longer ones are truncated. */
 const LONGEST = 200;
-/** A hub answers for servers that do not start; by themselves they say more. */
+/**
+ * Error text for a hub without tools. A hub stays up when its servers fail to start, so the message says
+ * where to look.
+ */
 const ALONE =
   "The hub lists no tools: `toolmux doctor` says why of a manifest, and bench without --compare of a command.";
 
-/** Measures what a plan says. Aborting the signal ends it; what there is by then is told. Never rejects for what a subject does. */
+/**
+ * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. A failing
+ * subject is reported in the outcome and never rejects.
+ */
 export async function measure(
   plan: BenchPlan,
   tell: (event: BenchProgress) => void,
@@ -262,7 +278,7 @@ export async function measure(
   return { result, broken };
 }
 
-/** Meets all that is to be measured. */
+/** Connects to the subject, and with `plan.direct` to the server without the hub. */
 async function enter(
   plan: BenchPlan,
   entrants: Entrant[],
@@ -291,7 +307,10 @@ async function enter(
   if (direct !== undefined) await add(direct.subject, direct.tool);
 }
 
-/** All subjects at one level, in turns, so that what else happens on the machine hits all of them. */
+/**
+ * Measures all subjects at one level. They take turns in rounds, so that other load on the machine affects
+ * all of them alike.
+ */
 async function measureLevel(
   plan: BenchPlan,
   entrants: readonly Entrant[],
@@ -326,7 +345,10 @@ function describeEntrant({ contact, levels }: Entrant): SubjectResult {
   return { kind: subject.kind, name: subject.name, ready, tools: tools.length, levels };
 }
 
-/** What the first costs over the second. */
+/**
+ * The differences in latency and rate of the first subject (the hub) from the second (the server alone),
+ * level by level.
+ */
 function compare([hub, server]: readonly Entrant[]): OverheadResult[] {
   return (hub?.levels ?? []).flatMap((level) => {
     const bare = server?.levels.find(({ concurrency }) => concurrency === level.concurrency);

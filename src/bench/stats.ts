@@ -8,22 +8,22 @@ import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
 import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
 
-/** What is counted in, per ms: tenths of a µs, well below what a call over a pipe takes. */
+/** Histogram units per ms: tenths of a µs, well below the latency of a call over a pipe. */
 const UNITS = 10_000;
-/** An hour; what takes longer counts as that. */
+/** One hour; longer latencies are recorded as that. */
 const MAX_LATENCY = 3_600_000 * UNITS;
 
-/** The percentiles of curves: ever closer to 100. */
+/** Percentiles of the result's curve, denser towards 100. */
 const CURVE = [
   0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.75,
   99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
 ];
 
-/** How long calls took: constant memory however many there were, three digits of each exact. */
+/** A latency histogram: constant memory however many values, three significant digits. */
 export class LatencyHistogram {
   readonly #histogram: Histogram;
 
-  /** @param digits how many of a value are kept; memory and time to read it out grow tenfold with each */
+  /** @param digits significant digits kept; memory and read time grow tenfold with each */
   constructor(digits: 2 | 3 = 3) {
     this.#histogram = build({
       lowestDiscernibleValue: 1,
@@ -33,7 +33,7 @@ export class LatencyHistogram {
     });
   }
 
-  /** @param ms what is below zero, by clocks that differ a little, counts as zero */
+  /** @param ms negative values (clock differences between processes) are recorded as 0 */
   record(ms: number): void {
     const value = Math.round(ms * UNITS);
     this.#histogram.recordValue(value < 0 ? 0 : value > MAX_LATENCY ? MAX_LATENCY : value);
@@ -43,12 +43,12 @@ export class LatencyHistogram {
     return this.#histogram.totalCount;
   }
 
-  /** In ms; undefined without any. */
+  /** In ms; undefined if empty. */
   get median(): number | undefined {
     return this.count === 0 ? undefined : this.#at(50) / UNITS;
   }
 
-  /** In µs; 0 without any. */
+  /** In µs; 0 if empty. */
   percentile(percentile: number): number {
     return this.count === 0 ? 0 : toMicros(this.#at(percentile));
   }
@@ -79,25 +79,25 @@ export class LatencyHistogram {
   }
 }
 
-/** To a tenth, which is all that was counted. */
+/** In tenths of a µs, the resolution of the histogram. */
 function toMicros(units: number): number {
   return Math.round(units) / 10;
 }
 
-/** So many kinds of errors are told apart; the others are counted together. */
+/** Maximum number of distinct kinds of errors; further ones are counted as `others`. */
 const MOST_KINDS = 50;
 const OTHERS = "others";
 
-/** What the calls of one subject at one level have come to, over as many rounds as there are. Times are in ms. */
+/** Statistics of the calls of one subject at one level, over all rounds. Times are in ms. */
 export class LevelStats {
   readonly latency = new LatencyHistogram();
-  /** From when calls were sent; only where that is not when they were due. */
+  /** Latency from the time of sending; only in an open loop, where it differs from the due time. */
   readonly service: LatencyHistogram | undefined;
   readonly #errors = new Map<string, { count: number; example: string }>();
   readonly #redact: (text: string) => string;
   calls = 0;
   failed = 0;
-  /** Between the beginnings and the ends of the rounds. */
+  /** Total duration of the rounds. */
   #elapsed = 0;
   #began = 0;
   readonly #span: number;
@@ -108,9 +108,9 @@ export class LevelStats {
   #spanErrors = 0;
 
   /**
-   * @param isOpen whether calls may have to wait until they are sent
-   * @param span how long the spans of the timeline are
-   * @param redact takes out of what was said what must not be shown
+   * @param isOpen whether it is an open loop, where calls may have to wait before they are sent
+   * @param span length of the timeline's intervals
+   * @param redact removes secrets from error messages
    */
   constructor(
     isOpen: boolean,
@@ -124,19 +124,19 @@ export class LevelStats {
     this.#tellSpan = tellSpan;
   }
 
-  /** A round begins. */
+  /** Starts a round. */
   begin(now: number): void {
     this.#began = now;
     this.#spanBegan = now;
   }
 
-  /** It has ended: time goes on with the next. */
+  /** Ends a round; elapsed time continues with the next. */
   end(now: number): void {
     if (this.#recent.count + this.#spanErrors > 0) this.#closeSpan(now);
     this.#elapsed += now - this.#began;
   }
 
-  /** A call was answered by a result. */
+  /** A call was answered with a result. */
   answered(due: number, sent: number, now: number): void {
     this.calls++;
     this.latency.record(now - due);
@@ -144,7 +144,7 @@ export class LevelStats {
     this.#recent.record(now - due);
   }
 
-  /** A call was not, or so many were not. */
+  /** A call, or `count` calls, failed. */
   fail({ kind, example }: CallFailure, count = 1): void {
     this.failed += count;
     this.#spanErrors += count;
@@ -155,12 +155,12 @@ export class LevelStats {
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
-  /** Closes the spans that are over: to be called more often than they end. */
+  /** Ends the current interval of the timeline if it is over. To be called more often than intervals end. */
   roll(now: number): void {
     if (now - this.#spanBegan >= this.#span) this.#closeSpan(now);
   }
 
-  /** Since the level began, without what lies between rounds. */
+  /** Time since the level began, without the pauses between rounds. */
   elapsed(now: number): number {
     return this.#elapsed + now - this.#began;
   }
@@ -194,15 +194,15 @@ export class LevelStats {
   }
 }
 
-/** Why a call counts as failed, in few words, and what was said of it. */
+/** Why a call counts as failed: a short kind, and the error's text. */
 export interface CallFailure {
   readonly kind: string;
   readonly example: string;
 }
 
-/** So much of what was said is repeated, in UTF-16 units. */
+/** Maximum length of an error text, in UTF-16 code units; longer ones are truncated. */
 const MAX_MESSAGE_LENGTH = 300;
-/** What the protocol calls its codes. */
+/** JSON-RPC 2.0 error codes by name. */
 const NAMES: Readonly<Record<number, string>> = {
   [-32700]: "parse error",
   [-32600]: "invalid request",
@@ -211,7 +211,7 @@ const NAMES: Readonly<Record<number, string>> = {
   [-32603]: "internal error",
 };
 
-/** What is wrong with an answer; undefined: it is a result, as it should be. */
+/** The failure of a response; undefined: it is a complete result without `isError`. */
 export function failureOf(response: Response): CallFailure | undefined {
   if (response.outcome === "error") return readError(response);
   return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
@@ -221,7 +221,7 @@ const SIGN = Buffer.from('"isError"');
 const NO = Buffer.from(":false");
 const NO_AFTER_SPACE = Buffer.from(": false");
 
-/** Most results say nothing of it, or that they are none: to find that out costs a search, or two. */
+/** A fast search before parsing: most results have no `isError`, or `false`. */
 function mayBeFailed(bytes: Buffer): boolean {
   const at = bytes.indexOf(SIGN);
   if (at < 0) return mayBeIncomplete(bytes);
@@ -258,7 +258,7 @@ function readError({ bytes, body }: Response): CallFailure {
   };
 }
 
-/** What a call counts as that was never answered. */
+/** The failure of a call that was never answered. */
 export function failureOfLoss({ code, message }: HubError): CallFailure {
   return { kind: code === "connectionLost" ? "connection lost" : code, example: shorten(message) };
 }

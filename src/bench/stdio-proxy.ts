@@ -13,25 +13,25 @@ import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams
 import { wallTime } from "./chaos.ts";
 import { CALL_MARK } from "./load.ts";
 
-/** What stands in front of a server. */
+/** Options of the stdio proxy in front of a server. */
 export interface StdioProxyOptions {
-  /** Where it reports: a file by its pid, with a line `<mark> <time>` for each cancel. */
+  /** Folder for its report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
   readonly folder: string;
-  /** By how much what the server says is held back, in ms. */
+  /** Delay added to the server's output, in ms. */
   readonly delay: number;
   readonly command: string;
   readonly args: readonly string[];
 }
 
-/** Messages that are longer are passed on unread, in bytes: no cancel is. */
+/** Longer messages are forwarded without parsing, in bytes; no cancellation is that long. */
 const LIMIT = 64 * 1024 * 1024;
-/** So many calls are remembered for their cancels. */
+/** Maximum number of calls remembered to match their cancellations. */
 const MOST_MARKS = 65_536;
 const MARK_SIGN = `"${CALL_MARK}"`;
 
 /**
- * Starts a server and stands between it and its client, byte for byte, in one group of processes: holds back what it says, and
- * reports when a cancel arrives. @returns the server's exit code
+ * Starts a server and forwards bytes between it and its client, in one process group: delays the server's
+ * output, and reports when a cancellation arrives. @returns the server's exit code
  */
 export async function runStdioProxy({
   folder,
@@ -57,7 +57,7 @@ export async function runStdioProxy({
   const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
-      // What it reports is when it arrived, so that comes first.
+      // Reported is the arrival time, so this comes before the write.
       splitter.push(chunk);
       const wait = toServer.write(chunk);
       if (wait === undefined) return;
@@ -74,7 +74,7 @@ export async function runStdioProxy({
     source.pause();
     void wait.then(() => source.resume());
   };
-  // Timers of one length ring in order.
+  // Timers of equal length fire in order.
   source.read(
     (chunk) => void (delay > 0 ? setTimeout(write, delay, chunk) : write(chunk)),
     () => {},
@@ -85,7 +85,7 @@ export async function runStdioProxy({
   return code;
 }
 
-/** Knows the calls that carry a mark, and hears their cancels. */
+/** Observes client messages: remembers marked calls, and reports their cancellations. */
 class Ears {
   readonly #report: (mark: number, time: number) => void;
   readonly #marks = new Map<string | number, number>();

@@ -11,45 +11,45 @@ import type { NegotiationPlan } from "../upstream/negotiate.ts";
 import { NO_CLIENTS } from "../upstream/profile.ts";
 import { type SessionEvents, Session } from "../upstream/session.ts";
 
-/** Who asks. */
+/** Client implementation sent in `initialize` and in modern envelopes. */
 export const BENCH_CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
 
-/** How long a server may take to answer the first question of the modern era, in ms. */
+/** How long a server may take to answer the `server/discover` probe, in ms. */
 const PATIENCE = 3000;
-/** How long it may take to be met, and to list its tools, in ms. */
+/** Timeout of connecting, and of listing tools, in ms. */
 const LIMIT = 30_000;
-/** How often one that was lost is looked for, and after which pause, in ms. */
+/** Reconnecting after a lost connection: number of attempts, and the pause between two, in ms. */
 const RETURN = { tries: 50, pause: 100 };
-/** How long is between two looks for tools of servers that are still starting, in ms. */
+/** Interval between two `tools/list` requests while servers are still starting, in ms. */
 const PAUSE = 200;
 
-/** What is told of a subject that is spoken to. */
+/** Events of the connection to a subject. */
 export interface BenchTargetEvents {
-  /** It is there again after it was lost. */
+  /** The connection is open again after it was lost. */
   returned(): void;
-  /** It was lost and does not come back. */
+  /** The connection was lost, and all attempts to reconnect failed. */
   failed(cause: HubError): void;
 }
 
-/** A subject that is spoken to: by one session at a time, and by the next when that is lost. */
+/** A connection to the measured subject: one session at a time, replaced when it is lost. */
 export class BenchTarget {
   readonly subject: BenchSubject;
   readonly #era: Era;
   readonly #signal: AbortSignal;
   readonly #began = performance.now();
-  /** undefined while it is lost. */
+  /** undefined while the connection is lost. */
   #session: HeardSession | undefined;
   readonly #over = new AbortController();
-  /** While it is looked for again. */
+  /** Pending while reconnecting. */
   #returning: Promise<void> | undefined;
-  /** Why it does not come back any more, if it does not. */
+  /** Why reconnecting was given up; undefined: it was not. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
-  /** Answers that came, to whatever, over sessions that are gone. */
+  /** Responses received over previous sessions, whether or not they were awaited. */
   #heardBefore = 0;
-  /** Who is to be told. */
+  /** Receives events during a load run. */
   events: BenchTargetEvents | undefined;
-  /** From the start to the end of the handshake, and to the list of tools, in ms. */
+  /** Time from the start until the handshake was done, and until tools were listed, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
   tools: readonly ListedItem[] = [];
 
@@ -60,9 +60,9 @@ export class BenchTarget {
   }
 
   /**
-   * Meets a subject and asks for its tools.
-   * @param era which it is spoken to in, if it speaks that
-   * @throws {HubError} what its start fails with, or the signal's reason; then nothing of it is left
+   * Connects to a subject and lists its tools.
+   * @param era preferred era if the subject supports both
+   * @throws {HubError} the error of its start, or the signal's reason; nothing is left running then
    */
   static async open(subject: BenchSubject, era: Era, signal: AbortSignal): Promise<BenchTarget> {
     const contact = new BenchTarget(subject, era, signal);
@@ -80,8 +80,9 @@ export class BenchTarget {
   }
 
   /**
-   * Finds something among its tools; if its first list did not wait for all of them, among those that come as well.
-   * @throws {HubError} what `find` throws of the last list, or the signal's reason
+   * Calls `find` with the listed tools. If the first list may be incomplete (servers still starting), lists
+   * again until `find` succeeds or the time limit has passed.
+   * @throws {HubError} what `find` throws for the last list, or the signal's reason
    */
   async find<T>(find: (tools: readonly ListedItem[]) => T): Promise<T> {
     const { listWait = Number.POSITIVE_INFINITY } = this.subject;
@@ -104,17 +105,17 @@ export class BenchTarget {
     }
   }
 
-  /** The session to call over; undefined while there is none. */
+  /** The session for calls; undefined while the connection is lost. */
   get session(): Session | undefined {
     return this.#session;
   }
 
-  /** The one that it is spoken to in. */
+  /** The negotiated era. */
   get era(): Era {
     return this.#session?.era ?? this.#era;
   }
 
-  /** Answers that came so far, whoever waited for them. */
+  /** All responses received so far, including those that no call waits for. */
   get heard(): number {
     return this.#heardBefore + (this.#session?.responses ?? 0);
   }
@@ -127,7 +128,7 @@ export class BenchTarget {
     return this.#session?.vitals() ?? Promise.resolve(undefined);
   }
 
-  /** Ends it, bounded in time; repeated calls are harmless. */
+  /** Closes the connection within bounded time. Idempotent. */
   async close(): Promise<void> {
     this.#over.abort(new HubError("cancelled", `"${this.subject.name}" is not measured any more.`));
     await this.#returning;
@@ -159,14 +160,14 @@ export class BenchTarget {
       const departure = await inTime(this.subject, this.#signal, (until) =>
         session.open(BENCH_CLIENT, approach, until, () => {}),
       );
-      // Only answers to calls are of interest.
+      // Count responses to calls only, not those of the handshake.
       session.responses = 0;
       if (departure === undefined) return session;
     } catch (error) {
       await session.close();
       throw error;
     }
-    // It did not survive a question of the modern era: only those of old may do that.
+    // The server exited on the modern probe, so it is reconnected with the legacy handshake.
     await session.close();
     return this.#meet("legacy");
   }
@@ -178,7 +179,7 @@ export class BenchTarget {
     this.#returning = this.#return(cause);
   }
 
-  /** Looks for it again and again. Never rejects. */
+  /** Reconnects in a loop. Never rejects. */
   async #return(cause: HubError): Promise<void> {
     let last = cause;
     for (let left = RETURN.tries; left > 0; left--) {
@@ -197,7 +198,7 @@ export class BenchTarget {
   }
 }
 
-/** @throws {HubError} connectTimeout, or what the work throws */
+/** @throws {HubError} connectTimeout, or what `work` throws */
 async function inTime<T>(
   { name }: BenchSubject,
   signal: AbortSignal,
@@ -213,7 +214,7 @@ async function inTime<T>(
   }
 }
 
-/** A session that counts the answers: those that nobody waits for it drops without a word. */
+/** A session that counts all responses; `Session` silently drops those without a pending request. */
 class HeardSession extends Session {
   responses = 0;
 
@@ -226,23 +227,26 @@ class HeardSession extends Session {
   }
 }
 
-/** What is measured: a hub, or a server. */
+/** What is measured: a hub or a server. */
 export interface BenchSubject {
   readonly kind: "hub" | "server";
-  /** For people; holds no secret. */
+  /** Display name; contains no secret. */
   readonly name: string;
-  /** How a call may show that it has arrived; absent: nothing of ours stands at the server's end. */
+  /** The stdio proxies in front of its servers, which report received cancellations; absent: there are none. */
   readonly taps?: ProxyFolder | undefined;
-  /** Of a hub: a first list that came so long after its start, in ms, may lack what servers have that are still starting. */
+  /** Of a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
   readonly listWait?: number | undefined;
-  /** A link to it that is not open yet; of what is started, to a process of its own. @throws {HubError} valueMissing */
+  /**
+   * Creates an unopened transport to the subject; a started one runs in a process of its own. @throws
+   * {HubError} valueMissing
+   */
   makeLink(): Promise<ServerTransport>;
 }
 
-/** The relays that stand in front of a server, and tell what arrives there. */
+/** The stdio proxies in front of servers, which report through a shared folder. */
 export interface ProxyFolder {
-  /** The processes that they are. */
+  /** Process ids of the proxies. */
   pids(): Promise<ReadonlySet<number>>;
-  /** Which marked calls it has heard the cancel of, and when: ms since the epoch and parts of them. */
+  /** Marked calls whose cancellation arrived: call mark → time in ms since the epoch. */
   cancels(): Promise<ReadonlyMap<number, number>>;
 }

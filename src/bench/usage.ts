@@ -6,18 +6,18 @@ import { type ProcessEntry, type ProcessIdentity, processTable } from "../proces
 import type { CostResult, MachineResult } from "./result.ts";
 import type { BenchTarget } from "./target.ts";
 
-/** What one process has used: CPU in ms, memory in bytes. */
+/** Usage of one process: CPU time in ms, memory in bytes. */
 interface Account {
   readonly entry: ProcessEntry;
   readonly isHub: boolean;
   isLive: boolean;
-  /** When the round began, and when it was last seen. */
+  /** CPU time at the start of the round, and at the last sample. */
   before: number;
   cpu: number;
   memory: number;
 }
 
-/** What some of the processes have used in all rounds. */
+/** Usage of the hub's own process, or of all others, over all rounds. */
 class Sum {
   readonly #isHub: boolean;
   #cpu = 0;
@@ -29,7 +29,7 @@ class Sum {
     this.#isHub = isHub;
   }
 
-  /** Takes in what is held now, of all processes. */
+  /** Sums the memory that all live processes use now. */
   note(accounts: Iterable<Account>): void {
     this.#memory = 0;
     this.#processes = 0;
@@ -41,14 +41,14 @@ class Sum {
     this.#peak = Math.max(this.#peak, this.#memory);
   }
 
-  /** Adds what was used in a round. */
+  /** Adds the CPU time used during a round. */
   add(accounts: Iterable<Account>): void {
     for (const { isHub, cpu, before } of accounts) {
       if (isHub === this.#isHub) this.#cpu += cpu - before;
     }
   }
 
-  /** @param calls that were answered. @returns undefined if there was nothing to be seen */
+  /** @param calls answered calls. @returns undefined if nothing was measured */
   result(calls: number): CostResult | undefined {
     if (this.#peak === 0) return undefined;
     return {
@@ -61,13 +61,17 @@ class Sum {
   }
 }
 
-/** How often is looked at those that are known, in ms; and how often at most for others, once one of them has gone. */
+/**
+ * Interval for sampling known processes, in ms, and the minimum interval for listing all processes after one
+ * has gone, in ms.
+ */
 const LOOK = 200;
 const SEARCH = 1000;
 
 /**
- * What the processes of a subject use while it is measured. To list those of the system takes long, so that is done outside of
- * the rounds, and only if it is not known that they are the same; while a round runs, those that are known are looked at.
+ * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is
+ * slow, so it is done outside of rounds, and only if the set may have changed; during a round the known
+ * processes are sampled.
  */
 export class ProcessUsageMeter {
   readonly #contact: BenchTarget;
@@ -75,7 +79,7 @@ export class ProcessUsageMeter {
   readonly #hub = new Sum(true);
   readonly #server = new Sum(false);
   #rounds = 0;
-  /** When those of the system were last listed, in ms. */
+  /** Time of the last listing of the system's processes, in ms. */
   #listed = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
@@ -83,7 +87,7 @@ export class ProcessUsageMeter {
     this.#contact = contact;
   }
 
-  /** A round begins as soon as this settles. */
+  /** Starts a round; the round begins when this resolves. */
   async begin(): Promise<void> {
     const isSame = this.#rounds++ > 0 && (await this.#look());
     if (!isSame) await this.#list();
@@ -91,7 +95,7 @@ export class ProcessUsageMeter {
     this.#timer = setInterval(() => void this.#follow(), LOOK);
   }
 
-  /** It has ended. */
+  /** Ends a round. */
   async end(): Promise<void> {
     clearInterval(this.#timer);
     const isSame = (await this.#look()) && this.#rounds > 1;
@@ -100,21 +104,21 @@ export class ProcessUsageMeter {
     this.#server.add(this.#accounts.values());
   }
 
-  /** @param calls that were answered */
+  /** @param calls number of answered calls */
   results(calls: number): { readonly hub?: CostResult; readonly server?: CostResult } {
     const hub = this.#hub.result(calls);
     const server = this.#server.result(calls);
     return { ...(hub && { hub }), ...(server && { server }) };
   }
 
-  /** Takes in all processes that there are now; one that was not seen before has begun in this round. */
+  /** Lists all processes. One that was not known before has started in this round, so its CPU time counts from 0. */
   async #list(): Promise<void> {
     this.#listed = performance.now();
     const { subject } = this.#contact;
     const [vitals, taps] = await Promise.all([this.#contact.vitals(), subject.taps?.pids()]);
     for (const account of this.#accounts.values()) account.isLive = false;
     for (const entry of vitals?.entries ?? []) {
-      // What stands between to measure is no part of what is measured.
+      // The bench's own stdio proxies are not measured.
       if (taps?.has(entry.pid) === true) continue;
       const { cpu, memory } = entry;
       const before = this.#accounts.get(nameOf(entry))?.before ?? 0;
@@ -130,7 +134,7 @@ export class ProcessUsageMeter {
     if (!isSame && performance.now() - this.#listed > SEARCH) await this.#list();
   }
 
-  /** Looks at those that are known. @returns whether all of them still run */
+  /** Samples the known processes. @returns whether all of them still run */
   async #look(): Promise<boolean> {
     const live = [...this.#accounts.values()].filter(({ isLive }) => isLive);
     const usages = await processTable.usage(live.map(({ entry }) => entry)).catch(() => undefined);
@@ -157,7 +161,7 @@ function nameOf({ pid, started }: ProcessIdentity): string {
   return `${pid}/${started}`;
 }
 
-/** What the measurement runs on. */
+/** The machine, operating system and program of a measurement. */
 export function machineInfo(): MachineResult {
   const cores = cpus();
   const runtime = process.versions[runtimeName] ?? "";

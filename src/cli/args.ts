@@ -5,12 +5,12 @@ import type { LogLevel } from "../base/events.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { type Command, type Invocation, type Option, STORES } from "./command.ts";
 
-/** The command that is meant when none is named. */
+/** The command that runs if none is named. */
 export const DEFAULT_COMMAND = "serve";
 
 const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
-/** What every command takes; these, and those of the default command, may stand in front of where its name would be. */
+/** Options of every command. These, and those of the default command, may come before the command's name. */
 export const GLOBAL_OPTIONS: readonly Option[] = [
   {
     name: "config",
@@ -35,13 +35,13 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
   { name: "version", summary: "show the version" },
 ];
 
-/** What a command line asks for: help (about one command, or all), the version, or to run a command. */
+/** The parsed command line: help (for one command or all), the version, or a command to run. */
 export type CommandRequest =
   | { readonly kind: "help"; readonly command: Command | undefined }
   | { readonly kind: "version" }
   | { readonly kind: "run"; readonly invocation: Invocation };
 
-/** Reads a command line (without the executable). @throws {HubError} usage */
+/** Parses a command line (without the executable). @throws {HubError} usage */
 export function parseCommandLine(
   argv: readonly string[],
   commands: readonly Command[],
@@ -87,7 +87,7 @@ export function parseCommandLine(
   };
 }
 
-/** The command at that place; what is none may be the value of an option that there is not. */
+/** The command at `at`. An unknown word there may be the value of a misspelled option. */
 function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
   const word = argv[at] ?? "";
   const option = argv[at - 1] ?? "";
@@ -97,7 +97,7 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   return commandNamed(word, commands);
 }
 
-/** The name of the command that a command line is about, as far as it can be told. */
+/** The command named in a command line, if there is one; for the hint at its help. */
 export function guessTopic(
   argv: readonly string[],
   commands: readonly Command[],
@@ -115,7 +115,10 @@ export function commandNamed(name: string, commands: readonly Command[]): Comman
   throw usageError(`There is no command "${name}".${suggestName(name, names)}${hint}`);
 }
 
-/** The first word that is neither an option nor the value of one that may stand in front; -1 if there is none. */
+/**
+ * Index of the first word that is neither an option nor the value of one that may come before the command; -1
+ * if there is none.
+ */
 function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
   const leading = [...GLOBAL_OPTIONS, ...commandNamed(DEFAULT_COMMAND, commands).options];
   const valued = leading.filter(takesValue).map(({ name }) => `--${name}`);
@@ -161,7 +164,7 @@ function readOptions(
   return { words: words.map(String), values };
 }
 
-/** An empty value of an option goes with it, as the parser takes it for a word: `--prefix ''` is `--prefix=`. */
+/** Joins an empty value to its option, because the parser takes it for a word: `--prefix ''` becomes `--prefix=`. */
 function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly string[] {
   const end = argv.includes("--") ? argv.indexOf("--") : argv.length;
   const isEmpty = (at: number): boolean =>
@@ -194,7 +197,7 @@ function readChoice<T extends string>(option: string, choices: readonly T[], giv
   throw usageError(`--${option} is one of ${choices.join(", ")}, not "${String(given)}".`);
 }
 
-/** What may have been meant, as a sentence with a space in front; empty if nothing is near. */
+/** A "did you mean" sentence with a leading space; empty if no name is similar. */
 export function suggestName(name: string, known: readonly string[]): string {
   const nearest = findNearest(name, known);
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;

@@ -17,16 +17,16 @@ import {
   type ValueForm,
 } from "./json-schema.ts";
 
-/** A value as it was given for a key. */
+/** One value given for a key. */
 export type GivenValue =
   | { readonly kind: "text"; readonly text: string }
-  /** Checked to be JSON. */
+  /** Validated JSON. */
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "file"; readonly bytes: Uint8Array<ArrayBuffer> };
 
 export type WrittenValue = { readonly json: string } | { readonly misfit: SchemaMismatch };
 
-/** The values of one key, as the JSON text that is allowed there. Numbers stay as they were spelled. */
+/** The values of one key as JSON text that matches the schema. Numbers keep their spelling. */
 export function formatValues(
   values: readonly GivenValue[],
   forms: readonly ValueForm[],
@@ -36,7 +36,7 @@ export function formatValues(
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
     const json = writeValue(value, forms);
-    // One element of an array need not look like an array.
+    // A single element of an array need not be written as an array.
     if (json !== undefined || list === undefined) return finish(json, value, forms);
     return writeElements(values, list);
   }
@@ -66,7 +66,7 @@ function isList(value: GivenValue): boolean {
   return value.kind !== "file" && /^\s*\[/.test(value.text);
 }
 
-/** JSON text; undefined if the value is not allowed. */
+/** JSON text; undefined if the value does not match. */
 function writeValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
   switch (value.kind) {
     case "json":
@@ -82,7 +82,7 @@ function writeValue(value: GivenValue, forms: readonly ValueForm[]): string | un
   }
 }
 
-/** What a text is tried as, in this order: what fits few texts comes first, or it would never have its turn. */
+/** Order in which a text is tried: the most specific forms first. */
 const ORDER = "null choice boolean integer number array object any string".split(" ");
 
 function writeText(text: string, forms: readonly ValueForm[]): string | undefined {
@@ -128,7 +128,7 @@ function finish(
     case "file":
       return refuse(forms, "the content of that file");
     case "text": {
-      // Where a value inside of JSON is wrong, that place is what has to be told.
+      // For a mismatch inside JSON, report its path.
       const parsed = /^\s*[[{]/.test(value.text) ? parse(value.text) : undefined;
       const misfit = parsed && findMismatch(parsed.value, forms);
       const shown = value.text.length > 40 ? `${value.text.slice(0, 40)}…` : value.text;
@@ -145,7 +145,7 @@ function blame(forms: readonly ValueForm[], found: string): SchemaMismatch {
   return { path: "", expected: describeForms(forms), found };
 }
 
-/** The value of a JSON text; undefined if it is none. */
+/** The value of a JSON text; undefined if it is not JSON. */
 function parse(text: string): { readonly value: unknown } | undefined {
   try {
     return { value: JSON.parse(text) as unknown };
@@ -154,18 +154,18 @@ function parse(text: string): { readonly value: unknown } | undefined {
   }
 }
 
-/** One `key=value`; the key may lead into objects by dots. */
+/** One `key=value`; dots in the key lead into nested objects. */
 interface Pair {
   readonly key: string;
   readonly value: GivenValue;
 }
 
-/** Where a call's arguments come from. */
+/** Source of a call's arguments. */
 export type ArgumentSource =
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "pairs"; readonly pairs: readonly Pair[] };
 
-/** Reads what follows the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
+/** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
 export async function readArgumentSource(
   { words, json }: Invocation,
   world: CommandContext,
@@ -181,7 +181,8 @@ export async function readArgumentSource(
 }
 
 /**
- * The arguments as a JSON object. Pairs are read as the schema wants them; JSON is sent as it is.
+ * The arguments as JSON text. `key=value` pairs are converted as the tool's schema demands; JSON is passed on
+ * unchanged.
  * @throws {HubError} usage: the key, what was expected and what was found
  */
 export function formatArguments(given: ArgumentSource, inputSchema: unknown): string {
@@ -189,7 +190,7 @@ export function formatArguments(given: ArgumentSource, inputSchema: unknown): st
   return writeObject(given.pairs, formsOfSchema({ schema: inputSchema, root: inputSchema }), "");
 }
 
-/** @param base the object's own key with a dot behind it; empty for the arguments as a whole. */
+/** @param base prefix of the keys in messages: the object's own key and a dot; empty for the arguments as a whole */
 function writeObject(pairs: readonly Pair[], forms: readonly ValueForm[], base: string): string {
   const form = findObject(forms, pairs);
   const groups = new Map<string, { values: GivenValue[]; pairs: Pair[] }>();
@@ -236,7 +237,7 @@ const OPEN: ObjectValueForm = {
   rest: { schema: true, root: true },
 };
 
-/** Of several kinds of objects, the first that knows all of the keys. */
+/** With several object forms, the first one that has all of the keys. */
 function findObject(forms: readonly ValueForm[], pairs: readonly Pair[]): ObjectValueForm {
   const objects = forms.filter((form) => form.kind === "object");
   const knows = (form: ObjectValueForm): boolean =>
@@ -244,7 +245,7 @@ function findObject(forms: readonly ValueForm[], pairs: readonly Pair[]): Object
   return objects.find(knows) ?? objects[0] ?? OPEN;
 }
 
-/** The key's first part, and what is left; a property may have dots in its name. */
+/** The key's first part, and the rest; a property's own name may contain dots. */
 function splitKey(
   key: string,
   { properties }: ObjectValueForm,

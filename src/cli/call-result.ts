@@ -14,24 +14,24 @@ import {
 import type { Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
-/** A part of a result as a person gets it. */
+/** A part of a result, as it is printed. */
 export type ContentPart =
   /** Printed as it is. */
   | { readonly kind: "text"; readonly text: string }
-  /** Described in a line, or saved. */
+  /** Described in a line, or saved to a file. */
   | Attachment;
 
 export interface Attachment {
   readonly kind: "attachment";
   readonly what: "image" | "audio" | "file";
-  /** The media type as the server says it; empty if it does not. */
+  /** The media type from the server; empty if it gives none. */
   readonly type: string;
-  /** What the server calls it, a URI for one; empty if it has no name. */
+  /** The name or URI from the server; empty if it gives none. */
   readonly name: string;
   readonly bytes: Uint8Array;
 }
 
-/** The parts of a result's `content`. What is of no known kind is its JSON. */
+/** The parts of a result's `content`. A block of an unknown type is shown as its JSON. */
 export function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
   return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
 }
@@ -86,10 +86,10 @@ function describeLink(text: (key: string) => string | undefined): string {
   return `[link: ${text("uri") ?? ""}${about && ` (${about})`}${more === undefined ? "" : `: ${more}`}]`;
 }
 
-/** Deeper than this, JSON stays in one line: each level is scanned anew. */
+/** JSON nested deeper than this stays on one line: each level is scanned again, so cost grows with depth. */
 const MAX_INDENT = 32;
 
-/** JSON text over several lines. Its values stay as they are spelled, and its members in their order. */
+/** Indented JSON. Spelling of values and order of members are kept. */
 export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
   const isDeep = indent.length >= MAX_INDENT;
   const inner = `${indent}  `;
@@ -104,18 +104,18 @@ export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): st
   return `${open}\n${lines.join(",\n")}\n${indent}${close}`;
 }
 
-/** What there is to say of an answer, and the exit code that it means. */
+/** How a call's response is printed, and the exit code. */
 export interface CallReport {
   readonly stream: "stdout" | "stderr";
-  /** Each ends a line. */
+  /** Each part ends with a line break. */
   readonly parts: readonly ContentPart[];
   readonly code: number;
 }
 
-/** What is wanted of an answer: the texts for people, the structured content alone, or the result as it came. */
+/** What to print of a result: its content for people, `structuredContent` alone, or the result's JSON unchanged. */
 export type ResultView = "texts" | "structured" | "raw";
 
-/** The answer to a call, for stderr if it is an error that is not to be passed on as it is. */
+/** The report of a response; on stderr if it is an error. */
 export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
@@ -156,7 +156,7 @@ function memberText(
   return found && textOf(bytes, found.start, found.end);
 }
 
-/** `_meta` of a result that the hub made itself because no server's came: the code of the error. */
+/** Key in the `_meta` of a result that the hub made because no server answered: the error code. */
 const ERROR_KEY = "toolmux/error";
 
 function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
@@ -176,7 +176,10 @@ function describeRpcError({ bytes, body }: Response): CallReport {
   return { stream: "stderr", parts: [plainPart(text + more)], code: 1 };
 }
 
-/** The error of the hub itself that an answer tells of: its number fits its code. All others are a server's. */
+/**
+ * The hub's own error, if `data.code` is one of its codes and the JSON-RPC code matches it; undefined: the
+ * error is a server's.
+ */
 function findOwnError({ code, message, data }: RpcError): HubError | undefined {
   const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
   if (traitsOf(details?.code)?.rpc !== code) return undefined;
@@ -188,7 +191,7 @@ function traitsOf(code: unknown): ErrorProperties | undefined {
   return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
 }
 
-/** Of media types that are no subtype with a `x-` or `+` in it. */
+/** Extensions of media types whose subtype is not a usable extension. */
 const EXTENSIONS: Readonly<Record<string, string>> = {
   "image/jpeg": ".jpg",
   "image/svg+xml": ".svg",
@@ -203,17 +206,17 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
   "application/octet-stream": ".bin",
 };
 
-/** Longer names are cut, in characters; file systems take 255 bytes. */
+/** Maximum length of a file name's stem, in characters; file systems allow 255 bytes in all. */
 const MAX_NAME = 80;
 
-/** `[image: image/png, 12.3 KB]`; what a terminal cannot show. */
+/** One line in place of an attachment: `[image: image/png, 12.3 KB]`. */
 export function describeAttachment({ what, type, name, bytes }: Attachment): string {
   return `[${what}: ${[name, type, printSize(bytes.length)].filter(Boolean).join(", ")}]`;
 }
 
 /**
- * Saves an attachment in a folder. Nothing is ever overwritten or followed: the name
- * is a plain one, and a file that is there already makes it another. @returns the file's path.
+ * Saves an attachment in a folder. Never overwrites a file or follows a link: the name has no folder part,
+ * and an existing file leads to another name. @returns the file's path
  */
 export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
   const name = attachmentFileName(attachment);
@@ -230,7 +233,10 @@ export async function saveAttachment(attachment: Attachment, folder: string): Pr
   }
 }
 
-/** The last part of the server's own name if that leaves anything, else what it is; with an extension in any case. */
+/**
+ * A safe file name from the last part of the server's name or URI, or else from the kind of attachment;
+ * always with an extension.
+ */
 export function attachmentFileName({ what, type, name }: Attachment): string {
   const [path = ""] = name.split(/[?#]/);
   const last = path.split(/[/\\]/).findLast((part) => part !== "") ?? "";
@@ -256,7 +262,7 @@ function findExtension(type: string): string {
   return known ?? (subtype === undefined ? ".bin" : `.${subtype}`);
 }
 
-/** 512 B, 12.3 KB, 4.0 MB. */
+/** `512 B`, `12.3 KB`, `4.0 MB`. */
 function printSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   return bytes < 999_950 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;

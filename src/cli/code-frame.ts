@@ -4,11 +4,11 @@ import { sanitizeLine } from "../terminal/log.ts";
 
 const MASK = "•••";
 
-/** The paths of settings that nobody keeps a secret in: only their values are shown. */
+/** Paths of settings whose values are never secret; only these are shown. */
 const OPEN =
   /^(?:hub\.(?!httpToken$)|defaults\.)\w+$|^servers\.(?:[\w$-]+|"(?:\\.|[^"\\])*")\.(?:enabled|prefix|\w+Timeout|maxMessage|plugin|tools\..*)$|^plugins\[\d+\]\.(?:use|servers|tools)\b|^secrets\.(?:sources|commands)\b/;
 
-/** A piece of a line: one that is shown, or one in the place of which a mask is. */
+/** A piece of a line: shown, or replaced by a mask. */
 interface Token {
   readonly start: number;
   readonly text: string;
@@ -16,8 +16,9 @@ interface Token {
 }
 
 /**
- * The line that a problem is in, with a caret under the place; undefined if there is none. Values are masked, as
- * a line may hold anything, other than the one that the problem is about if no secret can be expected there.
+ * The source line of a problem with a caret below the position; undefined if there is none. Values are
+ * masked, because a line may contain secrets, except the one that the problem is about if it cannot be
+ * secret.
  * @param source the text of the whole file
  */
 export function formatCodeFrame(
@@ -39,8 +40,9 @@ export function formatCodeFrame(
 }
 
 /**
- * A line that may begin inside of a text or comment over several lines is masked as a whole.
- * @param parsed whether the file is well-formed; if not, nothing can be read but a key at the line's beginning
+ * Masks values in a line. A line that may start inside a multi-line string or comment is masked as a whole.
+ * @param parsed whether the file is well-formed; otherwise only a key at the start of the line can be
+ * recognized
  * @param showsValue whether the value at `at` may be shown
  */
 function mask(
@@ -64,12 +66,12 @@ function mask(
   return { text: text.trimEnd(), caret: caret ?? text.length };
 }
 
-/** A piece as it is shown, with each tab as a space. */
+/** A piece as shown, with each tab as a space. */
 function show(piece: string): string {
   return sanitizeLine(piece.replaceAll("\t", " "));
 }
 
-/** Quotes stay, so that one sees what kind of value it is. */
+/** Quotes are kept, to show the value's type. */
 function maskValue(text: string): string {
   const quote = /^["']/.exec(text)?.[0];
   return quote === undefined
@@ -81,7 +83,7 @@ const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
 const WORD = /[^\s"'=:,[\]{}#/]+/y;
 const SIGN = /\s+|[=:,[\]{}/]/y;
 
-/** The tokens of a whole line, TOML or JSON; a comment is left out, as it may hold an old value. */
+/** The tokens of a whole TOML or JSON line, without comments, which may contain old values. */
 function readTokens(line: string): readonly Token[] {
   const tokens: Token[] = [];
   const isHeader = /^\s*\[/.test(line) && /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);
@@ -100,7 +102,7 @@ function readTokens(line: string): readonly Token[] {
   return tokens;
 }
 
-/** Only what stands like a key at the very beginning, `env.TOKEN =` or `"TOKEN":`, and behind it one value to be masked. */
+/** Only a key at the very start, `env.TOKEN =` or `"TOKEN":`, followed by one masked value. */
 function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
     line,
@@ -113,7 +115,7 @@ function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] 
   ];
 }
 
-/** As much of a line around its caret as there is room for, in characters. */
+/** The part of a line around the caret that fits, in characters. */
 function fit(text: string, caret: number, room: number): { text: string; caret: number } {
   const least = 20;
   const size = Math.max(room, least);

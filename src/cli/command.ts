@@ -4,106 +4,106 @@ import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import type { InitializeCache } from "./initialize-cache.ts";
 
-/** What `list` can list. */
+/** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
-/** What `completions` has scripts for. */
+/** Shells that `completions` supports. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 
-/** How `bench` measures if it is not told. */
+/** Defaults of `bench`. */
 export const BENCH_DEFAULTS = {
   concurrency: "1,4,16,64",
   duration: "10s",
   timeout: "30s",
 } as const;
 
-/** What `secret` can do, and where it can keep what it is given. */
+/** Verbs of `secret`, and the stores it can write to. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 export const STORES = ["file", "keychain"] as const;
 
-/** What a command runs in: its surroundings, and when it has to end. */
+/** The environment of a command: system environment, abort signal, process-wide hooks. */
 export interface CommandContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
-  /** Where those register who can tell whether an error that nobody caught is a plugin's, and take it. */
+  /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
   readonly claims: Set<(error: unknown) => boolean>;
-  /** What a hangup (SIGHUP) does; if there is nothing, it ends the process. */
+  /** Handlers of SIGHUP; without any it ends the process. */
   readonly hangups: Set<() => void>;
-  /** What was said to clients by this very command line; absent where nothing is kept of that. */
+  /** Cached `initialize` answers for this command line; absent: nothing is cached. */
   readonly greetings?: InitializeCache | undefined;
-  /** Own stdin and stdout, if a client has been, or may be, greeted there. */
+  /** Own stdin and stdout, if `initialize` was, or may be, answered there early. */
   readonly welcome?: EarlyInitialize | undefined;
 }
 
-/** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */
+/** Values of an option or argument that shells can complete without running toolmux. */
 export type ValueChoices = readonly string[] | "file" | "folder" | "command";
 
 export interface Option {
-  /** Without the dashes. */
+  /** Without dashes. */
   readonly name: string;
-  /** One letter that means the same. */
+  /** One-letter alias. */
   readonly letter?: string;
-  /** What stands for the option's value in the help; an option without it takes none. */
+  /** Name of the option's value in the help; absent: the option takes no value. */
   readonly value?: string;
-  /** Its values, where they can be told; no others are taken. */
+  /** Allowed values, as far as they are a fixed set. */
   readonly choices?: ValueChoices;
-  /** It may be given several times. */
+  /** May be given several times. */
   readonly repeats?: true;
-  /** It may be given as nothing: `--prefix ''`. */
+  /** The value may be empty: `--prefix ''`. */
   readonly empty?: true;
   readonly summary: string;
 }
 
-/** Carries a command out. @returns the exit code. @throws {HubError} what `runCli` reports, with its exit code */
+/** Runs a command. @returns the exit code. @throws {HubError} reported by `runCli`, with its exit code */
 export type CommandRun = (invocation: Invocation, world: CommandContext) => Promise<number>;
 
-/** One command, as declared: help and parsing are made from it. */
+/** A command's declaration, the source of help, parsing and completions. */
 export interface Command {
   readonly name: string;
-  /** Half a sentence, for the list of commands. */
+  /** Half a sentence for the list of commands. */
   readonly summary: string;
-  /** What follows the command's name, apart from options; empty = nothing. */
+  /** The arguments after the command's name, without options; may be empty. */
   readonly usage: string;
-  /** How many words may follow its name: at least, and at most. */
+  /** Minimum and maximum number of arguments. */
   readonly words: readonly [least: number, most: number];
-  /** What the first of these words can be, where that can be told. */
+  /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
-  /** Whole lines for its help. */
+  /** Lines of its help. */
   readonly details: readonly string[];
   readonly options: readonly Option[];
   readonly examples: readonly string[];
-  /** Loads the code, so that no command pays for another. */
+  /** Loads the command's code, so that other commands start without it. */
   load(): Promise<CommandRun>;
 }
 
-/** A command line, parsed. */
+/** A parsed command line. */
 export interface Invocation {
   readonly command: Command;
-  /** What follows the command's name, without options. */
+  /** Arguments after the command's name, without options. */
   readonly words: readonly string[];
-  /** The manifests that were named, in order. */
+  /** The `--config` files, in order. */
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
   readonly logFormat: LogFormat;
-  /** `--json`: as a switch, or with its value where the command says that it takes one. */
+  /** `--json`: a boolean, or its value for commands where it takes one. */
   readonly json: boolean | string;
   readonly raw: boolean;
   readonly all: boolean;
   readonly structured: boolean;
-  /** Where to serve over HTTP, and the variable with the token for that. */
+  /** `--http` and `--http-token-env`. */
   readonly http: string | undefined;
   readonly httpTokenEnv: string | undefined;
   readonly stdio: boolean;
-  /** Where a secret is to be kept. */
+  /** Where to store a secret. */
   readonly store: (typeof STORES)[number] | undefined;
-  /** A page to visit is only printed. */
+  /** Print login pages instead of opening a browser. */
   readonly noBrowser: boolean;
-  /** What to ask an authorization for: texts with spaces or commas between them. */
+  /** OAuth scopes to request, separated by spaces or commas. */
   readonly scope: string | undefined;
-  /** The folder for what is no text. */
+  /** Folder for attachments. */
   readonly output: string | undefined;
-  /** The names of all options without a value that were given, for those that one command alone has. */
+  /** Names of all given options without a value. */
   readonly switches: ReadonlySet<string>;
-  /** The values of all options with one that were given, by their names, in order. */
+  /** Values of all given options that take one, by name, in order. */
   readonly values: ReadonlyMap<string, readonly string[]>;
 }

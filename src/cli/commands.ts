@@ -211,8 +211,6 @@ export const INSTALL: Command = {
   load: async () => (await import("./commands/install.ts")).install,
 };
 
-/* The commands that find servers, and put them into the manifest or take them out. */
-
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
 
 const FROM: Option = {
@@ -356,7 +354,7 @@ export const DOCTOR: Command = {
   load: async () => (await import("./doctor/doctor.ts")).doctor,
 };
 
-/** What `serve` takes to write a recording. */
+/** Options of `serve` for recording. */
 export const RECORD: readonly Option[] = [
   {
     name: "record",
@@ -428,7 +426,7 @@ export const SECRET: Command = {
   load: async () => (await import("./commands/secret.ts")).secret,
 };
 
-/** Every command there is; what `help` shows, what is parsed and what shells complete come from here. */
+/** All commands: the single source of help, parsing and shell completion. */
 export const COMMANDS: readonly Command[] = [
   {
     name: DEFAULT_COMMAND,
@@ -677,7 +675,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Runs a command line (without the executable). Errors are told on stderr. @returns the exit code. */
+/** Runs a command line (without the executable). Errors are printed to stderr. @returns the exit code */
 export async function runCli(argv: readonly string[], world: CommandContext): Promise<number> {
   let invocation: Invocation | undefined;
   try {
@@ -695,7 +693,7 @@ export async function runCli(argv: readonly string[], world: CommandContext): Pr
       }
     }
   } catch (error) {
-    // All else is a mistake in this program, and where it was made is worth knowing.
+    // Other errors are bugs in this program; their stack trace is needed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const told = toHubError(error);
     printError(told, guessTopic(argv, COMMANDS), invocation?.logFormat);
@@ -703,7 +701,7 @@ export async function runCli(argv: readonly string[], world: CommandContext): Pr
   }
 }
 
-/** What the system refused, such as a folder that may not be written. */
+/** Whether it is an operating system error, such as missing permission for a folder. */
 function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }

@@ -4,7 +4,7 @@ import { GLOBAL_OPTIONS, suggestName, takesValue, usageError } from "./args.ts";
 
 type Shell = (typeof SHELLS)[number];
 
-/** Prints the script that teaches a shell the commands and options that there are. */
+/** `toolmux completions`: prints the completion script for a shell. */
 export function printCompletions(
   { words: [word = ""] }: Invocation,
   commands: readonly Command[],
@@ -18,7 +18,7 @@ export function printCompletions(
   return Promise.resolve(0);
 }
 
-/** The script for a shell, without the last line end. */
+/** The completion script, without the last line break. */
 export function writeCompletions(shell: Shell, commands: readonly Command[]): string {
   return WRITERS[shell](commands).join("\n");
 }
@@ -199,7 +199,7 @@ function namesOf(commands: readonly Command[]): readonly string[] {
   return commands.map(({ name }) => name);
 }
 
-/** Every option that takes a value, as shell patterns of `command:option`, and what the value can be. */
+/** Every option that takes a value, as shell patterns `command:option`, and its possible values. */
 function listValued(
   commands: readonly Command[],
 ): { patterns: readonly string[]; choices: ValueChoices | undefined }[] {
@@ -220,7 +220,7 @@ function spellings({ name, letter }: Option): string[] {
   return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
 }
 
-/** One word for any of the three shells. (fish, too, takes `'\''`: it reads three parts of one word.) */
+/** One word in all three shells. (fish accepts `'\''` too: three parts of one word.) */
 function quote(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }

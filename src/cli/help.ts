@@ -4,7 +4,7 @@ import { VERSION } from "../base/version.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
 import type { Command, Option } from "./command.ts";
 
-/** How to use one command, or all of them if none is given; lines without the last line end. */
+/** Help for one command, or for all; without the last line break. */
 export function formatHelp(commands: readonly Command[], command: Command | undefined): string {
   return (command === undefined ? describeAll(commands) : describeOne(command)).join("\n");
 }
@@ -67,7 +67,10 @@ export function printVersion(): Promise<number> {
   return Promise.resolve(0);
 }
 
-/** Prints the JSON Schema of the manifest. It is made from the manifest's own schema when toolmux is built, not here. */
+/**
+ * Prints the JSON Schema of the manifest, which is generated from the manifest's own schema when toolmux is
+ * built.
+ */
 export async function printSchema(): Promise<number> {
   const { default: schema } = await import("../../toolmux.schema.json", {
     with: { type: "json" },

@@ -15,8 +15,8 @@ import { formatDuration, formatSize } from "../terminal/terminal.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**
- * What a person can do about a server over HTTP that is not there: whole sentences, what is most likely to help first; empty
- * if nothing is known.
+ * What the user can do about an HTTP server that failed: full sentences, the likeliest cure first; empty if
+ * there is no hint.
  */
 export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] {
   const { name, transport } = spec;
@@ -91,14 +91,14 @@ function adviseOnAuthorization({ name, auth, headers, keyFile }: RemoteServer): 
     : [...byKey, `Authorize it: toolmux auth login ${name}`];
 }
 
-/** What a person can do about a server that needs more time to start than it has. */
+/** The hint to raise the limit of a server that needs more time to start. */
 export function raiseLimit({ connectTimeout, startLimit }: RunnableServer): string {
   return startLimit === undefined
     ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
     : `Give it more time: set connectTimeout for it in the manifest (without it a start is ended after ${formatDuration(startLimit)}).`;
 }
 
-/** What brings a command that servers are often started with. */
+/** Products that provide the commands which servers are often started with. */
 const ORIGINS: Readonly<Record<string, string>> = {
   node: "Node.js",
   npm: "Node.js",
@@ -117,12 +117,12 @@ const ORIGINS: Readonly<Record<string, string>> = {
   podman: "Podman",
 };
 
-/** Commands that download what they run if it is not there yet. */
+/** Commands that download a package before they run it. */
 const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podman nix".split(" "));
 
 /**
- * What a person can do about a server that is not there: whole sentences, what is most likely to help first; empty if
- * nothing is known. They show no secret.
+ * What the user can do about an unavailable server: full sentences, the likeliest cure first; empty if there
+ * is no hint. Contains no secret.
  * @param env the hub's own environment
  */
 export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
@@ -222,7 +222,7 @@ function findCommand({ command, baseDir, package: packaged }: StdioServer): stri
   ];
 }
 
-/** One of those that can run a package will do. */
+/** Any of the runners of a package will do. */
 function findRunner({ name, alternatives: others }: PackageLaunch, command: string): string[] {
   const runners = [command, ...others.map((it) => it.command)].map((runner) =>
     ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
@@ -273,7 +273,7 @@ function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
   }
 }
 
-/** The command as a person would type it; what is masked, or filled in at the start, is left as it is shown. */
+/** The command line as a user would type it; masked and unresolved values stay as shown. */
 function tryByHand(spec: StdioServer, env: Env): string {
   const folder = spec.cwd === undefined ? "" : `cd ${shell(locate(spec.cwd, spec, env))} && `;
   const line = folder + describeCommand(spec);

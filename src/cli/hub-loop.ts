@@ -14,10 +14,10 @@ import {
   parseOuterHubs,
 } from "../process/outer-hubs.ts";
 
-/** So many characters of the digest name a manifest. */
+/** Number of hexadecimal digits of the hash that identifies a manifest. */
 const LENGTH = 16;
 
-/** The same text for the same manifest: for the same files, and the same servers in the environment. */
+/** A text that is equal for equal manifests: the same files, and the same servers in the environment variable. */
 async function identifyManifest({ sources, servers }: Manifest, env: Env): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
@@ -28,29 +28,32 @@ async function identifyManifest({ sources, servers }: Manifest, env: Env): Promi
 }
 
 /**
- * Refuses to be a hub if the hubs above this process say that it would be one without end; see `checkNesting`.
+ * Refuses to start if the hubs above this process show an endless loop; see `checkNesting`.
  * @throws {HubError} hubLoop
  */
 export async function refuseLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
   const outer = parseOuterHubs(env[HUBS_VARIABLE]);
-  // Nearly always: then nothing has to be known of the manifest.
+  // The usual case, which needs no identity of the manifest.
   if (outer.length === 0) return;
   checkNesting(outer, await identifyManifest(manifest, env), repeats);
 }
 
-/** What servers of a hub with that manifest get as the list of the hubs above them. */
+/** The value of the environment variable that lists the hubs above a server. */
 export async function listHubs(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await identifyManifest(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
 }
 
-/** How long a client that says nothing is waited for, in ms; and one that was answered, until it leaves. */
+/** How long to wait for a first request, and for the client to leave after the answer, in ms. */
 const LIMIT = 5000;
 const LINGER = 1000;
-/** The longest message that is read, in bytes. */
+/** Longest message read, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
 
-/** Tells the client on stdin and stdout why there is no hub: whatever it asks is answered with the error, until it leaves. */
+/**
+ * Answers every request on stdin with this error until the client leaves, so that it shows why the hub did
+ * not start.
+ */
 export async function answerWith(
   refusal: HubError,
   streams: OwnStreams | undefined,

@@ -3,38 +3,41 @@ import type { CombinedCapabilities } from "../catalog/listing.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 
-/** What the hub says of itself to the client that has started it, in the answer to `initialize`. */
+/** The hub's part of the `initialize` result, as cached for the client on stdio. */
 export interface CachedInitialize {
-  /** The name of the hub. */
+  /** The hub's name (`serverInfo.name`). */
   readonly name: string;
-  /** What the servers want models to know; absent if they say nothing. */
+  /** Merged instructions of the servers; absent if they have none. */
   readonly instructions?: string | undefined;
-  /** What the servers declare beside their lists; absent if it is not known. */
+  /** Server capabilities other than lists; absent if unknown. */
   readonly offered?: CombinedCapabilities | undefined;
-  /** The class of what the client can be asked for to whom they say that; absent if they say nothing. */
+  /** The client capability class for which this result is valid; absent if it does not depend on that. */
   readonly capabilities?: string | undefined;
 }
 
-/** A greeting, and what it was made of. */
+/** A cached result and what it depends on. */
 interface Kept {
-  /** The command line, and what else it depends on; see `spellCause`. */
+  /** Command line and environment; see `cacheKeyOf`. */
   readonly cause: string;
-  /** What there was under each path that the manifest depends on; see `identify`. */
+  /** State of each file that the manifest depends on; see `fileIdentity`. */
   readonly files: Readonly<Record<string, string>>;
   readonly greeting: CachedInitialize;
 }
 
-/** Of so many command lines greetings are kept, the latest first, in so many bytes in all. */
+/** Maximum number of cached command lines, latest first, and maximum size of the cache file in bytes. */
 const MOST = 16;
 const LONGEST = 256 * 1024;
-/** ms. Two changes within so little may leave the same times on a file; the latter where a file system counts in seconds. */
+/**
+ * In ms. Two changes within this time may leave the same timestamps; the second value is for file systems
+ * with a resolution of seconds or worse.
+ */
 const GRAIN = 100;
 const COARSE_GRAIN = 2100;
 
 /**
- * The greetings of earlier starts, in one file of the state folder. One is good as long as no file is another that the
- * manifest was loaded from, or would be: then it would be the same manifest again, and the hub need not be put together
- * before its client is answered.
+ * Cached `initialize` results of earlier starts, in one file of the state folder. An entry is valid while
+ * none of the files that the manifest is, or would be, loaded from has changed; then `initialize` is answered
+ * before the hub is loaded.
  */
 export class InitializeCache {
   readonly #path: string | undefined;
@@ -54,7 +57,7 @@ export class InitializeCache {
     this.#cause = spellCause(argv, env, cwd);
   }
 
-  /** What the hub said, or would have said, to its last client; undefined if it may be something else now. Never throws. */
+  /** The cached result; undefined if it may be outdated. Never throws. */
   recall(): CachedInitialize | undefined {
     if (this.#path === undefined) return undefined;
     this.#kept = readKept(this.#path);
@@ -66,14 +69,14 @@ export class InitializeCache {
     return isSame ? known.greeting : undefined;
   }
 
-  /** Notes what there is before a manifest is loaded from it. @param files those that it depends on, absolute */
+  /** Records the state of the files that a manifest is about to be loaded from. @param files absolute paths */
   note(files: readonly string[]): void {
     this.#files = identifyAll(files, this.#now());
   }
 
   /**
-   * Keeps a greeting, or forgets that of before, unless files have changed meanwhile: then another manifest may be in force.
-   * Never rejects.
+   * Stores a result, or deletes the old one, unless files have changed since `note`: the loaded manifest may
+   * be outdated then. Never rejects.
    */
   async keep(greeting: CachedInitialize | undefined): Promise<void> {
     const [path, files] = [this.#path, this.#files];
@@ -84,24 +87,25 @@ export class InitializeCache {
     const before = this.#kept.find(({ cause }) => cause === this.#cause);
     if (JSON.stringify(before) === JSON.stringify(kept)) return;
     try {
-      // Others may have kept theirs since. What one of two hubs that end at once keeps may be lost.
+      // Another hub may have written since. If two hubs exit at the same time, one entry may be lost.
       const others = readKept(path).filter(({ cause }) => cause !== this.#cause);
       const bytes = pack([...(kept ? [kept] : []), ...others].slice(0, MOST));
       const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
       await ensurePrivateFolder(path.slice(0, path.lastIndexOf("/")));
       await replacePrivate(path, bytes);
     } catch {
-      // The next start takes longer, and nothing else.
+      // Without it the next start is only slower.
     }
   }
 }
 
-/** Spelled out rather than found by `stateFolder`: what that loads takes as long as all that is done here. */
+/** Path of the cache file. Not by `stateFolder`, because loading that module takes as long as all of this. */
 function locate(
   { XDG_STATE_HOME: state = "", HOME: home = "", TOOLMUX_SERVERS: servers = "" }: Env,
   platform: string,
 ): string | undefined {
-  // Servers in a variable may hold secrets, and are in no file that tells of changes.
+  // Servers in an environment variable may contain secrets, and there is no file whose change could be
+  // detected.
   if (servers.trim() !== "") return undefined;
   const name = "toolmux/greetings.json";
   if (state.startsWith("/")) return `${state}/${name}`;
@@ -111,14 +115,14 @@ function locate(
     : `${home}/.local/state/${name}`;
 }
 
-/** All that decides which files the manifest is loaded from, and what becomes of it. */
+/** All inputs that decide which files are loaded and how, apart from the files. */
 function spellCause(argv: readonly string[], env: Env, cwd: string): string {
   const { HOME: home = "", XDG_CONFIG_HOME: config = "", TOOLMUX_HUBS: hubs = "" } = env;
-  // The manifests of the hubs above this one decide whether it starts at all; their processes do not.
+  // The hubs above this one decide by their manifests whether it may start; their process ids are irrelevant.
   return JSON.stringify([VERSION, argv, cwd, home, config, hubs.replaceAll(/\d+:/g, "")]);
 }
 
-/** undefined: of one of them it cannot be told. */
+/** undefined if the state of a file cannot be determined. */
 function identifyAll(
   files: readonly string[],
   now: number,
@@ -133,8 +137,8 @@ function identifyAll(
 }
 
 /**
- * Another text for other content, as no two versions of a file have all of this in common; empty if there is no file.
- * undefined: it was changed so lately that it cannot be told from what it is a moment later, or it is out of reach.
+ * A text that changes whenever the file's content may have changed; empty if there is no file. undefined:
+ * changed so recently that a further change might not show, or not accessible.
  */
 function identify(path: string, now: number): string | undefined {
   try {
@@ -150,13 +154,16 @@ function identify(path: string, now: number): string | undefined {
   }
 }
 
-/** As many as there is room for. */
+/** As many entries as fit, as JSON. */
 function pack(kept: readonly Kept[]): Uint8Array {
   const bytes = new TextEncoder().encode(JSON.stringify(kept));
   return bytes.length <= LONGEST ? bytes : pack(kept.slice(0, -1));
 }
 
-/** None if there is no such file, or it is damaged; what is no file could keep each start waiting for ever. */
+/**
+ * No entries if the file is missing or damaged. Only regular files are read: reading a FIFO would block every
+ * start.
+ */
 function readKept(path: string): readonly Kept[] {
   try {
     const { readFileSync, statSync } = process.getBuiltinModule("node:fs");

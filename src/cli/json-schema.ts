@@ -1,7 +1,7 @@
 import { describeValue } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 
-/** One thing that a JSON Schema lets a value be, as far as a command line has to know. */
+/** One alternative that a JSON Schema allows, as far as the command line needs it. */
 export type ValueForm =
   | { readonly kind: "any" | "null" | "boolean" | "integer" | "number" }
   | { readonly kind: "string"; readonly base64: boolean }
@@ -13,19 +13,19 @@ export interface ObjectValueForm {
   readonly kind: "object";
   readonly properties: ReadonlyMap<string, JsonSchema>;
   readonly required: readonly string[];
-  /** Of all other keys; undefined if there must not be any. */
+  /** Schema of additional properties; undefined: there must be none. */
   readonly rest: JsonSchema | undefined;
 }
 
-/** A JSON Schema, and the whole one that its references start from. A server may have put anything there. */
+/** A JSON Schema, and its root for `$ref`. Unvalidated: a server may send anything. */
 export interface JsonSchema {
   readonly schema: unknown;
   readonly root: unknown;
 }
 
 /**
- * All that a schema allows; what it says in a way that is not understood allows anything.
- * @param trail the references that led here: one that leads to itself adds nothing.
+ * The alternatives that a schema allows; unknown constructs allow anything.
+ * @param trail the `$ref`s followed so far; a circular one adds nothing
  */
 export function formsOfSchema(
   { schema, root }: JsonSchema,
@@ -94,7 +94,7 @@ function readObject(schema: Table, root: unknown): ObjectValueForm {
   };
 }
 
-/** What holds for both. */
+/** Approximates `allOf`: properties and required keys of both; otherwise `other` wins. */
 function merge(one: Table, other: Table): Table {
   const both = { ...one, ...other };
   const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);
@@ -105,7 +105,7 @@ function merge(one: Table, other: Table): Table {
   };
 }
 
-/** The value under a reference within the same schema, such as `#/$defs/Filter`. */
+/** The value of a `$ref` within the same schema, such as `#/$defs/Filter`. */
 function follow(ref: string, root: unknown): unknown {
   if (!ref.startsWith("#")) return undefined;
   let value = root;
@@ -117,7 +117,7 @@ function follow(ref: string, root: unknown): unknown {
   return value;
 }
 
-/** What stands in "expected …". */
+/** The text after "expected". */
 export function describeForms(forms: readonly ValueForm[]): string {
   return forms.length === 0 ? "nothing" : [...new Set(forms.map(describeForm))].join(" or ");
 }
@@ -151,7 +151,7 @@ function describeForm(form: ValueForm): string {
   }
 }
 
-/** Where a value does not fit. */
+/** Where a value does not match. */
 export interface SchemaMismatch {
   /** Such as `.name` or `[0].name`; empty for the value itself. */
   readonly path: string;
@@ -163,7 +163,7 @@ function describeFound(value: unknown): string {
   return isTable(value) ? "an object" : describeValue(value, true);
 }
 
-/** Where a JSON value does not fit what is allowed; undefined if it does. Limits of lengths and sizes are the server's. */
+/** The first mismatch of a JSON value; undefined if it matches. Lengths and ranges are left to the server. */
 export function findMismatch(
   value: unknown,
   forms: readonly ValueForm[],

@@ -5,10 +5,10 @@ import type { Manifest } from "../manifest/schema.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
 
-/** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
+/** Logs a record, or a text about the hub itself, if its level is enabled. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
-/** @param tell what takes a record that is wanted; by default it is on stderr at once, as those of commands have to be. */
+/** @param tell receives enabled records; by default they are printed on stderr at once, as commands need */
 export function openLog(
   { logLevel, logFormat }: Invocation,
   tell: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
@@ -19,14 +19,14 @@ export function openLog(
   };
 }
 
-/** A manifest, and the editions of what it was loaded from; see `LoadResult`. */
+/** A loaded manifest, and hashes of what it was loaded from; see `LoadedManifest`. */
 export interface LoadedBasis {
   readonly manifest: Manifest;
   readonly fingerprint: string;
   readonly pluginFingerprint: string;
 }
 
-/** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */
+/** Loads the named manifests, or those found, and logs the notes about them. @throws {HubError} manifestInvalid */
 export async function loadManifestLogged(
   invocation: Invocation,
   world: CommandContext,
@@ -38,7 +38,7 @@ export async function loadManifestLogged(
   return loaded;
 }
 
-/** Where the manifest is looked for. */
+/** Options for finding the manifest. */
 export function loadOptions(
   { config }: Invocation,
   { env, cwd, platform }: CommandContext,
@@ -46,7 +46,7 @@ export function loadOptions(
   return { files: config, env, cwd, platform };
 }
 
-/** The manifest alone; see `openBasis`. */
+/** The manifest alone; see `loadManifestLogged`. */
 export async function loadManifestOnly(
   invocation: Invocation,
   world: CommandContext,

@@ -10,7 +10,7 @@ import { withFileLock } from "../process/file-lock.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
 
-/** Changes a manifest, or what is trusted, while no other command of this user does. @throws {HubError} as `withLock` */
+/** Runs `work` under the lock for manifests and the trust store. @throws {HubError} as `withFileLock` */
 export async function withManifestLock<T>(
   world: CommandContext,
   work: () => Promise<T>,
@@ -19,13 +19,13 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // No server was to be reached, which is what the exit code of a store would say.
+    // No server is involved, but the exit code of `storeBroken` would say so.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
 }
 
-/** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
+/** Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not. */
 export function manifestToEdit(
   { values, config }: Invocation,
   world: CommandContext,
@@ -35,15 +35,15 @@ export function manifestToEdit(
   return Promise.resolve(resolve(world.cwd, expandHome(named, world.env)));
 }
 
-/** What a server that is added to a manifest has to get along with. */
+/** The constraints on a server that is added to a manifest. */
 export interface Neighbours {
-  /** What may stand in no prefix: as the file says, and as all manifests say that are used with it. The file's is first. */
+  /** Separators that a prefix must not contain: of the file itself first, then of all manifests used with it. */
   readonly separators: readonly [string, ...string[]];
   /** The servers of all of them. */
   readonly servers: readonly ServerSpec[];
 }
 
-/** What is wrong with a manifest does not matter here: `prepareEdit` says it. @param file absolute */
+/** Problems of the manifest are ignored here; `prepareEdit` reports them. @param file absolute path */
 export async function readNeighbours(
   file: string,
   invocation: Invocation,
@@ -52,7 +52,7 @@ export async function readNeighbours(
   const options = loadOptions(invocation, world);
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
   const alone = await loadManifest({ ...options, env, files: [file] });
-  // A file that is named may have nothing to do with those that are found.
+  // A named file may not belong to the discovered ones.
   const isUsed = listDependencies(options).includes(file);
   const whole = isUsed ? await loadManifest(options) : alone;
   const separator = alone.ok ? alone.manifest.hub.separator : HUB_DEFAULTS.separator;
@@ -62,9 +62,9 @@ export async function readNeighbours(
 }
 
 /**
- * Makes a change in a manifest as it is by now; those who change one at the same time take turns. A file that was trusted as it
- * was is trusted as it is then: it is its user who has changed it.
- * @throws {HubError} as prepareEdit and Edit.write
+ * Edits a manifest under the lock for manifests. A trusted file stays trusted, because its user has changed
+ * it.
+ * @throws {HubError} as `prepareEdit` and `PreparedEdit.write`
  */
 export function editManifestFile(
   file: string,

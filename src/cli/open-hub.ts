@@ -18,13 +18,13 @@ import { listHubs, refuseLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
 
-/** For what can wait until the hub has started its servers, in ms. */
+/** Delay, in ms, so that the hub starts its servers first. */
 const SETTLING = 100;
 
 /**
- * Ends, beside the work of a hub, what other hubs have left behind because they were killed.
- * @param tell is given the number of processes, if there were any
- * @returns what closes the hub and waits for both, STOP_LIMIT at most
+ * Ends orphaned processes of killed hubs in the background.
+ * @param tell receives the number of ended processes, if there were any
+ * @returns closes the hub and waits for both, STOP_LIMIT at most
  */
 export function sweepOrphansInBackground(
   hub: Hub,
@@ -36,52 +36,49 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // What has not ended by then ends with this process.
+    // What is still running then ends with this process.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), begin()]));
   };
 }
 
 async function sweep(tell: (count: number) => void): Promise<void> {
-  // Whatever deals with processes is loaded after the first answer to the client.
+  // Process modules are loaded after the client's first response.
   const { sweepOrphans } = await import("../process/orphans.ts");
   const count = await sweepOrphans();
   if (count > 0) tell(count);
 }
 
 export interface OpenHubOptions {
-  /** The events that are logged; by default only what the servers and the hub say, as commands tell the rest. */
+  /** Kinds of events to log; by default only log events, because commands print the rest themselves. */
   readonly kinds?: readonly EventKind[];
-  /** What is remembered of servers; by default nothing, as commands tell what servers say now. */
+  /** Stored listings; by default none, because commands print what servers say now. */
   readonly snapshots?: Snapshots;
-  /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
+  /** Selects from the manifest, including servers of its plugins; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
-  /** Whether servers may be authorized, with a person's help if need be; true by default. */
+  /** Whether servers may be authorized, with the user's help if need be; default true. */
   readonly authorizes?: boolean;
-  /** Makes what is put into every server's link. @param redact takes out of a text what must not be shown */
+  /** Makes the wrapper of every server's transport. @param redact removes secrets from a text */
   readonly openTap?: ((redact: (text: string) => string) => TransportWrapper) | undefined;
-  /** What is not shown beside what the servers were given. */
+  /** Additional values to redact. */
   readonly secrets?: readonly string[];
-  /** What gives the hub its servers; by default what the manifest says. */
+  /** Creates the transports of servers; by default as the manifest says. */
   readonly outside?: TransportFactory;
 }
 
-/** A hub, and how whoever opened it closes it. */
+/** An open hub, and how to close it. */
 export interface OpenedHub {
   readonly hub: Hub;
   readonly bus: EventBus;
-  /** The manifest in force, the servers of its plugins included. */
+  /** The manifest in force, including the servers of its plugins. */
   readonly manifest: Manifest;
   readonly equip: PluginSetup;
-  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
-  /** Ends the hub with all that belongs to it; to be called however its work went. */
+  /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
 
-/**
- * Sets up a manifest's plugins, unless they are those in force, which `stay`. A manifest without plugins has no set of them.
- * Never rejects.
- */
+/** Sets up a manifest's plugins; with `stay`, keeps that set. Without plugins there is no set. Never rejects. */
 export type PluginSetup = (
   manifest: Manifest,
   stay?: PluginSet,
@@ -94,7 +91,7 @@ interface Bare {
 }
 
 /**
- * Makes a hub, which starts its servers when its first client has come.
+ * Opens a hub, which starts its servers when its first client connects.
  * @throws {HubError} manifestInvalid if a plugin cannot be set up; hubLoop
  */
 export async function openHub(
@@ -178,7 +175,7 @@ export async function openHub(
   return { hub, bus, manifest, equip, redact, close };
 }
 
-/** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */
+/** Snapshots in the state folder. Disk access is loaded after the client's first response. */
 export function openSnapshots({ env, platform }: CommandContext, log: CommandLog): Snapshots {
   let disk: Promise<Snapshots> | undefined;
   const open = async (): Promise<Snapshots> => {
@@ -199,7 +196,7 @@ function tellEvent(event: HubEvent, log: CommandLog): void {
   if (record !== undefined) log(record.level, record);
 }
 
-/** Needed only for names that have to be shortened, so it is loaded only then. */
+/** Hash for truncated names; loaded only if one is needed. */
 function digest(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }

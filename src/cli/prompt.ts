@@ -5,19 +5,22 @@ import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { usageError } from "./args.ts";
 
-/** What terminals send for keys that are no characters, and around what is pasted. */
+/** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
 const SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
-/** How long the rest of what was pasted may take to come, in ms: the shell must not get it. */
+/** How long to collect the rest of a paste, in ms, so that the shell does not get it. */
 const REST = 50;
 
-/** Whether there is somebody who can be asked: what a terminal is typed at it shows, wherever the question goes. */
+/**
+ * Whether the user can be asked: stdin is a terminal. (The echo is the terminal's, wherever the prompt is
+ * printed.)
+ */
 export function canAsk(): boolean {
   return process.stdin.isTTY;
 }
 
 /**
- * Asks for one line that the terminal does not show. However it ends, the terminal is as it was.
+ * Reads one line without echo. The terminal's mode is always restored.
  * @throws {HubError} cancelled by Ctrl-C, Ctrl-D or the signal; usage if several lines are pasted
  */
 export async function askHidden(question: string, signal: AbortSignal): Promise<string> {
@@ -49,7 +52,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   }
 }
 
-/** @param listen says where what is typed goes to from then on */
+/** @param listen sets the receiver of further input */
 function readLine(
   listen: (take: (chunk: string) => void) => void,
   signal: AbortSignal,
@@ -76,7 +79,10 @@ function readLine(
   });
 }
 
-/** Asks a person on the terminal; undefined if there is nobody to ask. Anything but yes is no. @throws the signal's reason */
+/**
+ * Asks a yes/no question on the terminal; undefined if there is none. Anything but "y" or "yes" is no.
+ * @throws the signal's reason
+ */
 export async function askConsent(
   question: string,
   signal: AbortSignal,
@@ -84,7 +90,7 @@ export async function askConsent(
   const { stdin, stderr } = process;
   if (!stdin.isTTY || !stderr.isTTY) return undefined;
   const { createInterface } = await import("node:readline/promises");
-  // The terminal stays as it is: Ctrl-C reaches the process, as everywhere else.
+  // No raw mode: Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
   try {
     const end = once(lines, "close").then(() => "\n");

@@ -6,10 +6,13 @@ import { diskSnapshots } from "../snapshot/disk.ts";
 import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";
 
-/** @param capabilities the class of what a client can be asked for; @returns what servers said to one of it at earlier starts */
+/**
+ * @param capabilities the client's capability class; @returns the servers' instructions and capabilities from
+ * snapshots of earlier starts
+ */
 export type InstructionsRecall = (capabilities: string) => Promise<InitializeAnswer>;
 
-/** What the hub will recall of its servers; undefined if it takes more than what is kept of them to know that. */
+/** Reads instructions from snapshots; undefined if they depend on more than the snapshots. */
 export function openInstructionsRecall(
   { servers }: Manifest,
   world: CommandContext,
@@ -19,7 +22,7 @@ export function openInstructionsRecall(
   const { identify } = openTransportFactory(world, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
-  // What there is to be said of what is kept the hub says.
+  // The hub itself reports problems with snapshots.
   const snapshots = diskSnapshots({
     folder: stateFolder(env, platform),
     now: Date.now,
@@ -47,8 +50,8 @@ export function openInstructionsRecall(
 }
 
 /**
- * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
- * may have other things to say.
+ * Whether a server's snapshot is certain to apply: with `${…}` in its entry, or over HTTP, it depends on
+ * values or on the user.
  */
 export function isStaticServer(spec: ServerSpec): boolean {
   if (!spec.enabled) return true;

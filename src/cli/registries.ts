@@ -11,12 +11,12 @@ import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
-/** The name of what Smithery is shown, among the secrets. */
+/** Name of the Smithery API key among the secrets. */
 const KEY = "smithery";
 
 /**
- * The directories to look in: those that are named by an option, or else by the environment, or else by the manifest, or the
- * usual ones.
+ * The registries to search: those of `--from`, or else of the environment, or else of the manifest, or the
+ * default ones.
  * @throws {HubError} usage
  */
 export async function openRegistries(
@@ -36,7 +36,7 @@ export async function openRegistries(
   return choices.map((choice) => openRegistry(choice, send, key));
 }
 
-/** What the manifest says; one that is not there, or wrong, is no reason to find nothing. */
+/** The manifest's setting; a missing or invalid manifest does not prevent a search. */
 async function readManifest(
   invocation: Invocation,
   world: CommandContext,
@@ -48,14 +48,14 @@ async function readManifest(
 async function findKey(world: CommandContext): Promise<string | undefined> {
   const { SMITHERY_API_KEY: variable } = world.env;
   if (variable !== undefined && variable !== "") return variable;
-  // A store that cannot be opened is no reason to find nothing.
+  // A secret store that cannot be opened does not prevent a search.
   const found = await openSecrets(world)
     .find(KEY)
     .catch(() => undefined);
   return found?.value;
 }
 
-/** Tells which directories could not be asked, and what may help. */
+/** Logs which registries failed, and what may help. */
 export function logRegistryFailures(failures: readonly RegistryFailure[], log: CommandLog): void {
   for (const { directory, cause } of failures) {
     const help =

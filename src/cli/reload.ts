@@ -6,16 +6,16 @@ import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
 import type { CommandLog, LoadedBasis } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
-/** A hub that runs, and what sets up plugins for it. */
+/** A running hub, and its plugin setup. */
 export interface ReloadableHub {
   readonly hub: Hub;
   readonly equip: PluginSetup;
 }
 
 /**
- * Lets a running hub follow its manifest: what is loaded is put into force as a whole, or refused as a whole. Plugins are
- * set up anew if something about them has changed.
- * @returns what makes it look, and ends that.
+ * Reloads a running hub when its manifest changes: a new manifest is applied or rejected as a whole. Plugins
+ * are set up again only if their settings or code have changed.
+ * @returns the watcher: checks at once, or closes
  */
 export function followManifest(
   { hub, equip }: ReloadableHub,
@@ -49,7 +49,7 @@ export function followManifest(
     }
   };
 
-  // One after the other: setting up plugins takes a while.
+  // Loads are handled one after the other, because setting up plugins takes time.
   let turn = Promise.resolve();
   const watch = watchManifest(options, {
     fingerprint: basis.fingerprint,
@@ -67,9 +67,9 @@ export function followManifest(
   };
 }
 
-/** Why the hub goes on with what it has: what is wrong, as `check` shows it. */
+/** Why the new manifest is rejected, in the format of `check`; undefined: it is accepted. */
 function explain(result: LoadedManifest, { sources }: Manifest): string | undefined {
-  // Without them there may be no manifest at all: that is not what is wrong.
+  // Ignoring files that are no longer trusted may leave no manifest at all; the cause is the missing trust.
   const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {
     return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");

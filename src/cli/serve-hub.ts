@@ -15,34 +15,34 @@ import { usageError } from "./args.ts";
 import { isStaticServer } from "./recalled-instructions.ts";
 import type { HubRecording } from "./commands/record.ts";
 
-/** For what can wait until the first answer is out, in ms. */
+/** Delay of work that can wait until the first response is sent, in ms. */
 const SETTLING = 100;
-/** How often it is looked whether the parent still is the same, in ms. */
+/** Interval for checking that the parent process is the same, in ms. */
 const PARENT_INTERVAL = 2000;
-/** How long a slow disk can hold it up that has to take what was said to the client, in ms. */
+/** Longest wait for writing the initialize cache at shutdown, in ms. */
 const KEEP_LIMIT = 500;
 
 const OPEN =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
-/** What takes lines for people: records, and texts as they are. */
+/** Outputs for people: log records, and plain text. */
 export interface HostOutput {
   readonly journal: LogTapeLogger;
   readonly log: CommandLog;
   tell(text: string): void;
 }
 
-/** What there is to be served, and to whom. */
+/** What to serve, and how. */
 export interface ServeOptions {
   readonly invocation: Invocation;
   readonly world: CommandContext;
   readonly voices: HostOutput;
   readonly basis: LoadedBasis;
-  /** Where it is to be served over HTTP; undefined: on stdio only. */
+  /** The HTTP address from the command line; undefined: stdio only. */
   readonly wanted: HttpAddress | undefined;
 }
 
-/** Serves what the manifest says; see `serve`. */
+/** Serves the servers of a manifest; see `serve`. */
 export async function serveHub({
   invocation,
   world,
@@ -63,7 +63,8 @@ export async function serveHub({
   });
   const { hub, bus, close } = opened;
   recording?.manifest(opened.manifest);
-  // The first server moves when the first client has got its first answer, which is written before that.
+  // The first state event of a server follows the first client's first response, so LogTape is loaded after
+  // that.
   const forget = bus.subscribe(() => {
     forget();
     setImmediate(() => journal.open());
@@ -78,7 +79,8 @@ export async function serveHub({
   let isOver = false;
   let following: ManifestWatcher | undefined;
   const look = (): void => following?.check();
-  // A client's pipe ends with its terminal; who serves others goes on.
+  // A client's process ends with its terminal; a hub that serves over HTTP goes on, and SIGHUP reloads its
+  // manifest.
   if (!isOnStdio) world.hangups.add(look);
   const follow = async (): Promise<void> => {
     journal.open();
@@ -120,7 +122,7 @@ export async function serveHub({
   return 0;
 }
 
-/** What writes down all that crosses the hub; nothing of it is loaded, or looked at, if that is not wanted. */
+/** Opens the recording of `--record`; without that option nothing is loaded or checked. */
 async function openRecording(
   invocation: Invocation,
   world: CommandContext,
@@ -137,7 +139,7 @@ async function openRecording(
   return open(path, invocation, world, secrets, (text) => log("warn", text));
 }
 
-/** Adds up for clients of which class servers are listed. */
+/** Collects the client capability classes for which snapshots are loaded. */
 function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
   return {
     load(subject) {
@@ -149,13 +151,16 @@ function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
   };
 }
 
-/** Keeps what the next client is to be told of the hub, once that is known. What plugins have to say can be another thing each time. */
+/**
+ * Stores the `initialize` result for the next start, if it is known. Plugins may change it each time, so then
+ * nothing is stored.
+ */
 async function keepGreeting(
   { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
   classes: ReadonlySet<string>,
   { greetings }: CommandContext,
 ): Promise<void> {
-  // What is said then depends on what is wrong.
+  // With an invalid entry the instructions depend on the problem.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) {
     await greetings?.keep(undefined);
     return;
@@ -174,7 +179,7 @@ async function keepGreeting(
   else await greetings?.keep(instructions === undefined ? { name } : undefined);
 }
 
-/** Nothing of HTTP is loaded before somebody wants it. */
+/** HTTP modules are loaded only if used. */
 async function openHttp(
   hub: ServedHub,
   address: HttpAddress,
@@ -184,7 +189,7 @@ async function openHttp(
   return startHttpServer(hub, { ...address, maxMessage });
 }
 
-/** Told whatever is wanted of the log: nothing else says which port it is, and that it is ready. */
+/** Printed at any log level: it is the only way to learn the port, and that the hub is ready. */
 function tellPlace(
   { url }: RunningHttpServer,
   manifest: Manifest,
@@ -195,7 +200,7 @@ function tellPlace(
   tell(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
-/** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
+/** Says where the generated token is stored. The token itself is shown on a terminal only. */
 async function tellToken(
   { url }: RunningHttpServer,
   { token, kept }: HttpAddress,
@@ -227,7 +232,7 @@ function tellUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** A message that no server would take need not be read. */
+/** The largest message limit of all servers: no server accepts a longer message. */
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
@@ -256,7 +261,7 @@ async function greet(manifest: Manifest): Promise<string> {
   ].join("\n");
 }
 
-/** Settles when the signal is aborted. */
+/** Resolves when the signal is aborted. */
 export function untilSignal(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
@@ -264,7 +269,7 @@ export function untilSignal(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Settles when the parent is gone: a client that was killed may leave stdin open in somebody else's hands. */
+/** Resolves when the parent process is gone: after a client was killed, another process may keep stdin open. */
 export function untilParentGone(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {

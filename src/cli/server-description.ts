@@ -8,10 +8,10 @@ import type { CommandContext } from "./command.ts";
 
 const MASK = "•••";
 
-/** What is started, and nothing else. */
+/** What starts a stdio server. */
 export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
 
-/** What a server is: a command, a URL, or a part of a plugin. */
+/** What a server is: its command, URL or plugin. */
 export function describeServer(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
@@ -26,15 +26,15 @@ export function describeServer(spec: RunnableServer): string {
 }
 
 /**
- * The command line of a server, as written: `${…}` are not filled in, and what looks like a secret is masked.
- * Variables that it gets are shown by name only.
+ * The command line of a server as written in the manifest: `${…}` are not resolved, and values that look like
+ * secrets are masked. Environment variables are shown by name only.
  */
 export function describeCommand({ command, args, env }: StdioServer | LaunchSpec): string {
   const variables = Object.keys(env).map((name) => `${name}=…`);
   return [...variables, quote(command), ...maskArguments(args).map(quote)].join(" ");
 }
 
-/** A URL as written, without what looks like a secret in it. */
+/** A URL as written, with parts that look like secrets masked. */
 export function describeUrl(url: string): string {
   return maskParts(url);
 }
@@ -48,7 +48,7 @@ function maskArguments(args: readonly string[]): string[] {
   });
 }
 
-/** A value that is wholly a reference shows nothing: it may stay. */
+/** A value that is only a `${…}` reference contains no secret and is shown. */
 function maskValue(text: string): string {
   return /^\$\{[^{}]*\}$/.test(text) ? text : MASK;
 }
@@ -58,7 +58,7 @@ function maskParts(arg: string): string {
   if (named !== undefined && isSecretName(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
   }
-  // Whoever is named in a URL is not shown, whether a password follows or not.
+  // Credentials in a URL are masked, with or without a password.
   const masked = arg.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
   return findSuspectedSecrets("", masked).reduce(
     (shown, { value }) => shown.replaceAll(value, () => maskValue(value)),
@@ -70,7 +70,7 @@ function quote(word: string): string {
   return /^[\w./:@%+=,•…${}~-]+$/u.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Where the code of a plugin comes from: toolmux itself, a file beside a manifest, or a package. */
+/** Origin of a plugin's code: built in, a file next to a manifest, or a package. */
 export type PluginKind = "builtIn" | "file" | "package";
 
 export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
@@ -78,7 +78,7 @@ export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
   return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
 }
 
-/** A plugin, and which code is loaded for it. Loads nothing. */
+/** A plugin and the path of its code. Loads nothing. */
 export function describePlugin(spec: PluginSpec): string {
   const path = locatePlugin(spec);
   switch (pluginKindOf(spec)) {
@@ -93,12 +93,12 @@ export function describePlugin(spec: PluginSpec): string {
   }
 }
 
-/** `{use, path, kind}`; `path` is the absolute one of code that is not built in, null if there is none. */
+/** `{use, path, kind}`; `path`: absolute path of external code, null if there is none. */
 export function pluginToJson(spec: PluginSpec): object {
   return { use: spec.use, path: locatePlugin(spec) ?? null, kind: pluginKindOf(spec) };
 }
 
-/** Of several commands the first that is there now; undefined if none is. */
+/** The first of several commands that is installed; undefined if none is. */
 export async function findInstalledRunner(
   commands: readonly string[],
   { env, cwd }: Pick<CommandContext, "env" | "cwd">,
@@ -115,7 +115,7 @@ export async function findInstalledRunner(
   return undefined;
 }
 
-/** A server as it would be started now: what comes as a package by the first that is there for it. */
+/** A package server with the command of the first installed runner; other servers are returned unchanged. */
 export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,
   world: Pick<CommandContext, "env" | "cwd">,
@@ -130,14 +130,14 @@ export async function withInstalledRunner<Spec extends RunnableServer>(
   return way === undefined ? spec : { ...spec, ...way };
 }
 
-/** The entry for an MCP client's configuration that starts this program on these manifests, as JSON text. */
+/** The entry for an MCP client's configuration that starts this program with these manifests, as JSON text. */
 export function formatClientEntry(manifests: readonly string[]): string {
   const [command, ...before] = ownCommand();
   const args = [...before, "serve", ...manifests.flatMap((file) => ["--config", file])];
   return JSON.stringify({ mcpServers: { toolmux: { command, args } } }, null, 2);
 }
 
-/** The entry for an MCP client's configuration that goes to a hub at that URL with a bearer token, as JSON text. */
+/** The entry for an MCP client's configuration that connects to a hub at `url` with a bearer token, as JSON text. */
 export function describeRemoteEntry(url: string, token: string): string {
   const headers = { Authorization: `Bearer ${token}` };
   return JSON.stringify({ mcpServers: { toolmux: { type: "http", url, headers } } }, null, 2);

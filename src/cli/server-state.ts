@@ -4,7 +4,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
-/** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
+/** The state of one server of the manifest once all have settled; `tools`: number of its tools that clients see. */
 export type ServerState =
   | {
       readonly at: "connected";
@@ -12,22 +12,22 @@ export type ServerState =
       readonly tools: number;
       readonly connection: ConnectionStatus;
     }
-  /** It rests until it is called, and what it lists is known. */
+  /** Stopped until it is called; its listing is known. */
   | { readonly at: "idle"; readonly server: string; readonly tools: number }
-  /** Its start has taken longer than `connectTimeout` and goes on; `elapsed`: how long so far, in ms. */
+  /** Its start has taken longer than `connectTimeout` and goes on; `elapsed` in ms. */
   | { readonly at: "starting"; readonly server: string; readonly elapsed: number }
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
-/** What is asked of a hub. */
+/** The part of a hub that is needed. */
 type Witness = Pick<Hub, "status" | "catalog">;
 
-/** In manifest order. */
+/** In the order of the manifest. */
 export function serverStatesOf({ servers }: Manifest, hub: Witness): readonly ServerState[] {
   return servers.map((spec) => serverStateOf(spec, hub));
 }
 
-/** What the hub cannot use at all has failed too. */
+/** An entry that the hub cannot use counts as failed. */
 export function serverStateOf(spec: ServerSpec, hub: Witness): ServerState {
   const server = spec.name;
   if (!spec.enabled) return { at: "disabled", server };
@@ -46,7 +46,7 @@ export function serverStateOf(spec: ServerSpec, hub: Witness): ServerState {
   return { at: "failed", server, cause: unavailableReasonOf(server, connections) };
 }
 
-/** Who rests may have failed before; that is over if the server has been seen at work. */
+/** An idle server may have failed earlier; that no longer counts if its listing came from the server itself. */
 function isResting({ state, cause, lastError, listing }: ConnectionStatus): boolean {
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
   return listing === "server" || (listing === "snapshot" && lastError === undefined);

@@ -21,22 +21,25 @@ import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
 
-/** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
+/**
+ * Environment variable by which `toolmux bench` has a hub put a stdio proxy in front of each server it
+ * starts; not passed on to servers.
+ */
 export const PROXY_VARIABLE = "TOOLMUX_TAP";
 
-/** What is started, and what in its place if it is not there. */
+/** A command, and its alternatives if it is not installed. */
 interface Program {
   readonly command: string;
   readonly args: readonly string[];
   readonly others?: readonly Pick<Program, "command" | "args">[] | undefined;
 }
 
-/** Its value. @param delay by which what a server says is held back, in ms; @param folder where taps report */
+/** The variable's value. @param delay delay of the server's output, in ms; @param folder where proxies report */
 export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
 
-/** The program with the tap in front of it that is wanted; else as it is. */
+/** The command run through the stdio proxy, if the variable asks for it; else unchanged. */
 export function withBenchProxy<P extends Program>(program: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return program;
@@ -48,25 +51,26 @@ export function withBenchProxy<P extends Program>(program: P, env: Env): P {
   return { ...program, ...tap(program), others: program.others?.map(tap) };
 }
 
-/** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
+/** How long a resolved entry is reused for the next start, in ms, so that its `${cmd:…}` runs once. */
 const FRESH = 10_000;
 
-/** What gives a hub the servers that are not in this process. */
+/** Creates transports to stdio and HTTP servers, with their credentials. */
 export interface TransportFactory extends Pick<HubOptions, "identify" | "authorize" | "makeLink"> {
-  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
-  /** Waits a little for what must not be broken off. */
+  /** Waits a limited time for token writes that must not be interrupted. */
   readonly finish: () => Promise<void>;
 }
 
-/** Servers as they are in fact: processes, or reached over HTTP. */
+/** The factory for child processes and HTTP. */
 interface RealOutside extends TransportFactory {
   readonly makeLink: (spec: ExternalServer, schemes: SchemeResolvers) => Promise<ServerTransport>;
 }
 
 /**
- * @param openAuthorizer is asked for one when the first server over HTTP wants it
- * @param findHubs gives what servers that are started get as the list of the hubs above them; by default what this process got
+ * @param openAuthorizer called when the first HTTP server needs one
+ * @param findHubs the value of the variable that lists the hubs above a started server; by default this
+ * process's own
  */
 export function openTransportFactory(
   world: CommandContext,
@@ -81,7 +85,7 @@ export function openTransportFactory(
   const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
   const fill = openFilling(world, known, hubsAbove);
   const ways = new Map<string, HttpTransportKind>();
-  /** What was found of a server holds as long as it is reached where it was. */
+  /** The transport kind detected for a server; kept while its URL is the same. */
   const wayfinderFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
     return {
@@ -100,7 +104,7 @@ export function openTransportFactory(
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     makeLink: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
-      // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
+      // Process and network modules are loaded after the client's first response.
       if (spec.kind === "stdio") {
         const resolved = withBenchProxy(await fill.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
@@ -136,7 +140,7 @@ export function openTransportFactory(
   }
 }
 
-/** Fills in specifications: anew for each start, but for a look what the last start, or look, has found. */
+/** Resolves entries: anew for each start ("start"), or cached from the last resolution ("look"). */
 interface Filling {
   server(
     spec: StdioServer,
@@ -150,11 +154,11 @@ interface Filling {
   ): Promise<ResolvedRemote>;
 }
 
-/** What must not be shown of all servers. */
+/** All secrets to be redacted. */
 class Known {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
-  /** The last one to each server: what it bears by now it knows itself. */
+  /** The latest transport of each server, which knows its current credentials. */
   readonly #links = new Map<string, ServerTransport>();
 
   watch(server: string, link: ServerTransport): void {
@@ -193,7 +197,7 @@ function openFilling(
   };
 }
 
-/** What was found of a specification with the plugins in force. */
+/** A resolved entry, for the current plugins' resolvers. */
 interface Memory<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly found: Promise<Resolved>;
@@ -215,16 +219,16 @@ function remember<Spec extends ExternalServer, Resolved>(
     const found = resolve(spec, schemes);
     const freshUntil = why === "look" ? performance.now() + FRESH : 0;
     memories.set(spec, { schemes, found, freshUntil });
-    // What was missing may be there the next time.
+    // A missing value may be available next time.
     found.catch(() => memories.get(spec)?.found === found && memories.delete(spec));
     return found;
   };
 }
 
 /**
- * Makes the schemes that one specification is filled in with, once: those of plugins, and where they have none of that name
- * the hub's own, which ask for each value once. Their code is loaded when a value is wanted.
- * @param findHubs as of `openOutside`, for commands
+ * Makes the resolvers for entries: those of plugins, and the hub's own `secret` and `cmd`, which resolve each
+ * value once. Their code is loaded on first use.
+ * @param findHubs as in `openTransportFactory`; for the environment of commands
  */
 export function openSchemeResolvers(
   world: Pick<CommandContext, "env" | "platform">,
@@ -258,10 +262,13 @@ function askOnce(ask: (path: string) => Promise<string>): (path: string) => Prom
   };
 }
 
-/** Shows a person a page to log in at. Never rejects. */
+/** Shows the user a login page. Never rejects. */
 export type ShowLoginPage = (url: string, server: string) => Promise<void>;
 
-/** What gets this user's hubs into servers; nothing of it is loaded before somebody calls this. */
+/**
+ * The OAuth authorizer of this user: tokens are loaded, refreshed and stored by it. Its modules are loaded on
+ * the first call.
+ */
 export async function openUserAuthorizer(
   world: Pick<CommandContext, "env" | "platform">,
   openUrl: ShowLoginPage,
@@ -288,7 +295,7 @@ export async function openUserAuthorizer(
   });
 }
 
-/** Opens the browser, or says where to go if there is none. */
+/** Opens the page in the user's browser; if there is none, logs its URL. */
 export function showLoginPage(
   desktop: BrowserEnvironment,
   tell: (level: "info" | "warn", text: string, server: string) => void,

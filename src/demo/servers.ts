@@ -9,12 +9,12 @@ import { VERSION } from "../base/version.ts";
 
 type Property = { readonly type: "string" | "integer" } & Readonly<Record<string, unknown>>;
 
-/** A schema for a tool's arguments, an object with these properties, which TypeScript knows as `T`. */
+/** The input schema of a tool: an object with these properties, typed as `T`. */
 export function schemaOf<T>(properties: Record<keyof T & string, Property>, ...required: string[]) {
   return fromJsonSchema<T>({ type: "object", properties, required, additionalProperties: false });
 }
 
-/** A result that says the same to a model and to a program. */
+/** A result with the same data as text and as `structuredContent`. */
 export function resultOf(structuredContent: Record<string, unknown>, text: string): CallToolResult {
   return { content: [{ type: "text", text }], structuredContent };
 }
@@ -24,21 +24,21 @@ export function textResult(text: string, isError = false): CallToolResult {
 }
 
 interface Count {
-  /** How far to count. */
+  /** Number to count to. */
   readonly steps: number;
-  /** Before each step, and before the answer, in ms. */
+  /** Delay before each step and before the answer, in ms. */
   readonly pause?: number;
 }
 
-/** What the server has seen so far. */
+/** What the server has done so far. */
 export interface SlowServerHistory {
   readonly pid: number;
   readonly finished: number;
-  /** Of each count that was cancelled: after which step. */
+  /** The step at which each cancelled count stopped. */
   readonly cancelled: readonly number[];
 }
 
-/** Takes its time, reports progress, and stops when it is told to. */
+/** The demo's slow server: reports progress and stops when cancelled. */
 export function createSlowServer(): McpServer {
   const server = new McpServer({ name: "demo-slow", version: VERSION });
   let finished = 0;
@@ -95,7 +95,7 @@ async function report(progress: number, total: number, { mcpReq }: ServerContext
   await mcpReq.notify({ method: "notifications/progress", params });
 }
 
-/** Rejects with the signal's reason as soon as it is aborted. */
+/** Rejects with the signal's reason when it is aborted. */
 function wait(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
@@ -116,7 +116,7 @@ const ZONE = {
   description: 'a time zone such as "Asia/Tokyo"; UTC if left out',
 } as const;
 
-/** Tells the time, anywhere. */
+/** The demo's clock server: the time in a time zone. */
 export function createClockServer(): McpServer {
   const server = new McpServer({ name: "demo-clock", version: VERSION });
   server.registerTool(
@@ -151,7 +151,7 @@ export function createClockServer(): McpServer {
   return server;
 }
 
-/** Minutes ahead of UTC; undefined if there is no such zone. */
+/** Minutes ahead of UTC; undefined if there is no such time zone. */
 function readOffset(timeZone: string, date: Date): number | undefined {
   try {
     const format = new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
@@ -183,7 +183,7 @@ const TRANSFORMS: Readonly<Record<string, { description: string; run: (text: str
     },
   };
 
-/** Works on text. */
+/** The demo's text server. */
 export function createTextServer(): McpServer {
   const server = new McpServer({ name: "demo-text", version: VERSION });
   const inputSchema = schemaOf<{ text: string }>({ text: { type: "string" } }, "text");

@@ -9,32 +9,32 @@ import { sanitizeLine } from "../terminal/log.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import type { SlowServerHistory } from "./servers.ts";
 
-/** What the stops share. */
+/** What the steps of the demo share. */
 export interface TourContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
-  /** What the broken server says before it gives up. */
+  /** What the broken server prints to stderr before it exits. */
   readonly lastWords: string;
-  /** Waits until the hub has written `text` to stderr. @throws {HubError} if it does not within `ms` */
+  /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
   readonly told: (text: string, ms: number) => Promise<void>;
-  /** Of processes that have to be gone in the end. */
+  /** Process ids that must be gone at the end. */
   readonly pids: number[];
 }
 
-/** One thing to see. */
+/** One step of the demo. */
 export interface TourStop {
   readonly title: string;
-  /** @returns what there was to see, in a few words. @throws {HubError} if it was not as it should be */
+  /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if it is not as expected */
   readonly visit: (tour: TourContext) => Promise<string>;
 }
 
-/** For each request, in ms: the demo ends whatever happens. */
+/** Timeout of each request, in ms, so that the demo always ends. */
 const LIMIT = 10_000;
-/** For what one pipe brings later than another, in ms. */
+/** Timeout for output on stderr, which may arrive later than a response on stdout, in ms. */
 const PIPE_LIMIT = 5000;
 const MANY = 60;
 const STEPS = 4;
-/** Between two steps of a count, in ms. */
+/** Delay between two steps of a count, in ms. */
 const PAUSE = 60;
 
 const TOOLS =
@@ -136,7 +136,7 @@ async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
   const { structuredContent } = await call(client, "slow__history", {});
   const history = structuredContent as SlowServerHistory;
   pids.push(history.pid);
-  // Three slow ones at once, and the one whose progress was followed.
+  // The three concurrent counts, and the one with progress.
   expect(history.finished, 4);
   expect(history.cancelled.length, 1);
   return `the server saw it after step ${history.cancelled[0]} of ${STEPS}`;
@@ -178,7 +178,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A hub to be started as a child process. */
+/** The command that starts a hub. */
 export interface DemoProgram {
   readonly command: string;
   readonly args: readonly string[];
@@ -188,8 +188,9 @@ export interface DemoProgram {
 const TITLE_WIDTH = 40;
 
 /**
- * Starts a hub, drives it with an MCP client, and prints a line for each thing that there is to see: what,
- * how long it took, and what came of it. @returns whether everything was as it should be.
+ * What `toolmux demo` runs, step by step (`TOUR_STOPS`).
+ * Start here: starts a hub, calls it with an MCP client, and prints a line for each step: its title, duration
+ * and outcome. @returns whether every step succeeded
  */
 export async function runTour(
   { command, args, env }: DemoProgram,

@@ -9,36 +9,36 @@ import type {
 } from "../base/events.ts";
 import { ownConsole } from "./stderr.ts";
 
-/** One thing to tell, before it has the form of a line. */
+/** A log record, before it is formatted. */
 export interface LogRecord {
   /** ms since the epoch. */
   readonly time: number;
   readonly level: LogLevel;
-  /** What it is about, from the whole to the part; of a server: `["toolmux", "server", NAME]`. */
+  /** LogTape category; for a server `["toolmux", "server", NAME]`. */
   readonly category: readonly string[];
-  /** For people; the server's name is left to the category. */
+  /** Text for people, without the server's name (it is in the category). */
   readonly message: string;
   readonly properties: LogFields;
 }
 
-/** What programs want to know beside the message. Times of day are ISO texts, durations are ms. */
+/** Structured fields. Times are ISO texts, durations in ms. */
 export interface LogFields {
-  /** Its message stands in the record's message already. */
+  /** Its message is already part of the record's message. */
   readonly error?: HubError;
-  /** What is wrong with a manifest, a line each. */
+  /** Problems of a manifest, one line each. */
   readonly problems?: readonly string[];
   readonly [name: string]: unknown;
 }
 
-/** The category of what concerns the hub as a whole. */
+/** Category of records about the hub itself. */
 export const ROOT_CATEGORY = "toolmux";
 
-/** The second part of a server's category. */
+/** Second element of a server's category. */
 export const SERVER_CATEGORY = "server";
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
 
-/** The gravest level at which an event of each kind can be told. */
+/** The most severe level at which an event of each kind can be logged. */
 const GRAVEST: Readonly<Record<EventKind, LogLevel>> = {
   server: "info",
   state: "error",
@@ -51,21 +51,21 @@ const GRAVEST: Readonly<Record<EventKind, LogLevel>> = {
   manifest: "error",
 };
 
-/** So many names stand in a message. */
+/** Maximum number of names in a message. */
 const NAMED = 5;
 
-/** Whether something of that level is told if all is told down to `least`. */
+/** Whether a level is logged with threshold `least`. */
 export function isLevelEnabled(level: LogLevel, least: LogLevel): boolean {
   return SEVERITY[level] <= SEVERITY[least];
 }
 
-/** The kinds of events that can be told at that level; listening for others would cost for nothing. */
+/** The kinds of events that can be logged with that threshold; others are not subscribed to. */
 export function eventKindsAtLevel(least: LogLevel): readonly EventKind[] {
   const kinds = Object.keys(GRAVEST) as EventKind[];
   return kinds.filter((kind) => isLevelEnabled(GRAVEST[kind], least));
 }
 
-/** A record of the hub as a whole, or of one server. */
+/** A record about the hub itself, or about one server. */
 export function makeLogRecord(
   level: LogLevel,
   message: string,
@@ -76,7 +76,7 @@ export function makeLogRecord(
   return { time, level, category, message, properties };
 }
 
-/** The same record with other texts, wherever they are in it. */
+/** The record with `change` applied to all of its texts. */
 export function redactRecord(record: LogRecord, change: (text: string) => string): LogRecord {
   const revise = (value: unknown): unknown => {
     if (typeof value === "string") return change(value);
@@ -93,7 +93,7 @@ interface Origin extends LogFields {
   readonly time?: number;
 }
 
-/** What to tell of an error that ends a command: of a manifest, a record for each of its problems. */
+/** Records for an error that ends a command; for an invalid manifest, one for each problem. */
 export function recordsOfError(error: HubError): readonly LogRecord[] {
   if (error.code !== "manifestInvalid") {
     return [makeLogRecord("error", error.message, { server: error.server, error })];
@@ -102,9 +102,10 @@ export function recordsOfError(error: HubError): readonly LogRecord[] {
 }
 
 /**
- * What to tell of an event, if anything. What a state says is not said again by the alert that goes with it: of a
- * loss, when it comes; of a failure for good, when that is where it ends.
- * @param time now, in ms since the epoch.
+ * The record of an event; undefined: it is not logged. What a state event says is not repeated by the alert
+ * that comes with it: a lost connection is logged when it is lost, a permanent failure when the state becomes
+ * `failed`.
+ * @param time now, in ms since the epoch
  */
 export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
   switch (event.kind) {
@@ -166,7 +167,8 @@ function describeMove(event: StateEvent, time: number): LogRecord {
     case "connected":
       return tell("info", "connected");
     case "stopping": {
-      // On the way to `failed` there is an attempt, but no time for the next one: that is told on arrival.
+      // On the way to `failed` there is an attempt number but no retry time; the failure is logged on
+      // arrival.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
       if (cause === undefined || isFinal) return tell("debug", "stopping");
       return complain("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
@@ -176,7 +178,7 @@ function describeMove(event: StateEvent, time: number): LogRecord {
     case "failed":
       return cause === undefined ? tell("error", "failed") : complain("error", cause);
     case "authenticating":
-      // The alert that goes with it says what is to be done.
+      // The alert that comes with it says what to do.
       return tell("debug", "authorization is wanted");
     case "idle":
       return tell("info", "stopped until it is called");
@@ -226,7 +228,7 @@ function describeNames(names: readonly string[]): string {
   return [...names.slice(0, NAMED), ...(rest > 0 ? [`${rest} more`] : [])].join(", ");
 }
 
-/** A duration in ms, for people. */
+/** A duration in ms as text. */
 function describeTime(ms: number): string {
   const whole = Math.max(0, ms);
   return whole < 1000 ? `${Math.round(whole)} ms` : `${(whole / 1000).toFixed(1)} s`;
@@ -237,30 +239,31 @@ export const LOG_FORMATS = ["text", "json"] as const;
 
 export type LogFormat = (typeof LOG_FORMATS)[number];
 
-/*
- * All that is told on stderr goes through `warn`: console.error is red on some runtimes' terminals.
- */
+/* Everything printed to stderr uses `console.warn`, because some runtimes print console.error in red. */
 
-/** What a line of a log holds of one text, in characters, and of one list. */
+/** Maximum length of one text in a log line, in characters, and of one list, in items. */
 const MAX_TEXT = 8000;
 const MAX_ITEMS = 100;
 
-/** Tells one line on stderr. */
+/** Prints one line to stderr. */
 export function printLine(text: string): void {
   ownConsole.warn(formatLine(text));
 }
 
-/** A line as it stands on stderr, without its end. */
+/** A line for stderr, without the line break. */
 export function formatLine(text: string): string {
   return `toolmux: ${sanitizeLine(text)}`;
 }
 
-/** Tells a record on stderr. */
+/** Prints a log record to stderr. */
 export function printLogRecord(record: LogRecord, format: LogFormat): void {
   ownConsole.warn(formatLogRecord(record, format));
 }
 
-/** A record as it stands on stderr, without the last line end: as JSON one line; as text, a manifest's problems follow. */
+/**
+ * A record as text or as one line of JSON, without the last line break; as text, a manifest's problems are on
+ * lines of their own.
+ */
 export function formatLogRecord(record: LogRecord, format: LogFormat): string {
   return format === "json" ? formatJson(record) : formatText(record);
 }
@@ -275,7 +278,10 @@ function formatText({ level, category, message, properties }: LogRecord): string
   );
 }
 
-/** `{"time":"ISO","level","category":[…],"message", …properties}`; an error in it is `{code, message, step?, stderr?}`. */
+/**
+ * `{"time":"ISO","level","category":[…],"message", …fields}`; an error field is `{code, message, step?,
+ * stderr?}`.
+ */
 function formatJson({ time, level, category, message, properties }: LogRecord): string {
   const { error, ...rest } = properties;
   const whole = {
@@ -293,7 +299,7 @@ function formatJson({ time, level, category, message, properties }: LogRecord): 
   return escapeJson(text);
 }
 
-/** Only what is meant to be shown: a cause may be anything, with a command's arguments in it. */
+/** Only these members: a cause may contain anything, such as the arguments of a command. */
 function errorToJson({ code, message, step, stderr }: HubError): object {
   const words = stderr.length > 0 ? { stderr } : {};
   return { code, message, ...(step !== undefined && { step }), ...words };
@@ -303,19 +309,22 @@ function cut(text: string): string {
   return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}…`;
 }
 
-/** The beginning of a list, and how much more there is. */
+/** The first items of a list, and the number of the others. */
 function cutList<T>(items: readonly T[]): readonly (T | string)[] {
   const rest = items.length - MAX_ITEMS;
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
 }
 
-/** Tells an error that ends a command on stderr. `topic`: the command whose help may help. */
+/** Prints the error that ends a command to stderr. @param topic the command whose help to suggest */
 export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
   if (format === "text") ownConsole.warn(describeError(error, topic));
   else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 
-/** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
+/**
+ * An error and its server's last stderr lines. Problems of a manifest are on lines of their own, in the
+ * format that editors parse.
+ */
 export function describeError({ code, message, stderr }: HubError, topic = ""): string {
   if (code === "manifestInvalid") return sanitizeLines(message);
   const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
@@ -323,7 +332,7 @@ export function describeError({ code, message, stderr }: HubError, topic = ""): 
   return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 
-/** Why a server is not there, in one line, with its last words. */
+/** The failure of a server in one line, with its last stderr lines. */
 export function describeFailure({ message, stderr }: HubError): string {
   return `${message}${describeLastWords(stderr)}`;
 }
@@ -333,33 +342,30 @@ function describeLastWords(stderr: readonly string[] = []): string {
 }
 
 /**
- * Characters that nobody sees and that change how the text around them reads: directional controls, zero-width characters, the
- * byte order mark and tags (Unicode Technical Report 36, section 3). Joiners within emoji are among them.
+ * Invisible characters that change how text reads: directional controls, zero-width characters, byte order
+ * mark and tags (Unicode Technical Report 36, section 3). Joiners within emoji are among them.
  */
 const HIDDEN = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
-/** The text with each hidden character as an escape that can be seen, such as `\u{202e}`. */
+/** Replaces invisible characters by visible escapes such as `\u{202e}`. */
 function showHidden(text: string): string {
   return text.replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
-/** Text of others over several lines, without what would move a terminal's cursor, change its colours, or stay hidden. */
+/** Untrusted multi-line text without terminal control characters; invisible characters are shown as escapes. */
 export function sanitizeLines(text: string): string {
   // oxlint-disable-next-line no-control-regex
   const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
   return showHidden(text.replaceAll("\r\n", "\n").replace(controls, "\ufffd"));
 }
 
-/** Text of others in one line, without what would move a terminal's cursor, change its colours, or stay hidden. */
+/** Untrusted text as one line, without terminal control characters; invisible characters are shown as escapes. */
 export function sanitizeLine(text: string): string {
   // oxlint-disable-next-line no-control-regex
   return showHidden(text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " "));
 }
 
-/**
- * JSON text of the same value, with JSON escapes in the place of what a terminal obeys, what stays hidden there, and what some
- * readers take for the end of a line.
- */
+/** The same JSON with terminal control characters, invisible characters and U+2028/U+2029 as JSON escapes. */
 export function escapeJson(json: string): string {
   return json
     .replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnits)

@@ -1,16 +1,16 @@
 import { type LogRecord, ROOT_CATEGORY } from "./log.ts";
 
-/** So many records wait for LogTape; more are told without it. */
+/** Maximum number of records queued for LogTape; beyond that they are printed without it. */
 const MAX_WAITING = 1000;
 
 export type LogSink = (record: LogRecord) => void;
 
-/** Gives what takes records in, and hands them on to `print`. */
+/** Loads a sink that passes records on to `print`. */
 export type SinkLoader = (print: LogSink) => Promise<LogSink>;
 
 /**
- * Tells records through LogTape, which is loaded when there is something to tell, and not before `open`: nothing
- * waits for it, and what comes before it is there is told in order, at the latest at the end.
+ * Logs records through LogTape, which is loaded when there is a record, but not before `open`. Nothing waits
+ * for it: records are queued and printed in order, at the latest by `flush`.
  */
 export class LogTapeLogger {
   readonly #print: LogSink;
@@ -35,28 +35,28 @@ export class LogTapeLogger {
     if (this.#stage === "open") void this.#fetch();
   }
 
-  /** From now on LogTape may be loaded. */
+  /** Allows loading LogTape from now on. */
   open(): void {
     if (this.#stage !== "closed") return;
     this.#stage = "open";
     if (this.#waiting.length > 0) void this.#fetch();
   }
 
-  /** Tells at once what waits for LogTape, without it. */
+  /** Prints queued records at once, without LogTape. */
   flush(): void {
     for (const record of this.#waiting.splice(0)) this.#print(record);
   }
 
   async #fetch(): Promise<void> {
     this.#stage = "loading";
-    // A log without it is better than none.
+    // If LogTape cannot be loaded, records are printed directly.
     this.#tell = await this.#load(this.#print).catch(() => this.#print);
     this.#stage = "loaded";
     for (const record of this.#waiting.splice(0)) this.#tell(record);
   }
 }
 
-/** LogTape, set up anew: what it takes in comes out of its one sink. */
+/** LogTape, configured anew with one sink that calls `print`. */
 async function loadLogTape(print: LogSink): Promise<LogSink> {
   const { configureSync, getLogger } = await import("@logtape/logtape");
   configureSync({
@@ -74,18 +74,18 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
     },
     loggers: [
       { category: ROOT_CATEGORY, sinks: ["stderr"] },
-      // What LogTape says of itself would go to the console, and so to stdout.
+      // LogTape's own messages would go to the console, and so to stdout.
       { category: ["logtape", "meta"], sinks: [] },
     ],
   });
   const logger = getLogger(ROOT_CATEGORY);
   return ({ time, level, category, message, properties }) => {
     const record = {
-      // The record's own category counts. A logger of its own for each server would be looked up in a plain object,
-      // which a server called `constructor` breaks.
+      // The record's own category is kept. A LogTape logger per server would be looked up in a plain object,
+      // which breaks for a server called `constructor`.
       category,
       level: THEIRS[level],
-      // A finished text: braces in what a server says are no placeholders.
+      // One literal part: braces in a server's text are not placeholders.
       message: [message],
       rawMessage: message,
       timestamp: time,
@@ -95,7 +95,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
   };
 }
 
-/** LogTape's names of our levels. */
+/** Our levels → LogTape's. */
 const THEIRS = { debug: "debug", info: "info", warn: "warning", error: "error" } as const;
 
 const OURS = {

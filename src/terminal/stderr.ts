@@ -3,13 +3,13 @@ import { utf8 } from "../base/bytes.ts";
 import type { LogLevel } from "../base/events.ts";
 import { ownStderr } from "../base/runtime.ts";
 
-/** What this program itself prints with, whatever plugins' console is. */
+/** The original console methods for the program's own output, unaffected by `redirectConsole`. */
 export const ownConsole = {
   log: console.log.bind(console),
   warn: console.warn.bind(console),
 } as const;
 
-/** The methods that programs write with, and what level that is. */
+/** Console methods and their log levels. */
 const LEVELS = {
   log: "info",
   info: "info",
@@ -22,8 +22,8 @@ const LEVELS = {
 } as const satisfies Partial<Record<keyof Console, LogLevel>>;
 
 /**
- * Sends what plugins write with `console` to the log: stdout is for answers, and on stderr some runtimes' consoles wait
- * for ever for somebody who reads it. @returns the undo
+ * Redirects `console` output, of plugins for example, to the log: stdout is for results and protocol, and in
+ * some runtimes a console write to stderr blocks while nobody reads. @returns the undo
  */
 export function redirectConsole(log: (level: LogLevel, text: string) => void): () => void {
   const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];
@@ -37,32 +37,32 @@ export function redirectConsole(log: (level: LogLevel, text: string) => void): (
   return () => Object.assign(console, Object.fromEntries(before));
 }
 
-/** So many characters wait for a reader of stderr; later lines are counted and dropped. */
+/** Maximum number of characters queued for a slow reader of stderr; further lines are counted and dropped. */
 const MAX_WAITING = 256 * 1024;
 
-/** Takes text; gives a promise that never rejects when its reader is slow. */
+/** Writes text; returns a promise that resolves when a slow reader has taken it, and never rejects. */
 export type TextSink = (text: string) => Promise<void> | undefined;
 
-/** Lines on stderr from a hub that must not stand still because nobody reads them, as clients often do not. */
+/** Prints lines to stderr without blocking: clients often do not read a server's stderr. */
 export class StderrWriter {
   readonly #describeGap: (missing: number) => string;
   #outlet: TextSink | undefined;
-  /** Settles when the reader has taken what it was given; there while it is slow. */
+  /** Pending while the reader is slow. */
   #reading: Promise<void> | undefined;
   #waiting: string[] = [];
   #size = 0;
   #dropped = 0;
 
   /**
-   * @param describeGap the line that stands where so many lines are missing.
-   * @param outlet stderr, if there is none given.
+   * @param describeGap formats the line that replaces dropped ones
+   * @param outlet the sink; by default stderr
    */
   constructor(describeGap: (missing: number) => string, outlet?: TextSink) {
     this.#describeGap = describeGap;
     this.#outlet = outlet;
   }
 
-  /** Prints a line, or several, given without the last line end. */
+  /** Prints one or more lines, given without the last line break. */
   print(line: string): void {
     if (this.#reading === undefined) {
       this.#write([line]);
@@ -74,7 +74,7 @@ export class StderrWriter {
     }
   }
 
-  /** Settles when nothing waits any more; never, if nobody reads. */
+  /** Resolves when the queue is empty; never, if nobody reads. */
   async drained(): Promise<void> {
     while (this.#reading !== undefined) await this.#reading;
   }
@@ -96,7 +96,7 @@ export class StderrWriter {
   }
 }
 
-/** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
+/** Writes to files and terminals do not block for long, so only a pipe needs a queue. */
 function openStderr(): TextSink {
   if (isPipe(2)) {
     const stderr = ownStderr();

@@ -5,14 +5,14 @@ import { escapeJson, sanitizeLine } from "./log.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
-/** What is printed on: a terminal's width in characters (Infinity where nothing is to be cut), and its colours. */
+/** Width in characters (Infinity: unlimited) and colours of the output. */
 export interface TerminalStyle {
   readonly isTerminal: boolean;
   readonly width: number;
   readonly colors: Colors;
 }
 
-/** Looks at a stream; this costs some ms, so it is for commands with output for people. */
+/** Inspects a stream. Takes a few ms, so it is only for output for people. */
 export function terminalStyleOf(env: Env, stream: "stdout" | "stderr" = "stdout"): TerminalStyle {
   const { isTTY: isTerminal, columns } = process[stream];
   const isColored = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
@@ -23,7 +23,7 @@ export function terminalStyleOf(env: Env, stream: "stdout" | "stderr" = "stdout"
   };
 }
 
-/** Aligned columns under their titles, a line each; the last column is cut to the paper's width. */
+/** Aligned columns with titles; the last column is truncated to the width. */
 export function alignTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
@@ -40,7 +40,7 @@ export function alignTable(
   return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
 }
 
-/** The text, or as much of it as fits with a mark that there is more. */
+/** The text, truncated with an ellipsis if it is wider than `width` columns. */
 export function truncate(text: string, width: number): string {
   if (measure(text) <= width) return text;
   let room = width - 1;
@@ -53,13 +53,13 @@ export function truncate(text: string, width: number): string {
   return `${shown}…`;
 }
 
-/** Marks that stand on the character before them. */
+/** Combining marks: no column of their own. */
 const FLAT = /\p{Mn}/gu;
-/** What takes two columns of a terminal: East Asian scripts, and most emoji. */
+/** Characters that take two terminal columns: East Asian scripts and most emoji. */
 const WIDE =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/gu;
 
-/** How many columns of a terminal a text without control characters takes. */
+/** Width of a text without control characters, in terminal columns. */
 function measure(text: string): number {
   // oxlint-disable-next-line no-control-regex
   if (/^[\u0000-\u02ff]*$/.test(text)) return text.length;
@@ -67,7 +67,7 @@ function measure(text: string): number {
   return Array.from(visible).length + (visible.match(WIDE)?.length ?? 0);
 }
 
-/** A JSON document over several lines; what a terminal would obey, or not show, is escaped in it. */
+/** Indented JSON; terminal control and invisible characters are escaped. */
 export function formatJson(document: object): string {
   return escapeJson(JSON.stringify(document, null, 2));
 }
@@ -83,7 +83,7 @@ export function formatDuration(ms: number): string {
   return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
 }
 
-/** How a server stands that is late: `still starting, 45 s`; `elapsed` in ms. */
+/** The state of a late server: `still starting, 45 s`; `elapsed` in ms. */
 export function describeStarting(elapsed: number): string {
   return `still starting, ${formatDuration(elapsed)}`;
 }
@@ -99,7 +99,7 @@ function round(value: number): string {
   return String(Number(value.toFixed(1)));
 }
 
-/** One line on a terminal that is written over and goes at the end. */
+/** One terminal line that is overwritten, and cleared at the end. */
 export interface StatusLine {
   show(text: string): void;
   clear(): void;
@@ -107,14 +107,14 @@ export interface StatusLine {
 
 const ERASE = "\r\u001b[K";
 
-/** The line on stderr; undefined if that is no terminal which can have one. */
+/** The status line on stderr; undefined if stderr is not a suitable terminal. */
 export function openStatusLine(env: Env): StatusLine | undefined {
   const { stderr } = process;
   if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
   let shown = false;
   return {
     show(text) {
-      // The last column stays free: some terminals would begin a line for it.
+      // The last column stays free: some terminals would wrap after it.
       stderr.write(ERASE + truncate(sanitizeLine(text), (stderr.columns || 80) - 1));
       shown = true;
     },

@@ -2,10 +2,10 @@ import { countNoun } from "../../terminal/terminal.ts";
 import type { BenchResult, CostResult, LatencyResult, LevelResult } from "../result.ts";
 import { type ReportTable, routeName } from "./tables.ts";
 
-/** A picture as data: a page draws it. */
+/** A chart as data, drawn by `page.ts` in a browser. */
 export interface Chart {
   readonly title: string;
-  /** What is to be seen in it. */
+  /** One sentence that explains the chart. */
   readonly note: string;
   readonly x: Axis;
   readonly y: Axis;
@@ -15,7 +15,7 @@ export interface Chart {
 export interface Axis {
   readonly label: string;
   readonly unit: Unit;
-  /** Where a step is a factor: `log2` has marks at the values that there are. */
+  /** A log2 axis has ticks at the existing values only. */
   readonly scale: "linear" | "log2" | "log10";
 }
 
@@ -23,18 +23,18 @@ export type Unit = "time" | "rate" | "count" | "bytes" | "moment" | "nines";
 
 export interface Curve {
   readonly name: string;
-  /** What it belongs to; each has a colour. */
+  /** Whether it is about the hub or the server; decides the colour. */
   readonly hue: "hub" | "server";
-  /** Where it stands among those of its hue, 0 to 1: from pale to strong. */
+  /** Position among the curves of its colour, 0 (pale) to 1 (strong). */
   readonly shade: number;
   readonly isDashed: boolean;
-  /** Ascending. */
+  /** In ascending order of x. */
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
 const LEVELS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
 
-/** Every picture of a result that has something to show. */
+/** All charts of a result that have data. */
 export function drawCharts(result: BenchResult): Chart[] {
   const charts = [
     drawPercentiles(result),
@@ -60,7 +60,10 @@ function drawPercentiles(result: BenchResult): Chart {
   };
 }
 
-/** A curve over nines. The slowest call of n stands where one of n is to the right; what is beyond is no measurement. */
+/**
+ * A latency curve over nines (-log10 of the remaining part). The slowest of n calls is at log10(n): beyond
+ * that there is no data.
+ */
 export function spreadCurve({ count: some, curve }: LatencyResult): [number, number][] {
   const end = Math.log10(Math.max(some, 1));
   return curve
@@ -131,7 +134,7 @@ interface Span {
   readonly p99: number;
 }
 
-/** A level's spans; one that was cut short where a part of the level ended says little, and belongs to the one before. */
+/** The intervals of a level's timeline. A short one, cut off at the end of a round, is merged into the one before. */
 function readSpans({ timeline, seconds }: LevelResult): Span[] {
   const spans = timeline.map(({ at, calls, p99 }, i): Span => {
     const end = timeline[i + 1]?.at ?? seconds;
@@ -192,7 +195,7 @@ function drawLevels(
   );
 }
 
-/** Curves over the levels for each subject, by their names; those after the first are dashed. */
+/** Curves over the levels, by name, for each subject; the second and later ones are dashed. */
 function drawWays(
   { subjects }: BenchResult,
   plots: Readonly<Record<string, (level: LevelResult) => number | undefined>>,
@@ -212,7 +215,7 @@ function drawWays(
   );
 }
 
-/** What the hub, and the server behind it or alone, cost over the levels. */
+/** Curves of the cost of the hub, and of the server behind it or measured directly, over the levels. */
 function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
   return subjects.flatMap(({ kind, levels }) => {
     const isBehind = kind === "hub";
@@ -241,10 +244,10 @@ function plotLevels(
     .toSorted(([a], [b]) => a - b);
 }
 
-/** The percentiles that a table has of a curve over all of them. */
+/** Percentiles shown in the table of a percentile chart. */
 const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999] as const;
 
-/** A chart's numbers as a table: a row for each place on its lower axis, a column for each curve. */
+/** A chart's data as a table: a row for each x value, a column for each curve. */
 export function chartTable(
   { x, y, curves }: Chart,
   formats: Readonly<Record<Unit, (value: number) => string>>,
@@ -262,7 +265,7 @@ export function chartTable(
     ]);
     return { columns, rows: rows.filter((row) => row.slice(1).some((it) => it !== "–")) };
   }
-  // Places that are written alike are one: levels' spans begin a little apart.
+  // x values that are formatted alike share a row: the intervals of different levels start slightly apart.
   const places = new Map(
     curves
       .flatMap(({ points }) => points.map(([at]) => at))
@@ -279,7 +282,7 @@ export function chartTable(
   return { columns, rows };
 }
 
-/** The value of a rising curve at some place: that of the first point which is not before it. */
+/** The y value of an ascending curve: of the first point at or after `place`. */
 function reach({ points }: Curve, place: number): number | undefined {
   return points.find(([at]) => at >= place - 1e-9)?.[1];
 }

@@ -28,8 +28,8 @@ const FORMATS: Formats = {
 };
 
 /**
- * One HTML file that needs nothing but itself: tables of all that a measurement found, pictures of it, and the result as
- * JSON. Names and errors of servers stand in it as text, and no script but its own runs in it.
+ * A self-contained HTML report: tables, charts, and the result as JSON. Names and errors from servers are
+ * escaped text; the CSP allows no script but the report's own.
  */
 export function formatHtmlReport(result: BenchResult): string {
   const charts = drawCharts(result);
@@ -113,7 +113,7 @@ ${body.join("\n")}
 </table></div>`;
 }
 
-/** The formats as an object of the page's own. */
+/** The formatting functions as the source text of an object. */
 function spellFormats(): string {
   const members = Object.entries(FORMATS).map(([unit, format]) => `${unit}: ${String(format)}`);
   return `{${members.join(", ")}}`;
@@ -139,7 +139,7 @@ function escapeText(text: string): string {
   return text.replace(/[&<>"']/g, (it) => ENTITIES[it] ?? "");
 }
 
-/** JSON in which nothing can end the element that it stands in. */
+/** JSON that cannot end its `<script>` element. */
 function escapeJson(value: unknown): string {
   return JSON.stringify(value).replaceAll("<", "\\u003c");
 }

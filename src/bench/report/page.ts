@@ -1,12 +1,13 @@
 import type uPlot from "uplot";
 import type { Axis, Chart, Curve, Unit } from "./charts.ts";
 
-/** How quantities are written, by their units. */
+/** Formatting functions by unit. */
 export type Formats = Readonly<Record<Unit, (value: number) => string>>;
 
 /**
- * Draws the charts into the page's figures, each into that with its number, and again when the page's colours or its
- * width change. It runs in a browser and gets there as text, so it uses nothing but its arguments and what browsers have.
+ * Draws each chart into the page's element with its index, and again when the colour scheme or the width
+ * changes. It is embedded in the report as source text and runs in a browser, so it may use nothing but its
+ * arguments and browser APIs.
  */
 export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: Formats): void {
   const HEIGHT = 300;
@@ -14,7 +15,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
   const isDark = matchMedia("(prefers-color-scheme: dark)");
 
   const colorOf = ({ hue, shade }: Curve): string => {
-    // From what nearly is the ground's brightness to what stands out from it.
+    // From close to the background's brightness to strong contrast.
     const light = isDark.matches ? 38 + 32 * shade : 78 - 36 * shade;
     return hue === "hub" ? `hsl(217 85% ${light}%)` : `hsl(28 90% ${light - 4}%)`;
   };
@@ -33,7 +34,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
-  /** Not whole decades, which would leave a chart half empty. */
+  /** Not whole decades, which would leave half of a chart empty. */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
     max * 1.25,
@@ -57,7 +58,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
         splits: (plot: uPlot) => {
           const { max = 2 } = plot.scales["x"] ?? {};
           const whole = Array.from({ length: Math.floor(max ?? 2) }, (_, at) => at + 1);
-          // On a phone there is no room for the first of them.
+          // Narrow screens have no room for the first tick.
           return [...(plot.width > 500 ? [0] : []), Math.log10(2), ...whole];
         },
       }),
@@ -66,7 +67,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const keepAll = (_: uPlot, splits: number[]): number[] => splits;
 
-  /** 1, 2, 5, 10, … as far as there is room for them; 1, 10, 100, … else. */
+  /** Ticks at 1, 2, 5, 10, … as long as they fit, else at 1, 10, 100, …. */
   const splitLogs = (plot: uPlot): number[] => {
     const { min, max } = plot.scales["y"] ?? {};
     if (typeof min !== "number" || typeof max !== "number") return [];
@@ -78,7 +79,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
       .filter((it) => it >= min && it <= max);
   };
 
-  /** The room that an axis's labels take, in px. */
+  /** Width of an axis's widest label, in px. */
   const measureLabels = (plot: uPlot, values: string[] | null): number => {
     plot.ctx.save();
     plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;

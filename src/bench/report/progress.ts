@@ -5,22 +5,25 @@ import { countErrors, formatRate, formatTime } from "./tables.ts";
 
 type Span = Extract<BenchProgress, { kind: "span" }>;
 
-/** How wide the bar is and a subject's name at most, so that 80 columns hold what says most; and how many spans are drawn as small columns, in characters. */
+/**
+ * Widths, in characters, of the progress bar, of a subject's name at most, and of the throughput history,
+ * chosen so that the main figures fit 80 columns.
+ */
 const BAR = 8;
 const NAME = 16;
 const SPANS = 12;
 const COLUMNS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
 
-/** A level that runs, as far as it was told of. */
+/** The level being measured, as far as it was reported. */
 interface Run {
   readonly title: string;
-  /** When it was first told of, in ms of the clock, and what part of it was done then. */
+  /** Time of its first event, in ms of the clock, and the completed part then. */
   readonly began: number;
   readonly done: number;
   readonly spans: readonly Span["span"][];
 }
 
-/** Says in one line how a measurement goes on; it is fed with all that is told of it. */
+/** Formats progress events as one status line. All events must be passed in. */
 export class BenchProgressLine {
   readonly #clock: Clock;
   #run: Run | undefined;
@@ -29,7 +32,7 @@ export class BenchProgressLine {
     this.#clock = clock;
   }
 
-  /** What is to be seen now; undefined: nothing, as a level is over. */
+  /** The new text of the status line; undefined: clear it, because a level is over. */
   describe(event: BenchProgress): string | undefined {
     switch (event.kind) {
       case "starting":
@@ -52,7 +55,7 @@ export class BenchProgressLine {
     const run = { ...before, spans: [...before.spans, span] };
     this.#run = run;
     const errors = run.spans.reduce((sum, it) => sum + it.errors, 0);
-    // What a narrow terminal has no room for is at the end.
+    // The end of the line is cut off in a narrow terminal, so the least important is last.
     return [
       `${title} ${drawBar(done)}`,
       ...describeRate(run.spans),
@@ -69,13 +72,13 @@ function titleOf({ subject, concurrency }: { subject: string; concurrency: numbe
   return `${truncate(subject, NAME)}, ${concurrency} in flight`;
 }
 
-/** As long as it took since it was first told of, for the part that is not done yet. */
+/** Estimated remaining time, by the speed since the first event. */
 function describeRest({ began, done: first }: Run, done: number, now: number): string[] {
   if (done <= first) return [];
   return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
 }
 
-/** Of the span before the last one: it ended where that begins. */
+/** The rate of the last but one interval: its length is known by the start of the last. */
 function describeRate(spans: readonly Span["span"][]): string[] {
   const [before, last] = spans.slice(-2);
   return before && last && last.at > before.at
@@ -83,7 +86,7 @@ function describeRate(spans: readonly Span["span"][]): string[] {
     : [];
 }
 
-/** What a level came to, in a line. */
+/** A level's result in one line. */
 export function describeLevel(subject: string, level: LevelResult): string {
   const { concurrency, rate, latency } = level;
   const errors = countErrors(level);
@@ -101,7 +104,7 @@ function drawBar(done: number): string {
   return "━".repeat(full) + "─".repeat(BAR - full);
 }
 
-/** The latest counts as columns, the highest of them full. */
+/** Counts as block characters, scaled to the highest. */
 function drawColumns(counts: readonly number[]): string {
   const most = Math.max(1, ...counts);
   return counts.map((it) => COLUMNS[Math.round((it / most) * (COLUMNS.length - 1))]).join("");

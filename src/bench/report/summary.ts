@@ -9,14 +9,14 @@ import {
   formatTime,
 } from "./tables.ts";
 
-/** One of the numbers that say the most. */
+/** One of the headline figures. */
 export interface SummaryFigure {
   readonly label: string;
   readonly value: string;
   readonly note: string;
 }
 
-/** The numbers that one looks for first. */
+/** The headline figures of a result. */
 export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigure[] {
   const [first] = subjects;
   const levels = (first?.levels ?? []).filter(({ calls }) => calls > 0);

@@ -9,29 +9,29 @@ import type {
 } from "../result.ts";
 
 /*
- * Quantities as people read them. A report's page is given these functions as text, so each uses nothing but what
- * is inside of it.
+ * Formatting of quantities. These functions are embedded in the HTML report as source text, so each uses only
+ * what is inside of it.
  */
 
-/** A time in µs, in three digits: `9.40 µs`, `123 µs`, `1.23 ms`, `45.6 s`. */
+/** A time in µs with three significant digits: `9.40 µs`, `123 µs`, `1.23 ms`, `45.6 s`. */
 export function formatTime(us: number): string {
   if (us < 999.5) return `${us === 0 ? "0" : us < 0.01 ? "0.01" : us.toPrecision(3)} µs`;
   if (us < 999_500) return `${(us / 1e3).toPrecision(3)} ms`;
   return `${us < 999.5e6 ? (us / 1e6).toPrecision(3) : Math.round(us / 1e6)} s`;
 }
 
-/** So many a second: `0.500/s`, `41.2/s`, `41,234/s`. */
+/** Calls per second: `0.500/s`, `41.2/s`, `41,234/s`. */
 export function formatRate(perSecond: number): string {
   if (perSecond < 99.95) return `${perSecond === 0 ? "0" : perSecond.toPrecision(3)}/s`;
   return `${String(Math.round(perSecond)).replace(/\B(?=(?:\d{3})+$)/g, ",")}/s`;
 }
 
-/** `41,234`. */
+/** With thousands separators: `41,234`. */
 export function formatCount(some: number): string {
   return String(Math.round(some)).replace(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
-/** Bytes, in three digits: `640 B`, `12.3 KB`, `123 MB`. */
+/** Bytes with three significant digits: `640 B`, `12.3 KB`, `123 MB`. */
 export function formatBytes(bytes: number): string {
   if (bytes < 999.5) return `${Math.round(bytes)} B`;
   if (bytes < 999_500) return `${(bytes / 1e3).toPrecision(3)} KB`;
@@ -40,31 +40,35 @@ export function formatBytes(bytes: number): string {
     : `${(bytes / 1e9).toPrecision(3)} GB`;
 }
 
-/** A moment of a level, in s: `2.5 s`. */
+/** Time since the start of a level, in s: `2.5 s`. */
 export function formatMoment(seconds: number): string {
   return `${Number(seconds.toFixed(2))} s`;
 }
 
-/** The nines of a percentile, as on an axis that spreads its end: 0 is 0 %, 1 is 90 %, 2 is 99 %. */
+/** A number of nines as a percentile: 0 is 0 %, 1 is 90 %, 2 is 99 %. */
 export function formatNines(nines: number): string {
   const percentile = 100 * (1 - 10 ** -nines);
   return `${Number(percentile.toFixed(Math.max(0, Math.ceil(nines) - 1)))}%`;
 }
 
-/** What a measurement found, in words and numbers; the same on a terminal and on a page. */
+/**
+ * A result as texts and tables, for the terminal and for the HTML report.
+ * The reports of `toolmux bench` start here: `tabulateResult` makes tables; charts.ts makes charts, text.ts
+ * prints, document.ts writes HTML.
+ */
 export interface ReportTables {
   readonly title: string;
-  /** What was done, and on what. */
+  /** The load, and the machine. */
   readonly facts: readonly string[];
   readonly tables: readonly ReportTable[];
 }
 
 export interface ReportTable {
   readonly title: string;
-  /** Sentences before it. */
+  /** Sentences above the table. */
   readonly notes: readonly string[];
   readonly columns: readonly TableColumn[];
-  /** As many cells as there are columns. */
+  /** Each row has one cell per column. */
   readonly rows: readonly (readonly string[])[];
 }
 
@@ -75,7 +79,7 @@ export interface TableColumn {
 
 const NOTHING = "–";
 
-/** A result as people read it; nothing of it is a sum over levels. */
+/** Converts a result to texts and tables; nothing is summed over levels. */
 export function tabulateResult(result: BenchResult): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
   const { cores, cpu, memory, system, program } = machine;
@@ -156,7 +160,7 @@ function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
   return [p50, p90, p99, p999, max].map((us) => (some > 0 ? formatTime(us) : NOTHING));
 }
 
-/** Systems count CPU in steps of 10 ms: of less than this, in s, they know nothing. */
+/** Minimum duration in s for CPU figures: operating systems count CPU time in steps of 10 ms. */
 const SHORTEST = 0.2;
 const isLong = (seconds: number): boolean => seconds >= SHORTEST;
 
@@ -251,7 +255,7 @@ function describeKills({ levels }: SubjectResult): ReportTable {
   };
 }
 
-/** Levels of the comparison, with what each took without the hub and with it. */
+/** Latencies of each level without and with the hub, and the difference. */
 function describeOverhead(
   overhead: readonly OverheadResult[],
   subjects: readonly SubjectResult[],
@@ -315,22 +319,22 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   return [{ title: "Errors", notes: [], columns, rows }];
 }
 
-/** How calls went to a server: `hub` or `direct`. */
+/** `hub` or `direct`: how calls reached the server. */
 export function routeName({ kind }: SubjectResult): string {
   return kind === "hub" ? "hub" : "direct";
 }
 
-/** How many calls of a level were not answered by a result. */
+/** Number of calls of a level without a result. */
 export function countErrors({ errors }: LevelResult): number {
   return Object.values(errors).reduce((sum, each) => sum + each.count, 0);
 }
 
-/** `+12.3 µs`, `−4.00 µs`: with its sign. */
+/** With its sign: `+12.3 µs`, `−4.00 µs`. */
 export function formatChange(us: number): string {
   return us < 0 ? `−${formatTime(-us)}` : `+${formatTime(us)}`;
 }
 
-/** `97%`, `0.5%` of 1. */
+/** As a percentage: `97%`, `0.5%`. */
 export function formatPart(part: number): string {
   return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
 }
@@ -339,7 +343,7 @@ function numbers(...titles: readonly string[]): TableColumn[] {
   return titles.map((title) => ({ title, kind: "number" }));
 }
 
-/** What a measurement found, for a terminal. */
+/** A report as text for a terminal. */
 export function formatReportText(
   { title, facts, tables }: ReportTables,
   paper: TerminalStyle,
@@ -354,7 +358,7 @@ export function formatReportText(
 function formatTable({ title, notes, columns, rows }: ReportTable, paper: TerminalStyle): string {
   const { bold, dim } = paper.colors;
   const cells = rows.map((row) => row.map(sanitizeLine));
-  // Numbers stand under each other by their ends, as do their titles.
+  // Numbers are right-aligned, and so are their titles.
   const widths = columns.map((column, at) =>
     column.kind === "text"
       ? 0

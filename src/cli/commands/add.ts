@@ -40,15 +40,15 @@ import { describeServer, findInstalledRunner, withInstalledRunner } from "../ser
 import { serverStateOf } from "../server-state.ts";
 import { openStartProgress } from "./status.ts";
 
-/** What the command line says that a server is. */
+/** The server that the command line describes. */
 export type ServerArguments =
   | { readonly kind: "entry"; readonly entry: Table }
-  /** Nothing: its name is to be looked up. */
+  /** Nothing but a name, to be looked up in registries. */
   | { readonly kind: "name" };
 
 const MAIN = ["url", "package", "command"] as const;
 
-/** Reads it. @throws {HubError} usage */
+/** Parses it. @throws {HubError} usage */
 export function readServerArguments({ words, values }: Invocation): ServerArguments {
   const [, ...rest] = words;
   const said = MAIN.filter((option) => values.has(option)).map((option) => `--${option}`);
@@ -82,7 +82,7 @@ export function readServerArguments({ words, values }: Invocation): ServerArgume
   return { kind: "name" };
 }
 
-/** What the command line says besides, whatever the server is: it wins over what a directory says. */
+/** Adds the options that apply to any kind of server; they override a registry's values. */
 export function addOptionSettings(entry: Table, { values }: Invocation): Table {
   const prefix = values.get("prefix")?.at(-1);
   const env = values.has("env") ? merge(entry["env"], readEnv(values)) : entry["env"];
@@ -105,12 +105,12 @@ function readEnv(values: Values): Table {
   return readPairs(values.get("env") ?? [], /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
 }
 
-/** What requests are to bear, by --header. @throws {HubError} usage, without showing the value */
+/** HTTP headers from `--header`. @throws {HubError} usage, without the value */
 export function readHeaders(values: Values): Readonly<Record<string, string>> {
   return readPairs(values.get("header") ?? [], /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
 }
 
-/** @throws {HubError} usage, without showing the value */
+/** @throws {HubError} usage, without the value */
 function readPairs(
   given: readonly string[],
   form: RegExp,
@@ -126,7 +126,7 @@ function readPairs(
   return pairs;
 }
 
-/** Without what is not there, or empty. */
+/** The entry without undefined and empty values. */
 function compose(entry: Table): Table {
   const made = createTable<unknown>();
   for (const [key, value] of Object.entries(entry)) {
@@ -136,22 +136,22 @@ function compose(entry: Table): Table {
   return made;
 }
 
-/** What came of starting a server once. */
+/** The result of starting a server once. */
 export type TrialResult =
   | {
       readonly kind: "connected";
-      /** As it says itself. */
+      /** `serverInfo.name`. */
       readonly name: string | undefined;
       readonly version: string | undefined;
       readonly tools: number;
     }
-  /** It is there, and wants an authorization first. */
+  /** It answered, and requires authorization. */
   | { readonly kind: "unauthorized" }
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a server once, alone, and asks what it has; afterwards nothing of it is left. One that is late is waited for
- * as long as its manifest lets it start. Nobody is asked for an authorization.
+ * Starts a server once, alone, lists its tools and stops it. A late server is waited for as long as the
+ * manifest allows. Does not authorize.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -178,7 +178,7 @@ export async function tryServer(
     hub.startAll();
     await untilAborted(hub.settled("untilStarted"), world.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // Whoever waits for an authorization has settled already.
+    // A server that requires authorization counts as settled.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const standing = serverStateOf(once, hub);
@@ -202,16 +202,19 @@ function askOnce(spec: RunnableServer): RunnableServer {
   return { ...spec, ...common };
 }
 
-/** A server that is to be added. */
+/** A server to be added. */
 interface Wanted {
   readonly key: string;
   readonly entry: Table;
-  /** What is to be set before it can start. */
+  /** Values that must be set before it can start. */
   readonly needs: readonly RequiredValue[];
   readonly optional: readonly string[];
 }
 
-/** Puts a server into the manifest, after it has been tried. @returns 3 if it could not be started, and nothing was written */
+/**
+ * `toolmux add`: starts a server once and adds it to the manifest. @returns 3 if it could not be started, and
+ * nothing was written
+ */
 export async function add(invocation: Invocation, world: CommandContext): Promise<number> {
   const log = openLog(invocation);
   const tell = (text: string): void => {
@@ -252,8 +255,8 @@ export async function add(invocation: Invocation, world: CommandContext): Promis
 }
 
 /**
- * A key that cannot be a prefix gets one that can.
- * @throws {HubError} usage if the prefix is that of another server, or one that is not in the same file does not allow it
+ * Sets a valid prefix if the key is not one.
+ * @throws {HubError} usage if the prefix is taken, or not allowed with the separator of another manifest
  */
 function nameTools(entry: Table, key: string, { separators, servers }: Neighbours): Table {
   const said = entry["prefix"];
@@ -264,7 +267,7 @@ function nameTools(entry: Table, key: string, { separators, servers }: Neighbour
     const marks = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
     throw usageError(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
   }
-  // Servers of clients' files take what is left.
+  // Servers from clients' files are given a prefix that is free.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -308,7 +311,7 @@ async function readWanted(
   return { key, ...recipe };
 }
 
-/** What can be started here comes first, then what is elsewhere. @throws {HubError} notSupported */
+/** Prefers what can be run here, then remote servers. @throws {HubError} notSupported */
 async function choose(
   listing: RegistryEntry,
   key: string,
@@ -328,7 +331,7 @@ async function choose(
   throw new HubError("notSupported", `${listing.name} cannot be added by its name. ${why}`);
 }
 
-/** Whether there is anything in PATH that runs a package. */
+/** Whether PATH has a runner for a package. */
 async function canRun(name: string, world: CommandContext): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
   return (await findInstalledRunner(runners, world)) !== undefined;

@@ -17,7 +17,7 @@ import {
   type ShowLoginPage,
 } from "../transport-factory.ts";
 
-/** How it stands with a server's authorization, in half a sentence. `now` in ms since the epoch. */
+/** The authorization status of a server in half a sentence. `now` in ms since the epoch. */
 export function describeAuthStatus(
   { name, auth }: Pick<RemoteServer, "name" | "auth">,
   standing: AuthorizationStatus,
@@ -41,7 +41,7 @@ export function describeAuthStatus(
   }
 }
 
-/** The same for programs: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
+/** The same as JSON: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
 export function authStatusToJson(
   { name }: Pick<RemoteServer, "name">,
   standing: AuthorizationStatus,
@@ -70,7 +70,7 @@ function describeSpan(ms: number): string {
   return ms < 2 * DAY ? `${Math.round(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
-/** The servers of a manifest that one can be authorized for, or those of them that are named. @throws {HubError} usage */
+/** The HTTP servers of a manifest, or those of the given names. @throws {HubError} usage */
 export function pickRemoteServers(
   { servers }: Manifest,
   names: readonly string[],
@@ -91,7 +91,7 @@ export function pickRemoteServers(
   ) as readonly RemoteServer[];
 }
 
-/** Fills in what the manifest says of a server. @throws {HubError} valueMissing, notSupported */
+/** Resolves the `${…}` placeholders of an HTTP server's entry. @throws {HubError} valueMissing, notSupported */
 export function resolveRemoteSpec(
   spec: RemoteServer,
   world: CommandContext,
@@ -100,10 +100,10 @@ export function resolveRemoteSpec(
   return resolveRemote(spec, env, cwd, openSchemeResolvers(world)(spec, new Map()));
 }
 
-/** How long nothing need be said while a login is prepared, in ms. */
+/** Delay before a message that the login is still being prepared, in ms. */
 const PATIENCE = 3000;
 
-/** Has the person at this terminal log in to a server, whatever there is for it. */
+/** Logs in to a server by OAuth in the user's browser, even if there already is a valid token. */
 export async function runLogin(
   invocation: Invocation,
   world: CommandContext,
@@ -138,7 +138,7 @@ export async function runLogin(
   return 0;
 }
 
-/** Forgets what lets the hub into a server, here and where it came from. */
+/** Deletes a server's tokens here and revokes them at the authorization server. */
 export async function runLogout(
   invocation: Invocation,
   world: CommandContext,
@@ -178,7 +178,7 @@ async function findSubject(
   return { spec, resolved: await resolveRemoteSpec(spec, world) };
 }
 
-/** @returns undefined if it lets in whoever comes, and the manifest does not say otherwise */
+/** @returns undefined if the server needs no authorization and the manifest does not demand it */
 async function findChallenge(
   { auth }: RemoteServer,
   { url, headers, ca }: ResolvedRemote,
@@ -191,7 +191,7 @@ async function findChallenge(
   return (await requestChallenge({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
 }
 
-/** On stderr, as stdout is for what comes of it. */
+/** Prints to stderr; stdout is for the result. */
 function askHere(desktop: CommandContext, noBrowser: boolean): ShowLoginPage {
   return async (url, server) => {
     printLine(`To log in to ${server}, open this page:`);
@@ -204,11 +204,14 @@ function askHere(desktop: CommandContext, noBrowser: boolean): ShowLoginPage {
 
 interface Row {
   readonly spec: RemoteServer;
-  /** Or why that cannot be said. */
+  /** The status, or the error that prevented reading it. */
   readonly standing: AuthorizationStatus | HubError;
 }
 
-/** Says how it stands with the authorization of each server over HTTP, or of those that are named. Asks nobody, shows no value. */
+/**
+ * Prints the authorization status of all HTTP servers, or of the named ones. Sends no request and prints no
+ * secret.
+ */
 export async function printAuthStatus(
   invocation: Invocation,
   world: CommandContext,
@@ -256,7 +259,7 @@ function toJson({ spec, standing }: Row): object {
   return { server: spec.name, state: "unknown", error: { code, message } };
 }
 
-/** Logs in to a server over HTTP, logs out, or says how it stands. */
+/** `toolmux auth`: logs in to an HTTP server, logs out, or prints the authorization status. */
 export async function runAuth(invocation: Invocation, world: CommandContext): Promise<number> {
   const [verb, ...names] = invocation.words;
   const [name] = names;

@@ -4,19 +4,19 @@ import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
 import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 
-/** What the command line says of how to measure. */
+/** How to measure, from the command line. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
-  /** The same server is measured without a hub as well. */
+  /** Also measure the same server without a hub. */
   readonly isCompared: boolean;
 };
 
 type Values = Invocation["values"];
 
 const MOST_IN_FLIGHT = 100_000;
-/** A tenth of a level warms up for it, at most so long, in ms. */
+/** Default warm-up: a tenth of the level, up to `most` ms. */
 const WARM_UP = { part: 10, most: 2000 };
 
-/** Reads it. @throws {HubError} usage */
+/** Parses the options. @throws {HubError} usage */
 export function readBenchOptions({ values }: Invocation): BenchOptions {
   const extent = readExtent(values);
   const rate = readNumber(values, "rate", isPositive, "a number of calls a second");

@@ -25,16 +25,19 @@ import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../tr
 import { readHeaders } from "./add.ts";
 import type { BenchOptions } from "./bench-options.ts";
 
-/** How old one has to be that is swept away, in ms: where folders are shared but pids are not, its owner may live. */
+/**
+ * Minimum age of a folder to be removed, in ms: with a shared file system but separate process ids, its owner
+ * may be alive.
+ */
 const AGE = 3_600_000;
 
-/** Makes a folder for the time of a measurement, and removes those of others that were killed. */
+/** Creates a temporary folder for a measurement, and removes those left by killed processes. */
 export async function makeBenchFolder(parent: string): Promise<string> {
   await sweep(parent);
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
 }
 
-/** What cannot be removed is somebody else's. */
+/** Folders that cannot be removed belong to other users. */
 async function sweep(parent: string): Promise<void> {
   for (const name of await readdir(parent).catch(() => [])) {
     const [, pid] = /^toolmux-bench-(\d+)-\w+$/.exec(name) ?? [];
@@ -53,7 +56,7 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** The one server that the command line is about. */
+/** A single server to measure. */
 export type TargetSpec =
   | {
       readonly kind: "url";
@@ -62,20 +65,20 @@ export type TargetSpec =
     }
   | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
 
-/** The server that is measured where none is named. */
+/** The server measured if none is named. */
 export const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "demo", "echo"] };
 })();
 
-/** What it is called in the manifest that is written for it. */
+/** The server's key in the generated manifest. */
 const SERVER = "server";
-/** As long as it may take to be met: nobody is shown a list that lacks its tools. */
+/** As long as connecting may take, so that the first list includes all tools. */
 const LIST_WAIT = "60s";
-/** In these variables are what headers say, as it may be secret and the manifest is a file. */
+/** Prefix of environment variables that carry header values: they may be secret, and the manifest is a file. */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
-/** Reads it; undefined: it is about a manifest. @throws {HubError} usage */
+/** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
 export function readTarget(
   { words, values, config }: Invocation,
   { cwd }: CommandContext,
@@ -102,7 +105,10 @@ export function readTarget(
   };
 }
 
-/** Names are those of the server, and a command gets the whole environment, as it would in a shell. */
+/**
+ * The generated manifest. Tool names are not prefixed, and the command inherits the whole environment, as
+ * from a shell.
+ */
 export function writeManifest(target: TargetSpec, env: Env): string {
   return JSON.stringify({
     hub: { clientPrefix: "", nameLimit: 128, listWait: LIST_WAIT },
@@ -126,21 +132,21 @@ function writeEntry(target: TargetSpec, env: Env): object {
   return { command: literal(target.command), args: target.args.map(literal), inheritEnv };
 }
 
-/** The variables that the manifest refers to. */
+/** The environment variables that the manifest refers to. */
 export function listVariables(target: TargetSpec): Env {
   if (target.kind !== "url") return {};
   const said = Object.values(target.headers);
   return Object.fromEntries(said.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
 }
 
-/** What is measured, and what has to go when it was. */
+/** The subjects of a measurement, and the removal of their temporary files. */
 export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
 const VARIABLE = "TOOLMUX_SERVERS";
 
-/** Prepares what the command line says is to be measured. @throws {HubError} usage, manifestInvalid */
+/** Prepares the subjects that the command line names. @throws {HubError} usage, manifestInvalid */
 export async function openBenchSetup(
   invocation: Invocation,
   settings: BenchOptions,
@@ -193,7 +199,7 @@ function checkRemote({ chaos }: BenchOptions): void {
   if (chaos.delay !== null) throw usageError("--delay is for what is started, not for --url.");
 }
 
-/** One server, by itself or behind a hub with a manifest that is written for it. */
+/** A single server, either alone or behind a hub with a manifest generated for it. */
 async function openOwnStage(
   said: TargetSpec,
   file: string,
@@ -224,7 +230,7 @@ async function readManifest(file: string, world: CommandContext): Promise<Manife
   return loaded.manifest;
 }
 
-/** The hub with the manifest that was named, or that is found. */
+/** A hub with the named manifest, or the one that is found. */
 async function openManifestStage(
   invocation: Invocation,
   { settings, world, taps, log }: Site,
@@ -242,7 +248,7 @@ async function openManifestStage(
   return { subject, direct: find };
 }
 
-/** The server that a tool of a manifest leads to: all are started once to find it. */
+/** The server that provides a tool; all servers of the manifest are started once to find it. */
 async function findServer(
   tool: string,
   manifest: Manifest,
@@ -266,7 +272,7 @@ async function findServer(
   }
 }
 
-/** A hub as clients start it: another process of this program. */
+/** A hub as clients start it: a child process running this program. */
 function hubSubject(
   config: readonly string[],
   name: string,
@@ -288,7 +294,8 @@ function hubSubject(
         command,
         args,
         env,
-        // It is nobody's server, though what measures it may be run by one of a hub with the same manifest.
+        // The measured hub must not count as nested in a hub with the same manifest that happens to run this
+        // process.
         hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,
@@ -298,10 +305,10 @@ function hubSubject(
   };
 }
 
-/** Longer than what hubs let pass, in bytes. */
+/** Above the limit of hubs, in bytes. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
-/** A server as a hub would start it, or reach it, but without one. Nobody is asked to log in. */
+/** A server as a hub would start or reach it, but without a hub. Logs in to nothing: only stored tokens are used. */
 function directSubject(
   spec: ExternalServer,
   world: CommandContext,

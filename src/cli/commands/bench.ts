@@ -14,7 +14,7 @@ import { openLog } from "../load-manifest.ts";
 import { readBenchOptions } from "./bench-options.ts";
 import { openBenchSetup } from "./bench-targets.ts";
 
-/** @throws {HubError} usage if no file can be written there, as far as that can be told without writing one */
+/** @throws {HubError} usage if the file cannot be written, as far as that can be checked without writing it */
 export async function checkPage(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a folder");
@@ -28,12 +28,12 @@ export async function checkPage(path: string): Promise<void> {
 }
 
 /**
- * Writes a result as a page. A new file is for its owner alone, as names of tools and arguments stand in it; one that is
- * there keeps its mode.
+ * Writes the HTML report. A new file gets mode 0600, because names of tools and arguments are in it; an
+ * existing file keeps its mode.
  * @throws {HubError} usage if it cannot be written
  */
 export async function writePage(path: string, result: BenchResult): Promise<void> {
-  // The charts' code is only loaded for those who want charts.
+  // The chart library is loaded only when a report is written.
   const { formatHtmlReport } = await import("../../bench/report/html.ts");
   try {
     await writeFile(path, formatHtmlReport(result), { mode: 0o600 });
@@ -47,28 +47,31 @@ function unwritable(path: string, why: unknown): HubError {
   return new HubError("usage", `The page cannot be written to ${path}: ${cause}.`, { cause: why });
 }
 
-/** How what is measured is shown. */
+/** How a measurement is reported. */
 export interface ReporterOptions {
-  /** The result is printed as one JSON document, for programs. */
+  /** Print the result as one JSON document. */
   readonly isJson: boolean;
-  /** The file for a page with charts; absolute. */
+  /** Absolute path of the HTML report. */
   readonly html: string | undefined;
   readonly world: CommandContext;
 }
 
-/** Shows people, or programs, what a measurement finds. */
+/** Prints the progress and the result of a measurement. */
 export interface Reporter {
-  /** How it goes on, on stderr: in a line of a terminal, and one for each level that is done. Programs are told nothing. */
+  /**
+   * Prints progress to stderr: a status line on a terminal, and a line for each finished level; nothing with
+   * `--json` unless stderr is a terminal.
+   */
   progress(event: BenchProgress): void;
   /**
-   * What was found, on stdout and, if wanted, as a page. To be called once, last, also if nothing was found: whatever
-   * follows is then printed below.
-   * @throws {HubError} usage if the page cannot be written; all else is printed then
+   * Prints the result to stdout and, if wanted, writes the HTML report. Call it once, at the end, even
+   * without a result: it clears the status line.
+   * @throws {HubError} usage if the report cannot be written; all else is printed then
    */
   finish(result: BenchResult | undefined): Promise<void>;
 }
 
-/** @throws {HubError} usage if there will be no place for the page: rather now than when all was measured */
+/** @throws {HubError} usage if the report's file cannot be written: checked before anything is measured */
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, html, world } = options;
   if (html !== undefined) await checkPage(html);
@@ -99,7 +102,7 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
 
 const INTERRUPTED = 130;
 
-/** Measures what the command line says, and shows what was found. */
+/** `toolmux bench`: measures and prints the result. */
 export async function bench(invocation: Invocation, world: CommandContext): Promise<number> {
   const settings = readBenchOptions(invocation);
   const file = invocation.values.get("html")?.at(-1);
@@ -124,7 +127,7 @@ export async function bench(invocation: Invocation, world: CommandContext): Prom
   return hasAnswers(result) ? 0 : 1;
 }
 
-/** Whether every subject has answered anything. */
+/** Whether every subject has answered at least one call. */
 function hasAnswers(result: BenchResult | undefined): boolean {
   return result?.subjects.every(({ levels }) => levels.some(({ calls }) => calls > 0)) ?? false;
 }

@@ -26,7 +26,7 @@ import { openHub } from "../open-hub.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 import { openStartProgress, startedBy } from "./status.ts";
 
-/** `3/10 (30%) copying`; what is not known is left out. */
+/** `3/10 (30%) copying`; unknown parts are left out. */
 export function describeProgress({ progress, total, message }: CallProgress): string {
   const isNumber = (value: unknown): value is number => typeof value === "number";
   const parts: string[] = [];
@@ -39,10 +39,13 @@ export function describeProgress({ progress, total, message }: CallProgress): st
   return parts.join(" ");
 }
 
-/** A name that is cut ends in so many characters that tell it apart from others. */
+/** A truncated tool name ends with this many characters of a hash. */
 const HASH = 7;
 
-/** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
+/**
+ * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix fits the tool's
+ * name.
+ */
 export async function call(invocation: Invocation, world: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
   const view = readView(invocation);
@@ -67,7 +70,7 @@ export async function call(invocation: Invocation, world: CommandContext): Promi
     const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
-    // A late server ends with this command: nobody else would ever get to its tools.
+    // A server that is late is waited for: this process makes no later call.
     if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
     endGauge?.();
     const items = await client.listTools();
@@ -92,7 +95,7 @@ export async function call(invocation: Invocation, world: CommandContext): Promi
   }
 }
 
-/** @throws {HubError} serverInvalid if no tool can be had, whatever its name is: the tables of all servers are wrong */
+/** @throws {HubError} serverInvalid if no server of the manifest is usable and one has an invalid entry */
 function refuseWrong({ servers, plugins }: Manifest): void {
   const wrong = servers.find((spec) => spec.enabled && spec.kind === "invalid");
   const isAnyRight = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
@@ -106,7 +109,7 @@ function readView({ raw, structured, output }: Invocation): ResultView {
   return structured ? "structured" : "texts";
 }
 
-/** The folder of `--output`: made before the call, as what comes of a call may not come a second time. */
+/** Creates the folder of `--output`, before the call: the result of a call may not be available a second time. */
 async function makeFolder(
   { output }: Invocation,
   { cwd, env }: CommandContext,
@@ -121,7 +124,7 @@ async function makeFolder(
   return folder;
 }
 
-/** Prints all parts, and saves what is no text if there is a folder. @returns whether all of that was saved. */
+/** Prints all parts, and saves attachments if there is a folder. @returns whether all of them were saved */
 async function printAccount(
   { stream, parts }: CallReport,
   folder: string | undefined,
@@ -147,13 +150,13 @@ async function printAccount(
   return isWhole;
 }
 
-/** An exposed name begins with its server's prefix, as far as that was not cut. */
+/** Whether a name starts with a server's prefix, as far as it is not truncated. */
 function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
   const longest = hub.nameLimit - hub.clientPrefix.length - HASH;
   return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, longest));
 }
 
-/** Why there is no such tool: its server is not there, or has none of that name. */
+/** The error for an unknown tool: why its server is unavailable, or that no server has it. */
 function explainAbsence(
   name: string,
   items: readonly ListedItem[],

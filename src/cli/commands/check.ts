@@ -28,23 +28,26 @@ import { formatCodeFrame } from "../code-frame.ts";
 import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
 import { printLine, sanitizeLine } from "../../terminal/log.ts";
 
-/** One server as `check` shows it. */
+/** A server as `check` prints it. */
 interface Row {
   readonly name: string;
   readonly state: "starts" | "disabled" | "unsupported" | "incomplete";
-  /** What would be run, or why nothing would. Holds no secret. */
+  /** The command or URL, or why the server cannot be used. Contains no secret. */
   readonly text: string;
 }
 
-/** A secret that servers want, as `check` shows it: never its value. */
+/** A secret that servers refer to, without its value. */
 interface SecretRow {
   readonly name: string;
-  /** Where it was found; undefined: nowhere, or where nothing can be read. */
+  /** Where it was found; undefined: nowhere, or its store cannot be read. */
   readonly place: string | undefined;
   readonly servers: readonly string[];
 }
 
-/** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing, and loads no code of others. */
+/**
+ * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
+ * loads no external plugin.
+ */
 export async function check(invocation: Invocation, world: CommandContext): Promise<number> {
   const { env, cwd, platform } = world;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
@@ -86,9 +89,9 @@ export async function check(invocation: Invocation, world: CommandContext): Prom
 }
 
 interface Findings {
-  /** With any there is nothing else. */
+  /** If there are any, all other lists are empty. */
   readonly problems: readonly Problem[];
-  /** Whether the problems are those of single servers: all others would be started. */
+  /** Whether the problems are limited to single servers, so that the others would be started. */
   readonly starts: boolean;
   readonly files: readonly string[];
   readonly servers: readonly Row[];
@@ -140,7 +143,7 @@ function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
   console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, terminalStyleOf(env)));
 }
 
-/** What is wrong with the options of plugins. */
+/** Problems in the options of plugins. */
 async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
@@ -149,10 +152,10 @@ async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem
   return (await Promise.all(checked)).flat();
 }
 
-/** Servers of plugins that there are not. */
+/** References to servers that no plugin provides. */
 function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
   const { plugins } = manifest;
-  // What is called otherwise than the manifest does is known only when it is loaded.
+  // The names that an external plugin provides are known only once it is loaded.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
@@ -162,7 +165,7 @@ function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
     : [];
 }
 
-/** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
+/** Plugin paths are printed unmasked: the user decides by them whether to trust the code. */
 function tellPlugins(plugins: readonly PluginSpec[]): void {
   for (const plugin of plugins) console.log(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
@@ -176,7 +179,7 @@ async function tellProblem(problem: Problem, { env }: CommandContext): Promise<v
   if (picture) console.warn(picture);
 }
 
-/** The text that a problem is in, once more; undefined if it cannot be read. */
+/** The text of the file (or variable) with the problem; undefined if it cannot be read. */
 async function readSource(file: string, env: Env): Promise<string | undefined> {
   const variable = isAbsolute(file) ? undefined : env[file];
   if (variable !== undefined) return variable.trim();
@@ -184,7 +187,7 @@ async function readSource(file: string, env: Env): Promise<string | undefined> {
   return read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
 }
 
-/** Line and column count from 1, columns in UTF-16 code units; null where there is no place. */
+/** Line and column start at 1, the column in UTF-16 code units; null if unknown. */
 function toJson({ file, position, path, message }: Problem): object {
   return { file, line: position?.line ?? null, column: position?.column ?? null, path, message };
 }
@@ -218,7 +221,10 @@ async function examineServer(
   }
 }
 
-/** What plugins fill in is known only when they are loaded, and what commands do when they are run: here it counts as there. */
+/**
+ * Stand-ins for what a check cannot know, because it loads no plugin and runs no command: such a value counts
+ * as present.
+ */
 function assumeSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];
   return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));

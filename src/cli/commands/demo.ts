@@ -9,14 +9,17 @@ import { formatClientEntry } from "../server-description.ts";
 import { suggestName, usageError } from "../args.ts";
 import { terminalStyleOf } from "../../terminal/terminal.ts";
 
-/** The servers that this program contains, in the order in which the demo's manifest has them. */
+/** The embedded servers, in the order of the demo's manifest. */
 const SERVERS = ["clock", "text", "slow", "broken"] as const;
 type Server = (typeof SERVERS)[number];
 
-/** What the broken server says before it gives up. */
+/** What the broken server prints to stderr before it exits. */
 const LAST_WORDS = "cannot read the price list: no such file";
 
-/** Shows the whole hub at work, on servers of its own; with a server's name, is that server. */
+/**
+ * `toolmux demo`: runs a hub with embedded servers and checks it with a client. With a server's name as
+ * argument, runs that server.
+ */
 export async function demo({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word, ...rest] = words;
   if (word === undefined) return showAll(world);
@@ -85,7 +88,7 @@ async function showAll({ env, signal }: CommandContext): Promise<number> {
   }
 }
 
-/** What the user has configured is no part of the demo. */
+/** The user's own manifest must not affect the demo. */
 function withoutManifest(env: Env): Record<string, string> {
   const kept = Object.entries(env).filter(
     (entry): entry is [string, string] => entry[0] !== "TOOLMUX_SERVERS" && entry[1] !== undefined,
@@ -96,7 +99,7 @@ function withoutManifest(env: Env): Record<string, string> {
 function writeManifest(): string {
   const [command, ...before] = ownCommand();
   return SERVERS.map((server) => {
-    // A JSON string or array of strings is TOML too.
+    // JSON strings and arrays of strings are valid TOML.
     const args = JSON.stringify([...before, "demo", server]);
     return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
   }).join("\n");

@@ -39,12 +39,15 @@ import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 import { askConsent } from "../prompt.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
 
-/** Where values that look like secrets are moved to. */
+/** The secret store that receives values which look like secrets. */
 export function openSecretStore(world: CommandContext): SecretStore {
   return openSecrets(world).file;
 }
 
-/** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
+/**
+ * The servers and separator of the manifest; no servers if there is no manifest yet. @throws {HubError}
+ * manifestInvalid
+ */
 export async function readTakenNames(
   invocation: Invocation,
   world: CommandContext,
@@ -59,8 +62,8 @@ export async function readTakenNames(
 }
 
 /**
- * Adds servers to a manifest and changes nothing else in it: all of them, or none.
- * @param before what has to be done first, once it is certain that the file lets itself be changed so
+ * Adds servers to a manifest, all or none, and changes nothing else in it.
+ * @param before runs first, once the edit is known to be possible
  * @throws {HubError} usage, manifestInvalid
  */
 export async function addServers(
@@ -76,7 +79,10 @@ export async function addServers(
   await editManifestFile(file, change, world);
 }
 
-/** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */
+/**
+ * A file in another client's format is not edited, because that client would not understand the entry.
+ * @throws {HubError} usage
+ */
 async function refuseForeign(file: string): Promise<void> {
   const content = await readClientFileText(file, detectFormat(file, ""));
   const isForeign =
@@ -93,16 +99,16 @@ function exists(file: string): Promise<boolean> {
   );
 }
 
-/** What the files of clients come to. */
+/** What an import would do, from the files of the clients. */
 export interface ImportSources {
   readonly files: readonly ClientFile[];
   readonly planned: readonly PlannedServer[];
   readonly skipped: readonly SkippedServer[];
-  /** The manifest that they would be added to. */
+  /** The manifest to add the servers to. */
   readonly manifest: string;
 }
 
-/** The clients that are named; all if none is. @throws {HubError} usage */
+/** The named clients; all if none is named. @throws {HubError} usage */
 export function pickClients(names: readonly string[]): readonly ClientApp[] {
   if (names.length === 0) return CLIENTS;
   return names.map((name) => {
@@ -113,7 +119,7 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
   });
 }
 
-/** Reads the files of those clients, and says what would become of their servers. @throws {HubError} manifestInvalid */
+/** Reads the files of those clients and plans the import of their servers. @throws {HubError} manifestInvalid */
 export async function readImportSources(
   clients: readonly ClientApp[],
   invocation: Invocation,
@@ -129,8 +135,8 @@ export async function readImportSources(
 }
 
 /**
- * Adds servers to the manifest. Secrets are kept first, so that the manifest never names one that there is not.
- * @param store where values that look like secrets go; undefined: they stay where they are
+ * Adds servers to the manifest. Secrets are stored first, so that the manifest never refers to a missing one.
+ * @param store receives values that look like secrets; undefined: they stay in the entries
  */
 export async function applyImport(
   { planned: additions, manifest }: Pick<ImportSources, "planned" | "manifest">,
@@ -154,7 +160,10 @@ export async function applyImport(
   await addServers(manifest, servers, keep, world);
 }
 
-/** Shows which servers of other clients would be added to the manifest, and adds them if that is wanted. */
+/**
+ * `toolmux import`: prints which servers of other clients would be added to the manifest, and adds them once
+ * confirmed.
+ */
 export async function importServers(
   invocation: Invocation,
   world: CommandContext,
@@ -178,7 +187,7 @@ export async function importServers(
       ownConsole.log(`added to ${manifest}: ${countNoun(additions.length, "server")}`);
   }
   if (!isForPeople) ownConsole.log(formatJson(toJson(gathered, consent === true, moves)));
-  // Of all clients' files one may be odd; one that was asked for has to be readable.
+  // A malformed file makes the exit code 2 only if its client was named.
   const isBroken = words.length > 0 && gathered.files.some(({ problem }) => problem !== undefined);
   if (!isWanted || consent === true) return isBroken ? 2 : 0;
   if (consent === undefined) {
@@ -197,7 +206,7 @@ function ask(
   return askConsent(`Add ${countNoun(additions.length, "server")} to ${manifest}?`, signal);
 }
 
-/** For people: what was found, what would be added, what would not, and which secrets stand there in the clear. */
+/** For people: the files found, servers to be added and skipped, and secrets in plain text. */
 export function describeImport(
   { files, planned: additions, skipped: omissions, manifest }: ImportSources,
   moves: boolean,
@@ -251,11 +260,11 @@ function noteAddition(
     ...(clear.length === 0 ? [] : [`${labels} ${fate}`]),
     ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
   ];
-  // Names and keys in them are as they stand in the client's file.
+  // Names and keys come from the client's file, so control characters are removed.
   return told.map((text) => sanitizeLine(`  ${name}: ${text}`));
 }
 
-/** What an entry starts, without what looks like a secret. */
+/** What an entry starts, with values that look like secrets masked. */
 function show(entry: PlannedServer["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
@@ -266,7 +275,7 @@ function show(entry: PlannedServer["entry"]): string {
   });
 }
 
-/** For programs. Values that look like secrets are not in it: what stands there is the form that would take their place. */
+/** For programs. Values that look like secrets are replaced by the placeholder that would take their place. */
 function toJson(
   { files, planned: additions, skipped: omissions, manifest }: ImportSources,
   isDone: boolean,

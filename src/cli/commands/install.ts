@@ -26,14 +26,14 @@ import {
   readImportSources,
 } from "./import.ts";
 
-/** What has become of a client's file, for programs. */
+/** What was done with a client's file. */
 interface Outcome {
   readonly action: "install" | "restore" | "remove" | "edit" | "none";
-  /** undefined: there is none. */
+  /** Path of the backup file; undefined: none was made. */
   readonly backup: string | undefined;
 }
 
-/** Writes toolmux into the file of a client, or takes it out again. */
+/** `toolmux install`: writes the entry of toolmux into a client's file, or removes it (`--undo`). */
 export async function install(invocation: Invocation, world: CommandContext): Promise<number> {
   const { switches, words, json } = invocation;
   const [client] = pickClients(words);
@@ -121,7 +121,7 @@ async function undo(
   return { action: undoing.kind, backup: undoing.kind === "restore" ? undoing.backup : undefined };
 }
 
-/** The client's file that is there; or else the first that could be. @throws {HubError} usage */
+/** The client's existing file; if there is none, the first candidate. @throws {HubError} usage */
 async function findSpot(
   client: ClientApp,
   isProject: boolean,
@@ -130,7 +130,8 @@ async function findSpot(
   const { env, cwd, platform } = world;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [main] = all;
-  // A file in which the servers have another place is of old, or not for this.
+  // Candidates that keep servers under another key are for older versions of the client, or for another
+  // purpose.
   const spots = all.filter(({ keys }) => keys.join() === main?.keys.join());
   for (const spot of spots) {
     const content = await readClientFileText(spot.file, client.format);
@@ -140,7 +141,7 @@ async function findSpot(
   throw usageError(`${client.title} has no file for the folder of a project.`);
 }
 
-/** @throws {HubError} usage if the client cannot go to a URL, or not with a token */
+/** @throws {HubError} usage if the client does not support a URL, or no token with it */
 function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: CommandContext): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
@@ -163,7 +164,7 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Comm
   );
 }
 
-/** What of the client's servers there is to be added to the manifest, and which of them it has then, by their names in the file. */
+/** The servers of this file that are to be added to the manifest, and the names of all that it has afterwards. */
 async function gatherFrom(
   client: ClientApp,
   spot: ServerTable,
@@ -172,7 +173,7 @@ async function gatherFrom(
 ): Promise<ImportSources & { readonly names: readonly string[] }> {
   const all = await readImportSources([client], invocation, world);
   const content = await readClientFileText(spot.file, client.format);
-  // Those of single projects stay: they stand in other tables.
+  // Servers in per-project tables of the same file stay.
   const table = content.kind === "read" ? tableAt(content.root, spot.keys) : undefined;
   const isHere = ({ source: origin }: Pick<PlannedServer, "source">): boolean =>
     origin.file === spot.file && origin.name in (table ?? {});
@@ -188,7 +189,10 @@ function refuse(file: string, { message, position }: ClientFileProblem): HubErro
   return new HubError("usage", `${place} ${message}. Nothing was written.`);
 }
 
-/** What comes as it is; what goes by its name only, as it is of others and may hold secrets. */
+/**
+ * The difference as text: added lines in full; removed servers by name only, because their entries may
+ * contain secrets.
+ */
 function showDifference(
   file: string,
   before: string,
@@ -202,9 +206,9 @@ function showDifference(
   let end = 0;
   while (end < most - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
-  // Where others go, what lies between may be theirs.
+  // If servers are removed, the text between may be theirs, so only the new key is shown.
   const fresh = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
+  // Lines with only a comma or a comment after it are left out.
   const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),

@@ -26,7 +26,7 @@ import { serverStatesOf, type ServerState } from "../server-state.ts";
 type List = (typeof LISTS)[number];
 type Entries = Exclude<List, "servers">;
 
-/** Of what the lists of entries are made, and how one of each is called. */
+/** The catalog kinds of each list, and the noun for one entry. */
 const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }>> = {
   tools: { kinds: ["tools"], noun: "tool" },
   prompts: { kinds: ["prompts"], noun: "prompt" },
@@ -34,7 +34,10 @@ const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }
   skills: { kinds: ["skills"], noun: "skill" },
 };
 
-/** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
+/**
+ * `toolmux list`: starts every server, waits until each is connected, has failed or is late, and prints the
+ * entries.
+ */
 export async function list(invocation: Invocation, world: CommandContext): Promise<number> {
   const what = readList(invocation.words[0] ?? "tools");
   const line = invocation.json === false ? openStatusLine(world.env) : undefined;
@@ -82,13 +85,13 @@ async function printEntries(
   { env }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = ENTRIES[what];
-  // The client in this process is of the legacy era, which has no list of skills.
+  // The in-process client speaks the legacy era, which has no list of skills.
   const lists = await Promise.all(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
   const remarks = all ? remarksOf(what, hub) : [];
   if (json !== false) {
-    // As clients get them, byte for byte: parsing would change numbers.
+    // The entries' bytes as clients get them: parsing would change numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
@@ -115,7 +118,7 @@ async function printEntries(
     );
 }
 
-/** The skills that clients of the modern era are shown. */
+/** The skills that modern clients see. */
 function skillsOf({ catalog }: Hub): readonly ListedItem[] {
   return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
 }
@@ -124,12 +127,15 @@ function remarksOf(what: Entries, hub: Hub): readonly ExposureNote[] {
   return hub.catalog.notes.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
 }
 
-/** `{server, tool, kind, text}`, or `prompt` or `resource` in the place of `tool`; by the name that its server gives it. */
+/**
+ * `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`; the entry's name is the
+ * server's own.
+ */
 function remarkToJson(noun: string, { server, remoteName, kind, text }: ExposureNote): object {
   return { server, [noun]: remoteName, kind, text };
 }
 
-/** How `list --all` calls what happened to an entry. */
+/** How `list --all` describes what happened to an entry. */
 const STATES: Readonly<
   Record<ExposureNote["kind"], "renamed" | "hidden" | "changed" | "not used">
 > = {
@@ -167,7 +173,7 @@ interface Described {
   readonly frontmatter?: { readonly description?: unknown } | null;
 }
 
-/** Of its description, or of its title if it has none; a skill has its own in its frontmatter. */
+/** Of the description or else the title; a skill's description may be in its frontmatter. */
 function firstLine({ description: listed, title, frontmatter }: Described): string {
   const description = listed ?? frontmatter?.description;
   const text = typeof description === "string" && description.trim() !== "" ? description : title;
@@ -189,7 +195,7 @@ function printServers(
     ownConsole.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
     return;
   }
-  // Where all are started here, there is nothing to say of how they are reached.
+  // Transport and URL columns are only shown if there is an HTTP server.
   const places = (standing: ServerState): readonly string[] => {
     const way = standing.at === "connected" ? standing.connection.way : undefined;
     return urls.size === 0 ? [] : [way ?? "", urls.get(standing.server) ?? ""];
@@ -205,7 +211,10 @@ function printServers(
   if (rows.length > 0) ownConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
 }
 
-/** `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
+/**
+ * `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?,
+ * stderr?}}`; `url` and `way` for HTTP servers.
+ */
 function toJson(standing: ServerState, urls: ReadonlyMap<string, string>): object {
   const { server: name, at } = standing;
   const url = urls.get(name);
@@ -238,7 +247,7 @@ function tellFailures(standings: readonly ServerState[]): void {
   }
 }
 
-/** It is a failure if servers are wanted and none is there. */
+/** Exit code 3 if servers are enabled and none is available. */
 function exitCode(standings: readonly ServerState[]): number {
   const wanted = standings.filter(({ at }) => at !== "disabled");
   return wanted.length === 0 || wanted.some((standing) => "tools" in standing) ? 0 : 3;

@@ -12,10 +12,10 @@ import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 
-/** What a recording holds if nobody says how much, in bytes; and the least that makes sense. */
+/** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
 
-/** A recording of a hub, from what is put in its places. */
+/** A recording in progress, and the wrappers that feed it. */
 export interface HubRecording {
   readonly openTap: (redact: (text: string) => string) => TransportWrapper;
   client(link: Transport): Transport;
@@ -25,9 +25,9 @@ export interface HubRecording {
 }
 
 /**
- * What `--record` asks for.
- * @param secrets what must not be shown beside what servers are given
- * @throws {HubError} usage if it cannot be written there
+ * Opens the recording of `--record`.
+ * @param secrets values to redact, beside those resolved for servers
+ * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(
   path: string,
@@ -48,7 +48,7 @@ export async function openHubRecording(
     warn,
   });
   const flush = (): void => recorder.flushNow();
-  // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
+  // After a bug has ended the process at once, the last lines are needed to explain it.
   process.once("exit", flush);
   return {
     openTap: (redact) => {

@@ -5,7 +5,7 @@ import { ownConsole } from "../../terminal/stderr.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
-/** Takes a server out of the manifest, and says what of it remains elsewhere. */
+/** `toolmux remove`: removes a server from the manifest, and names its secrets and tokens that remain. */
 export async function remove(invocation: Invocation, world: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
   const file = await manifestToEdit(invocation, world);
@@ -15,7 +15,7 @@ export async function remove(invocation: Invocation, world: CommandContext): Pro
   if (server === undefined || !("syntax" in server)) return 0;
   const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
   const alone = listSecrets(server).filter((secret) => !shared.has(secret));
-  // A store that cannot be opened has nothing to say here.
+  // A secret store that cannot be opened is ignored.
   const kept =
     alone.length === 0
       ? []

@@ -20,13 +20,13 @@ import { openHub } from "../open-hub.ts";
 import { usageError } from "../args.ts";
 import { untilParentGone, untilSignal } from "../serve-hub.ts";
 
-/** How long somebody who reads stderr slowly can hold up the end, in ms. */
+/** Longest wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
 
-/** What plays one server. */
+/** Replay options by server name. */
 type Cast = ReadonlyMap<string, ReplayOptions>;
 
-/** Serves what was recorded: one server as it is, or a hub over all of them. */
+/** `toolmux replay`: serves a recording, either one server (`--server`) or a hub over all of them. */
 export async function replay(invocation: Invocation, world: CommandContext): Promise<number> {
   const { words, values, switches, logFormat } = invocation;
   const [path = ""] = words;
@@ -67,7 +67,7 @@ export async function replay(invocation: Invocation, world: CommandContext): Pro
   return hasDied || (review.hasDiverged && switches.has("strict")) ? 1 : 0;
 }
 
-/** @returns whether it was recorded that it ends */
+/** @returns whether the recorded server ended its connection */
 async function serveAlone(server: string, cast: Cast, world: CommandContext): Promise<boolean> {
   const parts = cast.get(server);
   if (parts === undefined) return false;
@@ -107,7 +107,7 @@ async function serveHub(
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
         const [ours, theirs] = memoryTransportPair();
-        // Without a hub there is nobody to play for.
+        // The hub closes this transport, which ends the replay; its errors have no receiver.
         replayServer(theirs, parts, world.signal).catch(() => {});
         return Promise.resolve(ours);
       },
@@ -121,7 +121,7 @@ async function serveHub(
   }
 }
 
-/** A server is spoken to in the era in which it was: over another link that may be asked for otherwise. */
+/** Fixes each server to the era in which it was recorded, because the hub might negotiate another one. */
 function castManifest(
   manifest: Manifest,
   scenes: ReadonlyMap<string, readonly RecordedExchange[]>,

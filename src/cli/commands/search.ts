@@ -17,7 +17,7 @@ import { logRegistryFailures, openRegistries } from "../registries.ts";
 const USUAL_LIMIT = 20;
 const MAX_LIMIT = 200;
 
-/** Looks for servers in directories. @returns 1 if nothing was found, 3 if none could be asked */
+/** `toolmux search`: searches the registries. @returns 1 if nothing was found, 3 if no registry answered */
 export async function search(invocation: Invocation, world: CommandContext): Promise<number> {
   const { words, json, values } = invocation;
   const limit = readLimit(values.get("limit")?.at(-1));
@@ -73,12 +73,12 @@ function describe(listings: readonly RegistryEntry[], { colors, width }: Termina
   return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
 }
 
-/** How it can be had, or why not by its name alone. */
+/** The ways to run or reach it, or why it cannot be added by name. */
 function describeWays({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }
 
-/** What it is, in a word or two. */
+/** The package's name or the URL. */
 export function describeOption(offer: ServerOption): string {
   return offer.kind === "package" ? offer.name : offer.url;
 }

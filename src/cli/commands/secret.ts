@@ -18,10 +18,10 @@ import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal
 import { printLine } from "../../terminal/log.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
-/** The longest value, in bytes. */
+/** Maximum size of a value, in bytes. */
 const MAX_VALUE = 64 * 1024;
 
-/** Keeps, lists or removes secrets. Values are neither taken from the command line nor shown. */
+/** `toolmux secret`: stores, lists or removes secrets. Values are neither read from the command line nor printed. */
 export async function secret(invocation: Invocation, world: CommandContext): Promise<number> {
   const [word = "", ...rest] = invocation.words;
   const secrets = openSecrets(world);
@@ -38,7 +38,7 @@ export async function secret(invocation: Invocation, world: CommandContext): Pro
   }
 }
 
-/** No word of it is repeated: a value may stand where it does not belong. @throws {HubError} usage */
+/** Arguments are not repeated in messages, because one may be a value in the wrong place. @throws {HubError} usage */
 function readName(words: readonly string[], verb: string): string {
   const [name, ...more] = words;
   if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);
@@ -79,7 +79,7 @@ async function setSecret(
   return 0;
 }
 
-/** All of stdin, without its last line end. @throws {HubError} usage */
+/** All of stdin, without its last line break. @throws {HubError} usage */
 async function readValue(): Promise<string> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let value = "";
@@ -98,7 +98,7 @@ async function readValue(): Promise<string> {
   return value.replace(/\r?\n$/, "");
 }
 
-/** What the encryption is worth, where that is less than one may think. */
+/** Warns if the key is stored next to the encrypted file. */
 async function tellProtection(secrets: Secrets): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
   const why = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
@@ -133,9 +133,9 @@ async function removeSecret(
 
 interface Row {
   readonly name: string;
-  /** Where it is. */
+  /** Stores that have it. */
   readonly places: readonly string[];
-  /** The servers that want it. */
+  /** Servers that refer to it. */
   readonly servers: readonly string[];
 }
 
@@ -187,7 +187,7 @@ async function listRows(
   }));
 }
 
-/** Which servers want which secrets; undefined if there is no manifest, or it cannot be used. */
+/** The servers that refer to each secret; undefined if there is no usable manifest. */
 async function findUses(
   invocation: Invocation,
   world: CommandContext,

@@ -15,12 +15,12 @@ import { LogTapeLogger } from "../../terminal/logtape.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
-/** How long somebody who reads stderr slowly can hold up the end, in ms. */
+/** Longest wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
 
 /**
- * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
- * HTTP, until this process is told to end.
+ * `toolmux serve`: serves one client on stdin and stdout until it leaves, its process is gone or a signal
+ * comes; or any number of clients over HTTP, until a signal comes.
  */
 export async function serve(invocation: Invocation, world: CommandContext): Promise<number> {
   const { logFormat } = invocation;
@@ -29,7 +29,7 @@ export async function serve(invocation: Invocation, world: CommandContext): Prom
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
   const journal = new LogTapeLogger((record) => notices.print(formatLogRecord(record, logFormat)));
-  // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
+  // After a bug has ended the process at once, the last lines are needed to explain it.
   process.once("exit", () => journal.flush());
   const log = openLog(invocation, (record) => journal.write(record));
   try {
@@ -46,7 +46,7 @@ async function run(
   voices: HostOutput,
 ): Promise<number> {
   const wanted = readHttpAddress(invocation, world);
-  // Whether something can be recorded, and how much of it, shows only when the hub is put together.
+  // Recording options are validated only when the hub is opened, so nothing is answered early with them.
   const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
   if (isUsual) world.greetings?.note(listDependencies(loadOptions(invocation, world)));
   const basis = await loadManifestLogged(invocation, world, voices.log);
@@ -56,7 +56,10 @@ async function run(
   return serveHub({ invocation, world: { ...world, welcome }, voices, basis, wanted });
 }
 
-/** @param isOnStdio whether there is a client to be told @throws {HubError} hubLoop, after the client has been told */
+/**
+ * @param isOnStdio whether there is a client to answer @throws {HubError} hubLoop, after the client was
+ * answered with it
+ */
 async function refuseToLoop(
   manifest: Manifest,
   isOnStdio: boolean,
@@ -77,15 +80,16 @@ async function refuseToLoop(
 const RECORDING = ["record", "record-limit"] as const;
 
 /**
- * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
- * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
+ * Answers an early `initialize` before the hub's code is loaded, which takes most of the start time: the
+ * manifest is valid, and the servers' instructions are known from snapshots. Not with plugins, whose effect
+ * is unknown.
  */
 async function greetEarly(
   manifest: Manifest,
   world: CommandContext,
 ): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
-  // What is said then depends on what is wrong.
+  // With an invalid entry the instructions depend on the problem.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
   let wording: InitializeAnswers | undefined = {};
   if (mayKnow(world)) {
@@ -98,14 +102,14 @@ async function greetEarly(
   return welcome;
 }
 
-/** Whether anything may be kept of servers: nothing can be read without the key. */
+/** Whether there may be snapshots: none can be read without the key file. */
 function mayKnow({ env, platform }: CommandContext): boolean {
   try {
     return process
       .getBuiltinModule("node:fs")
       .existsSync(installationKeyPath(stateFolder(env, platform)));
   } catch {
-    // It may have no home.
+    // There may be no home folder.
     return true;
   }
 }

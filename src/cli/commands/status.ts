@@ -34,32 +34,32 @@ export type ServerDiagnosis = Healthy | Starting | Sick | Disabled;
 
 interface Subject {
   readonly server: string;
-  /** undefined: one that toolmux cannot use. */
+  /** undefined: an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
-  /** Where it is reached, or the package that it comes as and what runs that; without what looks like a secret. */
+  /** Its URL or command line, and its package, with secrets masked. */
   readonly start?: string;
   readonly package?: string;
 }
 
 interface Healthy extends Subject {
   readonly state: "connected";
-  /** How many of its tools clients see. */
+  /** Number of its tools that clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
-  /** What runs for it; undefined: that is not known, or nothing does. */
+  /** Usage of its processes; undefined: unknown, or there are none. */
   readonly vitals: ProcessStats | undefined;
 }
 
 interface Starting extends Subject {
   readonly state: "starting";
-  /** How long its start has taken so far, in ms: longer than `connectTimeout`. */
+  /** Time since its start began, in ms: longer than `connectTimeout`. */
   readonly elapsed: number;
 }
 
 interface Sick extends Subject {
   readonly state: "failed" | "unsupported";
   readonly cause: HubError;
-  /** What a person can do: whole sentences. */
+  /** Hints for the user: full sentences. */
   readonly remedies: readonly string[];
 }
 
@@ -67,10 +67,10 @@ interface Disabled extends Subject {
   readonly state: "disabled";
 }
 
-/** What it comes to for all servers that are switched on. */
+/** The verdict over all enabled servers. */
 export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
 
-/** The exit codes that tell it. */
+/** Exit code of each verdict. */
 export const EXIT_CODES = {
   healthy: 0,
   partial: 1,
@@ -134,7 +134,7 @@ export function verdictOf(diagnoses: readonly ServerDiagnosis[]): StatusVerdict 
   return isAnyLeft ? "partial" : "failed";
 }
 
-/** For people: a table of all, then each failure and what to do about it, then the verdict. */
+/** For people: a table, each failure with hints, then the verdict. */
 export function describeDiagnoses(
   diagnoses: readonly ServerDiagnosis[],
   paper: TerminalStyle,
@@ -149,7 +149,7 @@ export function describeDiagnoses(
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
-/** Where there is no room for one table, what was asked of the servers and what they are stand below each other. */
+/** If the table is too wide, it is split into two: what servers offer, and what runs. */
 function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): string {
   const whole = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, paper);
@@ -161,7 +161,7 @@ function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): 
   return parts.join("\n\n");
 }
 
-/** A dash is in the place of what a server does not have; nothing, of what is not known. */
+/** "-": the server has none of it; empty: unknown. */
 function toRow(diagnosis: ServerDiagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") {
@@ -199,7 +199,7 @@ function describeFailure(
   ].join("\n");
 }
 
-/** What a person should know of a server that works. */
+/** Notes about a server that works. */
 function describeNotes(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
@@ -232,9 +232,10 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
 }
 
 /**
- * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms (`elapsed`: of a start that goes on), memory in bytes; `tools`, `prompts` and
- * `resources` count what the server lists, `shown` the tools that clients see of it; what is not known is absent.
- * `strayOutput` is `{lines, example?}`, of stdout lines that were no messages; absent if there were none.
+ * For programs: `{verdict, servers: [{name, state, …}]}`. Times in ms (`elapsed`: of a start still going on),
+ * memory in bytes; `tools`, `prompts` and `resources` count what the server lists, `shown` the tools that
+ * clients see. Unknown values are absent. `strayOutput` is `{lines, example?}`: stdout lines that were not
+ * messages; absent if there were none.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
   return { verdict: verdictOf(diagnoses), servers: diagnoses.map(toEntry) };
@@ -276,10 +277,10 @@ function toEntry(diagnosis: ServerDiagnosis): object {
   };
 }
 
-/** How often the times are drawn anew, in ms. */
+/** Redraw interval, in ms. */
 const TICK = 100;
 
-/** What is waited for; `since` is when its state began, in ms of a clock. */
+/** The state of a server being started; `since`: when that state began, in ms of the clock. */
 export interface StartProgress {
   readonly server: string;
   readonly state: StateName;
@@ -287,8 +288,8 @@ export interface StartProgress {
 }
 
 /**
- * Draws how far the start of these servers is, in one line of a terminal, until it is told to end.
- * @returns the end, which clears the line; what others print meanwhile has to clear it before.
+ * Shows the progress of starting these servers in a status line, until stopped.
+ * @returns stops and clears the line. Other output must clear the line before it.
  */
 export function openStartProgress(
   servers: readonly string[],
@@ -322,12 +323,12 @@ export function openStartProgress(
   };
 }
 
-/** The names of the servers that a hub starts. */
+/** Names of the servers that a hub starts. */
 export function startedBy({ servers }: Manifest): readonly string[] {
   return servers.flatMap((spec) => (spec.enabled && isRunnable(spec) ? [spec.name] : []));
 }
 
-/** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: who has been waited for longest comes first. */
+/** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: the longest wait first. */
 export function describeStartProgress(all: readonly StartProgress[], now: number): string {
   const waiting = all
     .filter(({ state }) => isWaitedFor(state))
@@ -343,12 +344,15 @@ function isWaitedFor(state: StateName): boolean {
   return state === "connecting" || state === "authenticating";
 }
 
-/** One that is being stopped while all start has failed before. */
+/** While servers start, one is stopped only after a failure. */
 function hasFailed(state: StateName): boolean {
   return state === "failed" || state === "reconnecting" || state === "stopping";
 }
 
-/** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
+/**
+ * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
+ * failures.
+ */
 export async function status(invocation: Invocation, world: CommandContext): Promise<number> {
   const isForPeople = invocation.json === false;
   const line = isForPeople ? openStatusLine(world.env) : undefined;
@@ -360,7 +364,7 @@ export async function status(invocation: Invocation, world: CommandContext): Pro
   const whole = await loadManifestOnly(invocation, world, log);
   const { hub, bus, manifest, close } = await openHub(whole, world, log, {
     choose: (all) => pickServers(all, invocation.words),
-    // Who looks how things are does not want to be asked.
+    // Checking the status must not open login pages.
     authorizes: false,
   });
   const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
@@ -388,7 +392,7 @@ async function examine(
   const vitals = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
-      // One that ends meanwhile says so in its state, which is looked at after this.
+      // A server that exits meanwhile shows it in its state, which is read after this.
       const running = await hub.inspect(server).catch(() => undefined);
       vitals.set(server, running);
     }),
@@ -401,7 +405,7 @@ async function examine(
   );
 }
 
-/** The manifest with those servers alone, or with all if none is named. @throws {HubError} usage */
+/** The manifest with only the named servers, or with all. @throws {HubError} usage */
 function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   const known = manifest.servers.map(({ name }) => name);
   const strange = names.find((name) => !known.includes(name));
@@ -413,7 +417,7 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   return { ...manifest, servers: servers.map(askOnce) };
 }
 
-/** Each is tried once, and who has started early is not stopped before the last is there. */
+/** Each server is started once without retries, and is not stopped as idle before the last has started. */
 function askOnce(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };

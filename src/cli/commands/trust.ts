@@ -11,7 +11,10 @@ import { describePlugin, describeServer } from "../server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { withManifestLock } from "../manifest-file.ts";
 
-/** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
+/**
+ * `toolmux trust`: trusts a file with its current content, and prints the commands and plugins that this
+ * allows. A file with problems is not trusted.
+ */
 export async function trustFile({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word = ""] = words;
   const { real, manifest } = await trustContent(
@@ -40,11 +43,11 @@ export async function trustFile({ words }: Invocation, world: CommandContext): P
 }
 
 /**
- * Trusts the very bytes that the returned manifest was read from, which is what its user is shown. They are read under the lock
- * that all who change such files take, so that nobody waits between reading and remembering them.
+ * Trusts exactly the bytes that the returned manifest was parsed from, which are what the user is shown.
+ * Reads under the lock for manifests, so that nobody writes between reading and storing the hash.
  * @param path absolute
- * @returns the real path that is trusted, and what stands in the file
- * @throws {HubError} manifestInvalid, and as `takeTurn`
+ * @returns the real path, and the parsed manifest
+ * @throws {HubError} manifestInvalid, and as `withManifestLock`
  */
 export function trustContent(
   path: string,
@@ -62,7 +65,7 @@ export function trustContent(
   });
 }
 
-/** What `${cmd:…}` of a server runs, as written: who trusts it is to see it whole. */
+/** The commands of a server's `${cmd:…}`, as written: the user must see them in full before trusting them. */
 function listCommands(spec: ServerSpec): readonly string[] {
   if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
   return templatePartsOf(spec).flatMap((part) =>

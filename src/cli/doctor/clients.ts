@@ -9,7 +9,10 @@ import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import type { CommandContext } from "../command.ts";
 
-/** Looks at the files of other clients: what they start that toolmux has as well, and which toolmux they start. @param now ms since the epoch */
+/**
+ * Checks the files of MCP clients: servers that both a client and toolmux start, and the toolmux executables
+ * that they start. @param now ms since the epoch
+ */
 export async function checkClients(
   manifest: Manifest | undefined,
   { env, platform }: CommandContext,

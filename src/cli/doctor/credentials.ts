@@ -8,7 +8,7 @@ import { openUserAuthorizer } from "../transport-factory.ts";
 import type { Finding } from "./findings.ts";
 import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 
-/** Looks at the tokens that are kept for servers. Nobody is asked for another one. */
+/** Checks the stored OAuth tokens of servers. Sends no request. */
 export async function checkTokens(
   servers: readonly ServerSpec[],
   secrets: Secrets,
@@ -21,7 +21,7 @@ export async function checkTokens(
       try {
         return await examineToken(spec, secrets, world);
       } catch (error) {
-        // What keeps it from being filled in, or from being kept, is said elsewhere.
+        // Entries that cannot be resolved and broken stores are reported by other checks.
         if (error instanceof HubError) return [];
         throw error;
       }
@@ -52,10 +52,13 @@ async function examineToken(
   return [{ code: "TM402", subject, text, advice }];
 }
 
-/** Names under which other parts of toolmux keep their own. */
+/** Names of secrets that toolmux stores for itself. */
 const OWN = /^(?:oauth\/|toolmux\/http-token$)/;
 
-/** Looks at the secrets that are kept, and at where their key is. @param manifest undefined: there is none that could use them */
+/**
+ * Checks the secret store: unused secrets, and where its key is. @param manifest undefined: there is none, so
+ * nothing counts as unused
+ */
 export async function checkSecrets(
   secrets: Secrets,
   manifest: Manifest | undefined,

@@ -10,12 +10,12 @@ import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.
 import type { CommandContext } from "../command.ts";
 import { countNoun } from "../../terminal/terminal.ts";
 
-/** Permissions of the group and of everybody. */
+/** Permission bits of group and others. */
 const OTHERS = 0o077;
 const READABLE = 0o044;
-/** A lock is no longer. */
+/** Maximum size of a lock file, in bytes. */
 const MAX_LOCK = 512;
-/** Folders within folders are looked at so deep. */
+/** Depth to which folders are searched. */
 const DEPTH = 3;
 
 interface Entry {
@@ -23,11 +23,11 @@ interface Entry {
   readonly isFolder: boolean;
   readonly mode: number;
   readonly size: number;
-  /** ms since the epoch */
+  /** Modification time, ms since the epoch. */
   readonly changed: number;
 }
 
-/** Looks at permissions, and at what was left behind. @param now ms since the epoch */
+/** Checks file permissions, and looks for stale files and processes. @param now ms since the epoch */
 export async function checkDisk(
   manifest: Manifest | undefined,
   { env, platform }: CommandContext,
@@ -49,7 +49,7 @@ export async function checkDisk(
   ];
 }
 
-/** The entry itself and what is in it; links are not followed. */
+/** The entry itself and all entries below it, down to `depth`; symbolic links are skipped. */
 async function listAll(path: string, depth: number): Promise<readonly Entry[]> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats === undefined || stats.isSymbolicLink()) return [];
@@ -110,7 +110,7 @@ function findDrafts(entries: readonly Entry[], now: number): readonly Finding[] 
   ];
 }
 
-/** A lock is a file that says whose it is, as processes do. */
+/** A lock file contains its owner's tag, in the same form as processes carry it. */
 async function findLocks(entries: readonly Entry[]): Promise<readonly Finding[]> {
   const small = entries.filter(({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK);
   const found = await Promise.all(

@@ -31,7 +31,10 @@ import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
 import { checkPorts } from "./ports.ts";
 import { checkServers } from "./servers.ts";
 
-/** Does what is safe about those findings. What cannot be done is left to be found again. @returns what was done, as sentences */
+/**
+ * Applies the fixes of those findings. A fix that fails is skipped, so that its finding remains. @returns
+ * what was done, as sentences
+ */
 export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
   const fixes = findings.flatMap((finding) => finding.fixes ?? []);
   const done: string[] = [];
@@ -65,7 +68,7 @@ const COLORS = {
 } as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
-/** For people: the worst first, each with its code and what to do, and what it comes to. @param all also what is fine */
+/** For people: findings by severity with code and advice, then a summary. @param all includes what is fine */
 export function describeFindings(
   findings: readonly Finding[],
   all: boolean,
@@ -111,7 +114,12 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
   };
 }
 
-/** Says what is wrong, or may become so, and what to do about it; puts right what is safe if that is wanted. */
+/**
+ * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and
+ * says what to do; with `--fix` it repairs what is safe.
+ * Start with `examine`: each file of this folder has one check that returns `Finding`s; findings.ts has their
+ * codes.
+ */
 export async function doctor(invocation: Invocation, world: CommandContext): Promise<number> {
   const { switches, json } = invocation;
   let findings = await examine(invocation, world);
@@ -126,7 +134,7 @@ export async function doctor(invocation: Invocation, world: CommandContext): Pro
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
 }
 
-/** Everything that is found; nothing is changed by it, but that what toolmux keeps becomes private when it is read. */
+/** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
 export async function examine(
   invocation: Invocation,
   world: CommandContext,
@@ -136,11 +144,14 @@ export async function examine(
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
   const secrets = openSecrets(world);
-  // Reading what toolmux keeps makes it private: how it was is looked at first.
+  // Reading toolmux's own files restricts their permissions, so those are checked first.
   const disk = await checkDisk(manifest, world, now);
   const isThere = await exists(await manifestToEdit(invocation, world));
   const log = openLog(invocation);
-  /** What stands in a manifest as it is may come back in what servers say, and in what to type; what is filled in, too. */
+  /**
+   * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
+   * in servers' texts and in advice.
+   */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
   const [started, kept, tokens, ports, clients] = await Promise.all([
     checkServers(servers, secrets, world, hidden),
@@ -163,7 +174,7 @@ export async function examine(
     ...ports,
     ...disk,
     ...stored,
-    // What cannot be started was said to be so already.
+    // A server that cannot be started already has a finding.
     ...(isLive ? seen.findings : []).filter(
       ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
     ),
@@ -175,7 +186,7 @@ export async function examine(
   return findings.map((finding) => hideIn(finding, hide));
 }
 
-/** All that is printed of a finding passes through this. */
+/** Redacts a finding; everything printed passes through here. */
 function hideIn(finding: Finding, hide: (text: string) => string): Finding {
   const { subject, text, advice } = finding;
   return { ...finding, subject: hide(subject), text: hide(text), advice: advice && hide(advice) };

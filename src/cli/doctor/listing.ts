@@ -34,18 +34,18 @@ import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findi
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
 
-/** As many servers are named in a finding. */
+/** Maximum number of servers named in a finding. */
 const MAX_TOOL_NAMES = 10;
 
-/** What clients would see, and what there is to be said of how that is known. */
+/** What clients see, and findings about how it was obtained. */
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
-  /** Takes out of a text what was filled in for servers that were started; absent: none was. */
+  /** Redacts the resolved values of started servers; absent: none was started. */
   readonly redact?: (text: string) => string;
 }
 
-/** Looks at what servers listed last. @param now ms since the epoch */
+/** Builds the catalog from the snapshots of servers' last listings. @param now ms since the epoch */
 export async function savedListing(
   manifest: Manifest | undefined,
   world: CommandContext,
@@ -145,10 +145,13 @@ const TASKS = [
   },
 ];
 
-/** Those that clients are known to declare. */
+/** Extensions that clients are known to declare. */
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
-/** Whatever kind of client it may have been started for. */
+/**
+ * The snapshot keys of a server for every combination of client capabilities, because snapshots are keyed by
+ * a hash.
+ */
 function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Iterable<SnapshotKey> {
   for (const tasks of TASKS) {
     for (const roots of ROOTS) {
@@ -166,7 +169,10 @@ function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Ite
   }
 }
 
-/** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
+/**
+ * Starts every server and lists what clients would see now. @throws {HubError} manifestInvalid if a plugin
+ * cannot be set up
+ */
 export async function readListing(
   whole: Manifest,
   world: CommandContext,
@@ -203,7 +209,7 @@ export async function readListing(
   }
 }
 
-/** Looks at what servers wrote to stdout beside messages. */
+/** Finds servers that write to stdout what is not MCP. */
 function examineOutput(hub: Hub): readonly Finding[] {
   return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
     const stray = connections.find(({ strayOutput }) => strayOutput !== undefined)?.strayOutput;
@@ -215,19 +221,19 @@ function examineOutput(hub: Hub): readonly Finding[] {
   });
 }
 
-/** An authorization is not waited for by those who only look. */
+/** Whether a server waits for authorization, which the doctor does not. */
 function isWaiting(hub: Hub, server: string): boolean {
   const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
   return connections.some(({ state }) => state === "authenticating");
 }
 
-/** Each is tried once. */
+/** Each server is started once, without retries. */
 function askOnce(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }
 
-/** Needed only for names that have to be shortened. */
+/** Hash for truncated names; loaded only if one is needed. */
 function digest(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }

@@ -4,7 +4,7 @@ import type { ServerSpec } from "../../manifest/schema.ts";
 import { readHttpAddress } from "../http-address.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
-/** Looks whether the ports that will be needed are free. @throws {HubError} usage */
+/** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */
 export async function checkPorts(
   invocation: Invocation,
   servers: readonly ServerSpec[],
@@ -39,7 +39,7 @@ const FAULTS: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "this machine has no such address",
 };
 
-/** @returns why nobody can listen there; undefined: one can */
+/** @returns why listening fails; undefined: it works */
 function tryPort(host: string, port: number): Promise<string | undefined> {
   return new Promise((settle) => {
     const server = createServer();

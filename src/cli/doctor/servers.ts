@@ -14,7 +14,10 @@ import { newOwnerTag } from "../../process/orphans.ts";
 import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 
-/** What a server's texts are filled in with. No command is run, and no plugin asked: what these know counts as there. */
+/**
+ * Resolvers for the `${…}` of a server's entry without running commands or plugins, whose values count as
+ * present.
+ */
 export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);
   return new Map<string, (path: string) => Promise<string>>([
@@ -24,14 +27,14 @@ export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeRes
   ]);
 }
 
-/** Whether all that the server is started with is known without running anything. */
+/** Whether a server's entry can be resolved without running a command or plugin. */
 export function isResolvable(spec: ExternalServer): boolean {
   return templatePartsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
 }
 
 /**
- * Looks whether each server that is switched on could be started, without starting any.
- * @param hidden gets the values that no finding may show
+ * Checks whether each enabled server could be started, without starting any.
+ * @param hidden receives the values that no finding may show
  */
 export async function checkServers(
   servers: readonly ServerSpec[],
@@ -74,7 +77,10 @@ const CODES_OF: Readonly<Record<string, FindingCode>> = {
   storeBroken: "TM304",
 };
 
-/** The programs that it takes: its command, and what that in turn is run by. @throws {HubError} what is in the way */
+/**
+ * Paths of the programs that a server needs: its command or the runtime of that. @throws {HubError} why it
+ * cannot be started
+ */
 async function locate(
   spec: StdioServer,
   secrets: Secrets,
@@ -100,11 +106,11 @@ async function locate(
     extraPath: async () => loginShellPath(env, await newOwnerTag()),
   };
   const { file } = await resolveFirstCommand({ ...resolved, server }, search);
-  // What npm has installed runs on the node beside it, or the one in PATH.
+  // npm and npx run on the `node` in their own folder, or else in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
-/** What most servers of a kind want at least: those that are made with the SDKs. */
+/** Minimum versions that servers made with the SDKs need. */
 const LEAST: readonly { program: RegExp; name: string; least: readonly [number, number] }[] = [
   { program: /^node$/, name: "Node.js", least: [18, 0] },
   { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", least: [3, 10] },
