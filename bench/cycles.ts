@@ -35,7 +35,7 @@ export async function cycle(job: CyclesJob): Promise<CyclesResult> {
     digest: (text) => createHash("sha256").update(text).digest(),
     snapshots: memorySnapshots(),
     identify: () => Promise.resolve(undefined),
-    makeLink: (spec) => Promise.resolve(linkTo(spec)),
+    openTransport: (spec) => Promise.resolve(linkTo(spec)),
   });
   // What is loaded and opened by the first start stays.
   await hub.startAllAndSettle();

@@ -49,7 +49,7 @@ function printError(error: unknown): void {
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
 const initializeCache = new InitializeCache(argv, systemEnvironment);
-const cachedInitialize = initializeCache.recall();
+const cachedInitialize = initializeCache.load();
 const earlyInitialize =
   cachedInitialize &&
   new EarlyInitialize({ name: cachedInitialize.name, version: VERSION }, cachedInitialize);
@@ -58,11 +58,11 @@ await earlyInitialize?.readAvailable();
 const { runCli } = await import("./cli/commands.ts");
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
-  greetings: initializeCache,
-  welcome: earlyInitialize,
+  initializeCache,
+  earlyInitialize,
   signal: stopController.signal,
-  claims: pluginErrorChecks,
-  hangups: hangupHandlers,
+  uncaughtErrorHandlers: pluginErrorChecks,
+  hangupHandlers,
 });
 
 // Node writes to pipes asynchronously, so it exits by itself; the timer ends it if something keeps it alive.

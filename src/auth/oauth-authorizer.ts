@@ -26,7 +26,7 @@ export interface AuthorizerOptions {
   /** Over all processes of this user. */
   readonly lock: LockFunction;
   /** Makes requests as the manifest says that a server is reached. */
-  dial(resolved: ResolvedRemote): Fetch;
+  fetch(resolved: ResolvedRemote): Fetch;
   /** Shows a person a page to log in at. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
   /** ms since the epoch */
@@ -96,7 +96,7 @@ export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
   const termsOf = (resolved: ResolvedRemote): OAuthTerms => ({
     settings: resolved.oauth,
     headers: resolved.headers,
-    dial: parts.dial(resolved),
+    dial: parts.fetch(resolved),
   });
 
   const credentialsFor = (spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials => {

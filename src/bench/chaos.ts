@@ -8,7 +8,7 @@ import { LatencyHistogram, type LevelStats } from "./stats.ts";
 import type { BenchTarget } from "./target.ts";
 
 /** How late system timers may fire, in ms. */
-const LATENESS = 2;
+const TIMER_LATENESS = 2;
 
 /**
  * Timers exact to the microsecond: a system timer until 2 ms before, then one turn of the event loop after
@@ -18,18 +18,18 @@ export const preciseClock: Clock = {
   now: () => systemClock.now(),
   after(ms, callback) {
     const due = performance.now() + ms;
-    let isOver = false;
-    let undo = (): void => {};
-    const look = (): void => {
-      if (isOver) return;
-      if (performance.now() < due) setImmediate(look);
+    let isDone = false;
+    let cancelTimer = (): void => {};
+    const poll = (): void => {
+      if (isDone) return;
+      if (performance.now() < due) setImmediate(poll);
       else callback();
     };
-    if (ms > LATENESS) undo = systemClock.after(ms - LATENESS, look);
-    else setImmediate(look);
+    if (ms > TIMER_LATENESS) cancelTimer = systemClock.after(ms - TIMER_LATENESS, poll);
+    else setImmediate(poll);
     return () => {
-      isOver = true;
-      undo();
+      isDone = true;
+      cancelTimer();
     };
   },
 };
@@ -43,53 +43,53 @@ export function wallTime(): number {
 }
 
 /** Cancel delay while no latency has been measured yet, in ms. */
-const UNKNOWN_LATENCY = 10;
+const DEFAULT_CANCEL_DELAY = 10;
 /**
  * Polling for cancellations at the server: number of polls without progress before giving up, and the pause
  * between two, in ms.
  */
-const ARRIVAL = { looks: 10, pause: 20 };
+const ARRIVAL_POLL = { attempts: 10, pause: 20 };
 /**
  * Delay of the first kill, as a part of `killEvery`. With 1, a round as long as `killEvery` (or a multiple)
  * would end right at a kill, and nothing after it would be measured.
  */
-const FIRST = 0.3;
+const FIRST_KILL_PART = 0.3;
 
 export interface ChaosOptions {
   readonly chaos: ChaosResult;
-  readonly contact: Pick<BenchTarget, "subject" | "heard" | "vitals">;
-  readonly tally: LevelStats;
+  readonly target: Pick<BenchTarget, "subject" | "responses" | "processStats">;
+  readonly stats: LevelStats;
   readonly clock: Clock;
 }
 
 /** Kills servers and cancels calls during a measurement, and measures the effects. */
 export class Chaos implements LoadChaos {
-  readonly #parts: ChaosOptions;
+  readonly #options: ChaosOptions;
   /** Cancelled calls: call mark → time of the cancellation, in ms since the epoch. */
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;
   /** Times (clock, in ms) of kills after which no result has arrived yet. */
-  #open: number[] = [];
+  #unrecoveredKills: number[] = [];
   #lost = 0;
   /** Responses received, and those that matched a pending call. */
-  #heard = 0;
-  #taken = 0;
-  #heardBefore = 0;
+  #responses = 0;
+  #matchedResponses = 0;
+  #responsesBefore = 0;
   /** Time until the next kill, in ms; carried over from round to round. */
   #untilKill: number;
-  #began = 0;
+  #armedAt = 0;
   #isRunning = false;
-  #undoKill = (): void => {};
+  #cancelKillTimer = (): void => {};
 
-  constructor(parts: ChaosOptions) {
-    this.#parts = parts;
-    this.#untilKill = FIRST * (parts.chaos.killEvery ?? 0);
+  constructor(options: ChaosOptions) {
+    this.#options = options;
+    this.#untilKill = FIRST_KILL_PART * (options.chaos.killEvery ?? 0);
   }
 
   /** Starts a round. */
   begin(): void {
-    this.#heardBefore = this.#parts.contact.heard;
+    this.#responsesBefore = this.#options.target.responses;
     this.#isRunning = true;
     this.#armKill();
   }
@@ -97,42 +97,42 @@ export class Chaos implements LoadChaos {
   /** Ends a round. */
   end(): void {
     this.#isRunning = false;
-    this.#undoKill();
-    this.#untilKill -= this.#parts.clock.now() - this.#began;
-    this.#heard += this.#parts.contact.heard - this.#heardBefore;
-    this.#open = [];
+    this.#cancelKillTimer();
+    this.#untilKill -= this.#options.clock.now() - this.#armedAt;
+    this.#responses += this.#options.target.responses - this.#responsesBefore;
+    this.#unrecoveredKills = [];
   }
 
-  sent(): number | undefined {
-    const { chaos, tally } = this.#parts;
+  onSent(): number | undefined {
+    const { chaos, stats } = this.#options;
     if (Math.random() >= chaos.cancelRate) return undefined;
-    return Math.random() * (tally.latency.median ?? UNKNOWN_LATENCY);
+    return Math.random() * (stats.latency.median ?? DEFAULT_CANCEL_DELAY);
   }
 
-  cancelled(mark: number): void {
+  onCancelled(mark: number): void {
     this.#cancels.set(mark, wallTime());
   }
 
-  answered(sent: number, now: number, isResult: boolean): void {
-    this.#taken++;
-    if (!isResult || this.#open.length === 0) return;
+  onAnswered(sent: number, now: number, isResult: boolean): void {
+    this.#matchedResponses++;
+    if (!isResult || this.#unrecoveredKills.length === 0) return;
     // Only a call sent after the kill shows that the server is back.
-    this.#open = this.#open.filter((killed) => {
+    this.#unrecoveredKills = this.#unrecoveredKills.filter((killed) => {
       if (sent < killed) return true;
       this.#recovery.record(now - killed);
       return false;
     });
   }
 
-  lost(): void {
+  onLost(): void {
     this.#lost++;
   }
 
   async results(): Promise<{ readonly cancels?: CancelResult; readonly kills?: KillResult }> {
-    const { killEvery, cancelRate } = this.#parts.chaos;
-    const extra = Math.max(0, this.#heard - this.#taken);
+    const { killEvery, cancelRate } = this.#options.chaos;
+    const extra = Math.max(0, this.#responses - this.#matchedResponses);
     const late = Math.min(extra, this.#cancels.size);
-    const { seen, latency } = await this.#follow();
+    const { seen, latency } = await this.#findArrivals();
     return {
       ...(cancelRate > 0 && { cancels: { count: this.#cancels.size, seen, latency, late } }),
       ...(killEvery !== null && {
@@ -147,32 +147,33 @@ export class Chaos implements LoadChaos {
   }
 
   /** Asks the stdio proxies when each cancellation reached the server. */
-  async #follow(): Promise<Pick<CancelResult, "seen" | "latency">> {
-    const { taps } = this.#parts.contact.subject;
-    if (taps === undefined) return { seen: null, latency: null };
+  async #findArrivals(): Promise<Pick<CancelResult, "seen" | "latency">> {
+    const { proxies } = this.#options.target.subject;
+    if (proxies === undefined) return { seen: null, latency: null };
     if (this.#cancels.size === 0) return { seen: 0, latency: null };
-    for (let looks = 0, before = -1; ;) {
-      const arrivals = await taps.cancels();
+    for (let attempts = 0, before = -1; ;) {
+      const arrivals = await proxies.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
       // Not every cancellation reaches the server: a hub that already has the response forwards none.
-      looks = seen.length > before ? 0 : looks + 1;
+      attempts = seen.length > before ? 0 : attempts + 1;
       before = seen.length;
-      if (seen.length < this.#cancels.size && looks < ARRIVAL.looks) {
-        await sleep(ARRIVAL.pause);
+      if (seen.length < this.#cancels.size && attempts < ARRIVAL_POLL.attempts) {
+        await sleep(ARRIVAL_POLL.pause);
         continue;
       }
       const latencies = new LatencyHistogram();
-      for (const [mark, at] of seen) latencies.record((arrivals.get(mark) ?? at) - at);
+      for (const [mark, cancelledAt] of seen)
+        latencies.record((arrivals.get(mark) ?? cancelledAt) - cancelledAt);
       return { seen: seen.length, latency: seen.length === 0 ? null : latencies.result() };
     }
   }
 
   #armKill(): void {
-    const { chaos, clock } = this.#parts;
+    const { chaos, clock } = this.#options;
     const { killEvery } = chaos;
     if (killEvery === null) return;
-    this.#began = clock.now();
-    this.#undoKill = clock.after(this.#untilKill, () => {
+    this.#armedAt = clock.now();
+    this.#cancelKillTimer = clock.after(this.#untilKill, () => {
       this.#untilKill = killEvery;
       this.#armKill();
       void this.#kill();
@@ -181,17 +182,17 @@ export class Chaos implements LoadChaos {
 
   /** Kills the server with all processes that it started; for a hub, every server behind it but not the hub. */
   async #kill(): Promise<void> {
-    const { contact, clock } = this.#parts;
-    const vitals = await contact.vitals();
-    if (vitals === undefined) return;
-    const isHub = contact.subject.kind === "hub";
-    const hub = vitals.entries.find(({ pid }) => isHub && pid === vitals.pid);
-    const prey = vitals.entries.filter(({ group }) => group !== hub?.group);
-    const isSame = await processTable.recheck(prey).catch(() => () => false);
-    const groups = new Set(prey.filter(isSame).map(({ group }) => group));
+    const { target, clock } = this.#options;
+    const stats = await target.processStats();
+    if (stats === undefined) return;
+    const isHub = target.subject.kind === "hub";
+    const hub = stats.entries.find(({ pid }) => isHub && pid === stats.pid);
+    const victims = stats.entries.filter(({ group }) => group !== hub?.group);
+    const isSame = await processTable.recheck(victims).catch(() => () => false);
+    const groups = new Set(victims.filter(isSame).map(({ group }) => group));
     if (groups.size === 0 || !this.#isRunning) return;
     for (const group of groups) sendSignal(-group, "SIGKILL");
     this.#kills++;
-    this.#open.push(clock.now());
+    this.#unrecoveredKills.push(clock.now());
   }
 }

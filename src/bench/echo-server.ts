@@ -23,7 +23,7 @@ import {
 } from "../jsonrpc/message.ts";
 
 const SERVER: Implementation = { name: "toolmux-echo", version: VERSION };
-const LIMIT = 256 * 1024 * 1024;
+const MAX_MESSAGE = 256 * 1024 * 1024;
 
 const TOOLS = {
   tools: [
@@ -34,7 +34,7 @@ const TOOLS = {
         type: "object",
         properties: {
           text: { type: "string" },
-          size: { type: "integer", minimum: 0, maximum: LIMIT / 2 },
+          size: { type: "integer", minimum: 0, maximum: MAX_MESSAGE / 2 },
         },
       },
       annotations: { readOnlyHint: true },
@@ -47,25 +47,25 @@ const TOOLS = {
  * the cost of what is in front of it. It speaks both eras. @returns when stdin ends
  */
 export async function serveEcho(): Promise<void> {
-  const link = new StdioServerTransport(LIMIT);
-  const take = (frame: Message): void => {
-    if (frame.kind === "batch") for (const item of frame.items) take(item);
-    if (frame.kind === "request") link.send(answerEcho(frame));
+  const transport = new StdioServerTransport(MAX_MESSAGE);
+  const onMessage = (message: Message): void => {
+    if (message.kind === "batch") for (const item of message.items) onMessage(item);
+    if (message.kind === "request") transport.send(respond(message));
   };
   await new Promise<void>((resolve) => {
     const events = {
-      frame: take,
+      message: onMessage,
       log() {},
       oversized() {},
       pressure() {},
       closed: () => resolve(),
     };
-    void link.open(events, new AbortController().signal);
+    void transport.open(events, new AbortController().signal);
   });
 }
 
 /** The response to one request of either era. */
-export function answerEcho(request: Request): EncodedMessage {
+export function respond(request: Request): EncodedMessage {
   const { bytes, id, method, params } = request;
   const members = request.members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   const result = resultOf(method, bytes, members);
@@ -75,13 +75,13 @@ export function answerEcho(request: Request): EncodedMessage {
   }
   const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHING;
-  const whole = isModern ? [stampResultBytes(joinPieces(result), SERVER, cache)] : result;
-  return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
+  const body = isModern ? [stampResultBytes(joinPieces(result), SERVER, cache)] : result;
+  return [RESPONSE_START, id, RESULT_MEMBER, ...body, RESPONSE_END];
 }
 
 /** The id comes first, as most MCP libraries write responses. */
-const HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
-const CLOSE = Buffer.from("}");
+const RESPONSE_START = Buffer.from('{"jsonrpc":"2.0","id":');
+const RESPONSE_END = Buffer.from("}");
 
 function resultOf(
   method: string,
@@ -111,11 +111,11 @@ function resultOf(
   }
 }
 
-const BEFORE = Buffer.from('{"content":[{"type":"text","text":');
-const AFTER = Buffer.from("}]}");
-const NOTHING = Buffer.from('""');
+const CONTENT_START = Buffer.from('{"content":[{"type":"text","text":');
+const CONTENT_END = Buffer.from("}]}");
+const EMPTY_STRING = Buffer.from('""');
 const QUOTE = 0x22;
-let last = { size: -1, text: NOTHING };
+let cachedText = { size: -1, text: EMPTY_STRING };
 
 /** Echoes the JSON string's bytes without parsing it. */
 function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
@@ -124,13 +124,17 @@ function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
   const size = lastMember(items, "size");
   const text = lastMember(items, "text");
   const isText = text !== undefined && bytes[text.start] === QUOTE;
-  const said = isText ? bytes.subarray(text.start, text.end) : NOTHING;
-  return [BEFORE, size === undefined ? said : textOfSize(parseRange(bytes, size)), AFTER];
+  const textBytes = isText ? bytes.subarray(text.start, text.end) : EMPTY_STRING;
+  return [
+    CONTENT_START,
+    size === undefined ? textBytes : textOfSize(parseRange(bytes, size)),
+    CONTENT_END,
+  ];
 }
 
 /** A JSON string of that many letters; cached for repeated calls with the same size. */
-function textOfSize(wanted: unknown): Buffer {
-  const size = Math.min(Math.max(Number(wanted) || 0, 0), LIMIT / 2);
-  if (last.size !== size) last = { size, text: Buffer.from(`"${"x".repeat(size)}"`) };
-  return last.text;
+function textOfSize(requested: unknown): Buffer {
+  const size = Math.min(Math.max(Number(requested) || 0, 0), MAX_MESSAGE / 2);
+  if (cachedText.size !== size) cachedText = { size, text: Buffer.from(`"${"x".repeat(size)}"`) };
+  return cachedText.text;
 }

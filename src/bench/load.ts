@@ -20,7 +20,7 @@ export type RequestChannel = Pick<Session, "relay" | "cancel">;
 /** What a load run needs. */
 export interface LoadGeneratorOptions {
   /** The subject; it has no session while its connection is lost. */
-  readonly contact: {
+  readonly target: {
     readonly session: RequestChannel | undefined;
     readonly failure: HubError | undefined;
     events: BenchTargetEvents | undefined;
@@ -29,10 +29,10 @@ export interface LoadGeneratorOptions {
   /** Maximum number of calls in flight. */
   readonly concurrency: number;
   readonly schedule: Schedule;
-  readonly tally: LevelStats;
+  readonly stats: LevelStats;
   readonly clock: Clock;
   /** The same time as `clock`, with timers exact to the microsecond. */
-  readonly precise: Clock;
+  readonly preciseClock: Clock;
   /** Timeout of a call, in ms. */
   readonly timeout: number;
   /** Fault injection; absent: calls are only answered. */
@@ -42,40 +42,43 @@ export interface LoadGeneratorOptions {
 /** Fault injection: decides which calls are cancelled, and observes the outcome of each. */
 export interface LoadChaos {
   /** A call was sent. @returns after how many ms to cancel it; undefined: not at all */
-  sent(): number | undefined;
+  onSent(): number | undefined;
   /** A call is cancelled now. @param mark its `CALL_MARK` value, as the server sees it */
-  cancelled(mark: number): void;
+  onCancelled(mark: number): void;
   /** A call sent at `sent` was answered. */
-  answered(sent: number, now: number, isResult: boolean): void;
+  onAnswered(sent: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
-  lost(): void;
+  onLost(): void;
 }
 
 /** Interval for checking call timeouts and the end of timeline intervals, in ms. */
-const LOOK = 50;
+const CHECK_INTERVAL = 50;
 /** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
-const PAUSE = 1;
+const FAILURE_PAUSE = 1;
 /** How long overdue calls are still sent after the last was due, in ms, at least. */
-const OVERTIME = 1000;
+const MIN_OVERTIME = 1000;
 
 /** Unique among the calls of this process. */
-let marks = 0;
+let nextMark = 0;
 
 /** Keeps up to `concurrency` calls in flight, as the schedule says, until it is over and all calls are answered. */
 export class LoadGenerator {
-  readonly #parts: LoadGeneratorOptions;
-  readonly #free: Caller[];
+  readonly #options: LoadGeneratorOptions;
+  readonly #idle: Caller[];
   readonly #busy = new Set<Caller>();
-  #began = 0;
+  #startTime = 0;
   #isOver = false;
-  #undoWake: (() => void) | undefined;
-  #undoLook = (): void => {};
+  #cancelWake: (() => void) | undefined;
+  #cancelCheck = (): void => {};
   #finish: () => void = () => {};
   #fail: (cause: unknown) => void = () => {};
 
-  constructor(parts: LoadGeneratorOptions) {
-    this.#parts = parts;
-    this.#free = Array.from({ length: parts.concurrency }, () => new Caller(this, parts.template));
+  constructor(options: LoadGeneratorOptions) {
+    this.#options = options;
+    this.#idle = Array.from(
+      { length: options.concurrency },
+      () => new Caller(this, options.template),
+    );
   }
 
   /**
@@ -83,42 +86,42 @@ export class LoadGenerator {
    * or the signal's reason
    */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock, tally, contact } = this.#parts;
+    const { clock, stats, target } = this.#options;
     signal.throwIfAborted();
-    if (contact.failure !== undefined) throw contact.failure;
+    if (target.failure !== undefined) throw target.failure;
     const done = new Promise<void>((resolve, reject) => {
       this.#finish = resolve;
       this.#fail = reject;
     });
     const abort = (): void => this.#fail(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    contact.events = { returned: () => this.#fill(), failed: (cause) => this.#fail(cause) };
-    this.#began = clock.now();
-    tally.begin(this.#began);
-    this.#look();
+    target.events = { reconnected: () => this.#fill(), failed: (cause) => this.#fail(cause) };
+    this.#startTime = clock.now();
+    stats.begin(this.#startTime);
+    this.#check();
     this.#fill();
     try {
       await done;
     } finally {
       this.#isOver = true;
       signal.removeEventListener("abort", abort);
-      this.#undoWake?.();
-      this.#undoLook();
-      contact.events = undefined;
-      for (const caller of this.#busy) this.#withdraw(caller);
-      tally.end(clock.now());
+      this.#cancelWake?.();
+      this.#cancelCheck();
+      target.events = undefined;
+      for (const caller of this.#busy) this.#cancelCall(caller);
+      stats.end(clock.now());
     }
   }
 
   /** Sends all calls that are due, and arms the timer for the next. */
-  #fill(now = this.#parts.clock.now()): void {
+  #fill(now = this.#options.clock.now()): void {
     if (this.#isOver) return;
-    const { contact, schedule } = this.#parts;
-    this.#undoWake?.();
-    this.#undoWake = undefined;
-    const { session } = contact;
+    const { target, schedule } = this.#options;
+    this.#cancelWake?.();
+    this.#cancelWake = undefined;
+    const { session } = target;
     if (session !== undefined && !this.#isTooLate(now)) {
-      while (this.#free.length > 0) {
+      while (this.#idle.length > 0) {
         const due = schedule.take(now);
         if (due === undefined) break;
         this.#send(session, due, now);
@@ -129,100 +132,100 @@ export class LoadGenerator {
       this.#end(now);
       return;
     }
-    if (wait !== undefined && wait > 0 && this.#free.length > 0) this.#wake(wait);
+    if (wait !== undefined && wait > 0 && this.#idle.length > 0) this.#wake(wait);
   }
 
   #wake(ms: number): void {
-    this.#undoWake ??= this.#parts.precise.after(ms, () => this.#fill());
+    this.#cancelWake ??= this.#options.preciseClock.after(ms, () => this.#fill());
   }
 
   /** Calls of an open loop that the subject could not keep up with are not sent, but counted as failed. */
   #end(now: number): void {
-    const left = this.#parts.schedule.backlog(now);
+    const left = this.#options.schedule.backlog(now);
     if (left > 0) {
       const example = "The call was due, but those before it were not answered in time.";
-      this.#parts.tally.fail({ kind: "never made", example }, left);
+      this.#options.stats.fail({ kind: "never made", example }, left);
     }
     this.#finish();
   }
 
   #isTooLate(now: number): boolean {
-    const { end } = this.#parts.schedule;
-    return now > end + Math.max(OVERTIME, end - this.#began);
+    const { end } = this.#options.schedule;
+    return now > end + Math.max(MIN_OVERTIME, end - this.#startTime);
   }
 
   #send(session: RequestChannel, due: number, now: number): void {
-    const { template, precise, chaos } = this.#parts;
-    const caller = this.#free.pop();
+    const { template, preciseClock, chaos } = this.#options;
+    const caller = this.#idle.pop();
     if (caller === undefined) return;
     this.#busy.add(caller);
     caller.due = due;
     caller.sent = now;
-    caller.mark = marks++;
-    caller.undoCancel = undefined;
+    caller.mark = nextMark++;
+    caller.clearCancelTimer = undefined;
     caller.session = session;
     // A failed send is reported in a later turn of the event loop.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
-    const until = chaos?.sent();
-    if (until === undefined) return;
-    caller.undoCancel = precise.after(until, () => {
-      this.#withdraw(caller);
-      chaos?.cancelled(caller.mark);
+    const cancelDelay = chaos?.onSent();
+    if (cancelDelay === undefined) return;
+    caller.clearCancelTimer = preciseClock.after(cancelDelay, () => {
+      this.#cancelCall(caller);
+      chaos?.onCancelled(caller.mark);
       this.#fill();
     });
   }
 
-  settle(caller: Caller, response: Response): void {
-    const { tally, clock, chaos } = this.#parts;
+  onResponse(caller: Caller, response: Response): void {
+    const { stats, clock, chaos } = this.#options;
     const now = clock.now();
     this.#release(caller);
     const failure = failureOf(response);
-    chaos?.answered(caller.sent, now, failure === undefined);
+    chaos?.onAnswered(caller.sent, now, failure === undefined);
     if (failure === undefined) {
-      tally.answered(caller.due, caller.sent, now);
+      stats.answered(caller.due, caller.sent, now);
       this.#fill(now);
       return;
     }
-    tally.fail(failure);
+    stats.fail(failure);
     this.#fillSoon();
   }
 
   fail(caller: Caller, error: HubError): void {
     this.#release(caller);
-    this.#parts.chaos?.lost();
-    this.#parts.tally.fail(failureOfLoss(error));
+    this.#options.chaos?.onLost();
+    this.#options.stats.fail(failureOfLoss(error));
     this.#fillSoon();
   }
 
   #fillSoon(): void {
-    if (!this.#isOver) this.#wake(PAUSE);
+    if (!this.#isOver) this.#wake(FAILURE_PAUSE);
   }
 
-  #withdraw(caller: Caller): void {
+  #cancelCall(caller: Caller): void {
     this.#release(caller);
     caller.session?.cancel(caller.id, "Not wanted any more.");
   }
 
   #release(caller: Caller): void {
-    caller.undoCancel?.();
-    if (this.#busy.delete(caller)) this.#free.push(caller);
+    caller.clearCancelTimer?.();
+    if (this.#busy.delete(caller)) this.#idle.push(caller);
   }
 
   /** Times out calls that take too long, and ends timeline intervals. */
-  #look(): void {
-    const { clock, tally, timeout, chaos } = this.#parts;
+  #check(): void {
+    const { clock, stats, timeout, chaos } = this.#options;
     const now = clock.now();
-    tally.roll(now);
+    stats.roll(now);
     let isStuck = false;
     for (const caller of this.#busy) {
       if (now - caller.sent < timeout) continue;
       isStuck = true;
-      this.#withdraw(caller);
-      chaos?.lost();
-      tally.fail({ kind: "timeout", example: `No answer within ${timeout} ms.` });
+      this.#cancelCall(caller);
+      chaos?.onLost();
+      stats.fail({ kind: "timeout", example: `No answer within ${timeout} ms.` });
     }
-    if (isStuck || this.#free.length === this.#parts.concurrency) this.#fill();
-    if (!this.#isOver) this.#undoLook = clock.after(LOOK, () => this.#look());
+    if (isStuck || this.#idle.length === this.#options.concurrency) this.#fill();
+    if (!this.#isOver) this.#cancelCheck = clock.after(CHECK_INTERVAL, () => this.#check());
   }
 }
 
@@ -230,23 +233,23 @@ export class LoadGenerator {
 class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
-  readonly mirrored: Readonly<Record<string, string>> | undefined;
+  readonly paramHeaders: Readonly<Record<string, string>> | undefined;
   readonly #load: LoadGenerator;
   id = 0;
   mark = 0;
   due = 0;
   sent = 0;
   session: RequestChannel | undefined;
-  undoCancel: (() => void) | undefined;
+  clearCancelTimer: (() => void) | undefined;
 
-  constructor(load: LoadGenerator, { tool, mirrored }: CallTemplate) {
+  constructor(load: LoadGenerator, { tool, paramHeaders }: CallTemplate) {
     this.#load = load;
     this.name = tool;
-    this.mirrored = mirrored;
+    this.paramHeaders = paramHeaders;
   }
 
   onResponse(response: Response): void {
-    this.#load.settle(this, response);
+    this.#load.onResponse(this, response);
   }
 
   fail(error: HubError): void {
@@ -273,7 +276,7 @@ export class Schedule {
   readonly #start: number;
   /** In ms. Infinity: ended by the number of calls only. */
   readonly #end: number;
-  readonly #most: number;
+  readonly #maxCalls: number;
   #taken = 0;
 
   /** @param start in ms, on the clock of the `now` arguments */
@@ -287,8 +290,8 @@ export class Schedule {
         ? start + (extent.calls * 1000) / loop.rate
         : Number.POSITIVE_INFINITY
       : start + extent.duration;
-    if (isCounted) this.#most = extent.calls;
-    else this.#most = isOpen ? Math.ceil((extent.duration * loop.rate) / 1000) : Infinity;
+    if (isCounted) this.#maxCalls = extent.calls;
+    else this.#maxCalls = isOpen ? Math.ceil((extent.duration * loop.rate) / 1000) : Infinity;
   }
 
   /** Takes the next call, if one may be sent now. @returns its due time, in ms */
@@ -301,7 +304,7 @@ export class Schedule {
 
   /** Time until the next call may be sent, in ms; undefined: there is none. */
   wait(now: number): number | undefined {
-    if (this.#taken >= this.#most) return undefined;
+    if (this.#taken >= this.#maxCalls) return undefined;
     if (this.#loop.kind === "closed") return now < this.#end ? 0 : undefined;
     const left = this.#next(now) - now;
     return left <= EPSILON ? 0 : left;
@@ -311,7 +314,7 @@ export class Schedule {
   backlog(now: number): number {
     if (this.#loop.kind === "closed") return 0;
     const due = Math.floor(((now - this.#start) * this.#loop.rate) / 1000 + EPSILON) + 1;
-    return Math.min(due, this.#most) - this.#taken;
+    return Math.min(due, this.#maxCalls) - this.#taken;
   }
 
   /** Due time of the last call, in ms, at the latest. Infinity: unknown. */
@@ -322,7 +325,7 @@ export class Schedule {
   /** The completed part, 0 to 1. */
   progress(now: number): number {
     const byTime = (now - this.#start) / (this.#end - this.#start);
-    const byCount = this.#taken / this.#most;
+    const byCount = this.#taken / this.#maxCalls;
     return Math.min(1, Math.max(0, byTime || 0, byCount || 0));
   }
 
@@ -343,7 +346,7 @@ export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;
   /** The `Mcp-Param-*` headers for its arguments. */
-  readonly mirrored: Readonly<Record<string, string>> | undefined;
+  readonly paramHeaders: Readonly<Record<string, string>> | undefined;
   /** The edits to a copy, apart from its id. */
   rewrite(mark: number): RequestRewrite;
 }
@@ -379,7 +382,7 @@ export function makeCallTemplate(
   return {
     tool: tool.key,
     request,
-    mirrored: era === "modern" ? paramHeaders(tool, JSON.parse(args)) : undefined,
+    paramHeaders: era === "modern" ? paramHeaders(tool, JSON.parse(args)) : undefined,
     rewrite: (number) => ({
       edits: mark === undefined ? [] : [{ ...mark, replacement: String(number) }],
       tokens: [],

@@ -27,23 +27,23 @@ import { type BenchSubject, BenchTarget } from "./target.ts";
 import { machineInfo, ProcessUsageMeter } from "./usage.ts";
 
 /** Maximum number of tool names listed in a message. */
-const MOST_NAMES = 20;
+const MAX_NAMES = 20;
 
 /**
  * The tool to call: the named one, or else the first that is marked `readOnlyHint` and has no required
  * arguments.
  * @throws {HubError} usage
  */
-export function chooseTool(tools: readonly ListedItem[], named: string | undefined): ListedItem {
-  if (named !== undefined) {
-    const found = tools.find(({ key }) => key === named);
+export function chooseTool(tools: readonly ListedItem[], toolName: string | undefined): ListedItem {
+  if (toolName !== undefined) {
+    const found = tools.find(({ key }) => key === toolName);
     if (found !== undefined) return found;
     const nearest = findNearest(
-      named,
+      toolName,
       tools.map(({ key }) => key),
     );
     const hint = nearest === undefined ? listNames(tools) : ` Did you mean "${nearest}"?`;
-    throw new HubError("usage", `There is no tool "${named}".${hint}`);
+    throw new HubError("usage", `There is no tool "${toolName}".${hint}`);
   }
   const harmless = tools.find(isHarmless);
   if (harmless !== undefined) return harmless;
@@ -60,45 +60,45 @@ function isHarmless({ bytes }: ListedItem): boolean {
 
 function listNames(tools: readonly ListedItem[]): string {
   if (tools.length === 0) return " It has no tools.";
-  const names = tools.slice(0, MOST_NAMES).map(({ key }) => key);
-  const more = tools.length > MOST_NAMES ? ", …" : "";
+  const names = tools.slice(0, MAX_NAMES).map(({ key }) => key);
+  const more = tools.length > MAX_NAMES ? ", …" : "";
   return ` There are: ${names.join(", ")}${more}.`;
 }
 
 export interface LevelOptions {
   readonly plan: BenchPlan;
-  readonly contact: BenchTarget;
+  readonly target: BenchTarget;
   readonly template: CallTemplate;
   readonly concurrency: number;
-  readonly tell: (event: BenchProgress) => void;
+  readonly onProgress: (event: BenchProgress) => void;
 }
 
 /** Intervals of the timeline: their maximum number, and their minimum length in ms. */
-const SPANS = { most: 60, shortest: 250 };
+const SPANS = { maxCount: 60, minLength: 250 };
 
 /** Measures one subject with a fixed number of concurrent calls, in one round or several. */
 export class LevelRun {
-  readonly #parts: LevelOptions;
-  readonly #tally: LevelStats;
+  readonly #options: LevelOptions;
+  readonly #stats: LevelStats;
   readonly #chaos: Chaos;
-  readonly #costs: ProcessUsageMeter;
+  readonly #usage: ProcessUsageMeter;
   #hasBegun = false;
 
-  constructor(parts: LevelOptions) {
-    const { plan, contact, concurrency, tell } = parts;
+  constructor(options: LevelOptions) {
+    const { plan, target, concurrency, onProgress } = options;
     const { extent, loop } = plan;
     const duration = "duration" in extent ? extent.duration : 0;
-    const span = Math.max(SPANS.shortest, duration / SPANS.most);
-    const subject = contact.subject.name;
-    this.#parts = parts;
-    this.#tally = new LevelStats(
+    const span = Math.max(SPANS.minLength, duration / SPANS.maxCount);
+    const subject = target.subject.name;
+    this.#options = options;
+    this.#stats = new LevelStats(
       loop.kind === "open",
       span,
-      (text) => contact.redact(text),
-      (it) => tell({ kind: "span", subject, concurrency, done: this.#done(), span: it }),
+      (text) => target.redact(text),
+      (it) => onProgress({ kind: "span", subject, concurrency, done: this.#done(), span: it }),
     );
-    this.#chaos = new Chaos({ chaos: plan.chaos, contact, tally: this.#tally, clock: systemClock });
-    this.#costs = new ProcessUsageMeter(contact);
+    this.#chaos = new Chaos({ chaos: plan.chaos, target, stats: this.#stats, clock: systemClock });
+    this.#usage = new ProcessUsageMeter(target);
   }
 
   /** Whether a round has started, so that there is a result. */
@@ -108,43 +108,43 @@ export class LevelRun {
 
   /** Runs one round. @throws {HubError} as `LoadGenerator.run`; results so far are kept */
   async run(extent: Extent, warmUp: Extent | undefined, signal: AbortSignal): Promise<void> {
-    const { contact, concurrency, tell } = this.#parts;
+    const { target, concurrency, onProgress } = this.#options;
     if (warmUp !== undefined) {
-      tell({ kind: "warmUp", subject: contact.subject.name, concurrency });
-      const unheard = new LevelStats(false, Number.POSITIVE_INFINITY, String, () => {});
-      await this.#load(warmUp, unheard).run(signal);
+      onProgress({ kind: "warmUp", subject: target.subject.name, concurrency });
+      const discarded = new LevelStats(false, Number.POSITIVE_INFINITY, String, () => {});
+      await this.#makeLoad(warmUp, discarded).run(signal);
     }
-    await this.#costs.begin();
+    await this.#usage.begin();
     this.#chaos.begin();
     this.#hasBegun = true;
     try {
-      await this.#load(extent, this.#tally, this.#chaos).run(signal);
+      await this.#makeLoad(extent, this.#stats, this.#chaos).run(signal);
     } finally {
       this.#chaos.end();
-      await this.#costs.end();
+      await this.#usage.end();
     }
   }
 
   async result(): Promise<LevelResult> {
     return {
-      concurrency: this.#parts.concurrency,
-      ...this.#tally.result(),
+      concurrency: this.#options.concurrency,
+      ...this.#stats.result(),
       ...(await this.#chaos.results()),
-      ...this.#costs.results(this.#tally.calls),
+      ...this.#usage.results(this.#stats.calls),
     };
   }
 
-  #load(extent: Extent, tally: LevelStats, chaos?: Chaos): LoadGenerator {
-    const { plan, contact, template, concurrency } = this.#parts;
+  #makeLoad(extent: Extent, stats: LevelStats, chaos?: Chaos): LoadGenerator {
+    const { plan, target, template, concurrency } = this.#options;
     const { loop, timeout } = plan;
     return new LoadGenerator({
-      contact,
+      target,
       template,
       concurrency,
       schedule: new Schedule(loop, extent, systemClock.now()),
-      tally,
+      stats,
       clock: systemClock,
-      precise: preciseClock,
+      preciseClock,
       timeout,
       chaos,
     });
@@ -152,11 +152,11 @@ export class LevelRun {
 
   /** The completed part of the level, 0 to 1. */
   #done(): number {
-    const { extent } = this.#parts.plan;
+    const { extent } = this.#options.plan;
     const part =
       "calls" in extent
-        ? (this.#tally.calls + this.#tally.failed) / extent.calls
-        : this.#tally.elapsed(systemClock.now()) / extent.duration;
+        ? (this.#stats.calls + this.#stats.failed) / extent.calls
+        : this.#stats.elapsed(systemClock.now()) / extent.duration;
     return Math.min(1, part);
   }
 }
@@ -216,23 +216,23 @@ export interface BenchOutcome {
   /** undefined: no call was measured. */
   readonly result: BenchResult | undefined;
   /** Why the run ended early: the signal's reason, or the failure of a subject; undefined: it is complete. */
-  readonly broken: HubError | undefined;
+  readonly failure: HubError | undefined;
 }
 
 /** A subject with an open connection, and its results so far. */
-interface Entrant {
-  readonly contact: BenchTarget;
+interface MeasuredTarget {
+  readonly target: BenchTarget;
   readonly template: CallTemplate;
   readonly levels: LevelResult[];
 }
 
 /** Maximum length of the arguments in the result, in UTF-16 code units; longer ones are truncated. */
-const LONGEST = 200;
+const MAX_ARGUMENTS_LENGTH = 200;
 /**
  * Error text for a hub without tools. A hub stays up when its servers fail to start, so the message says
  * where to look.
  */
-const ALONE =
+const NO_TOOLS_MESSAGE =
   "The hub lists no tools: `toolmux doctor` says why of a manifest, and bench without --compare of a command.";
 
 /**
@@ -241,25 +241,25 @@ const ALONE =
  */
 export async function measure(
   plan: BenchPlan,
-  tell: (event: BenchProgress) => void,
+  onProgress: (event: BenchProgress) => void,
   signal: AbortSignal,
 ): Promise<BenchOutcome> {
   const started = new Date().toISOString();
-  const entrants: Entrant[] = [];
-  let broken: HubError | undefined;
+  const targets: MeasuredTarget[] = [];
+  let failure: HubError | undefined;
   try {
-    await enter(plan, entrants, tell, signal);
+    await openTargets(plan, targets, onProgress, signal);
     for (const concurrency of plan.levels) {
-      await measureLevel(plan, entrants, concurrency, tell, signal);
+      await measureLevel(plan, targets, concurrency, onProgress, signal);
     }
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
-    broken = error;
+    failure = error;
   } finally {
-    await Promise.all(entrants.map(({ contact }) => contact.close()));
+    await Promise.all(targets.map(({ target }) => target.close()));
   }
-  const [first] = entrants;
-  if (first === undefined || first.levels.length === 0) return { result: undefined, broken };
+  const [first] = targets;
+  if (first === undefined || first.levels.length === 0) return { result: undefined, failure };
   const { loop, extent, chaos, args } = plan;
   const result: BenchResult = {
     version: 1,
@@ -267,38 +267,43 @@ export async function measure(
     started,
     load: {
       tool: first.template.tool,
-      arguments: args.length > LONGEST ? `${args.slice(0, LONGEST)}…` : args,
+      arguments:
+        args.length > MAX_ARGUMENTS_LENGTH ? `${args.slice(0, MAX_ARGUMENTS_LENGTH)}…` : args,
       loop,
       extent,
       chaos,
     },
-    subjects: entrants.map(describeEntrant),
-    ...(plan.direct && { overhead: compare(entrants) }),
+    subjects: targets.map(subjectResultOf),
+    ...(plan.direct && { overhead: overheadOf(targets) }),
   };
-  return { result, broken };
+  return { result, failure };
 }
 
 /** Connects to the subject, and with `plan.direct` to the server without the hub. */
-async function enter(
+async function openTargets(
   plan: BenchPlan,
-  entrants: Entrant[],
-  tell: (event: BenchProgress) => void,
+  targets: MeasuredTarget[],
+  onProgress: (event: BenchProgress) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const add = async (subject: BenchPlan["subject"], named: string | undefined): Promise<string> => {
-    tell({ kind: "starting", subject: subject.name });
-    const contact = await BenchTarget.open(subject, plan.era, signal);
+  const add = async (
+    subject: BenchPlan["subject"],
+    toolName: string | undefined,
+  ): Promise<string> => {
+    onProgress({ kind: "starting", subject: subject.name });
+    const target = await BenchTarget.open(subject, plan.era, signal);
     try {
-      const tool = await contact.find((tools) => {
-        if (subject.kind === "hub" && tools.length === 0) throw new HubError("serverFailed", ALONE);
-        return chooseTool(tools, named);
+      const tool = await target.find((tools) => {
+        if (subject.kind === "hub" && tools.length === 0)
+          throw new HubError("serverFailed", NO_TOOLS_MESSAGE);
+        return chooseTool(tools, toolName);
       });
-      const isMarked = plan.chaos.cancelRate > 0 && subject.taps !== undefined;
-      const template = makeCallTemplate(tool, plan.args, contact.era, isMarked);
-      entrants.push({ contact, template, levels: [] });
+      const isMarked = plan.chaos.cancelRate > 0 && subject.proxies !== undefined;
+      const template = makeCallTemplate(tool, plan.args, target.era, isMarked);
+      targets.push({ target, template, levels: [] });
       return tool.key;
     } catch (error) {
-      await contact.close();
+      await target.close();
       throw error;
     }
   };
@@ -313,14 +318,17 @@ async function enter(
  */
 async function measureLevel(
   plan: BenchPlan,
-  entrants: readonly Entrant[],
+  targets: readonly MeasuredTarget[],
   concurrency: number,
-  tell: (event: BenchProgress) => void,
+  onProgress: (event: BenchProgress) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const levels = entrants.map((entrant) => {
-    const { contact, template } = entrant;
-    return { entrant, level: new LevelRun({ plan, contact, template, concurrency, tell }) };
+  const levels = targets.map((measured) => {
+    const { target, template } = measured;
+    return {
+      entrant: measured,
+      level: new LevelRun({ plan, target, template, concurrency, onProgress }),
+    };
   });
   const rounds = levels.length > 1 ? ROUNDS : 1;
   try {
@@ -331,17 +339,17 @@ async function measureLevel(
       for (const { level } of turns) await level.run(extent, warmUp, signal);
     }
   } finally {
-    for (const { entrant, level } of levels) {
+    for (const { entrant: measured, level } of levels) {
       if (!level.hasBegun) continue;
       const result = await level.result();
-      entrant.levels.push(result);
-      tell({ kind: "level", subject: entrant.contact.subject.name, level: result });
+      measured.levels.push(result);
+      onProgress({ kind: "level", subject: measured.target.subject.name, level: result });
     }
   }
 }
 
-function describeEntrant({ contact, levels }: Entrant): SubjectResult {
-  const { subject, ready, tools } = contact;
+function subjectResultOf({ target, levels }: MeasuredTarget): SubjectResult {
+  const { subject, ready, tools } = target;
   return { kind: subject.kind, name: subject.name, ready, tools: tools.length, levels };
 }
 
@@ -349,16 +357,16 @@ function describeEntrant({ contact, levels }: Entrant): SubjectResult {
  * The differences in latency and rate of the first subject (the hub) from the second (the server alone),
  * level by level.
  */
-function compare([hub, server]: readonly Entrant[]): OverheadResult[] {
+function overheadOf([hub, server]: readonly MeasuredTarget[]): OverheadResult[] {
   return (hub?.levels ?? []).flatMap((level) => {
-    const bare = server?.levels.find(({ concurrency }) => concurrency === level.concurrency);
-    if (bare === undefined) return [];
+    const direct = server?.levels.find(({ concurrency }) => concurrency === level.concurrency);
+    if (direct === undefined) return [];
     return [
       {
         concurrency: level.concurrency,
-        p50: level.latency.p50 - bare.latency.p50,
-        p99: level.latency.p99 - bare.latency.p99,
-        rate: bare.rate > 0 ? level.rate / bare.rate : 0,
+        p50: level.latency.p50 - direct.latency.p50,
+        p99: level.latency.p99 - direct.latency.p99,
+        rate: direct.rate > 0 ? level.rate / direct.rate : 0,
       },
     ];
   });

@@ -9,12 +9,12 @@ import { membersOf } from "../upstream/handshake.ts";
 import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
 
 /** Histogram units per ms: tenths of a µs, well below the latency of a call over a pipe. */
-const UNITS = 10_000;
+const UNITS_PER_MS = 10_000;
 /** One hour; longer latencies are recorded as that. */
-const MAX_LATENCY = 3_600_000 * UNITS;
+const MAX_LATENCY = 3_600_000 * UNITS_PER_MS;
 
 /** Percentiles of the result's curve, denser towards 100. */
-const CURVE = [
+const CURVE_PERCENTILES = [
   0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.75,
   99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
 ];
@@ -35,7 +35,7 @@ export class LatencyHistogram {
 
   /** @param ms negative values (clock differences between processes) are recorded as 0 */
   record(ms: number): void {
-    const value = Math.round(ms * UNITS);
+    const value = Math.round(ms * UNITS_PER_MS);
     this.#histogram.recordValue(value < 0 ? 0 : value > MAX_LATENCY ? MAX_LATENCY : value);
   }
 
@@ -45,12 +45,12 @@ export class LatencyHistogram {
 
   /** In ms; undefined if empty. */
   get median(): number | undefined {
-    return this.count === 0 ? undefined : this.#at(50) / UNITS;
+    return this.count === 0 ? undefined : this.#unitsAt(50) / UNITS_PER_MS;
   }
 
   /** In µs; 0 if empty. */
   percentile(percentile: number): number {
-    return this.count === 0 ? 0 : toMicros(this.#at(percentile));
+    return this.count === 0 ? 0 : toMicros(this.#unitsAt(percentile));
   }
 
   reset(): void {
@@ -70,11 +70,13 @@ export class LatencyHistogram {
       p999: at(99.9),
       max,
       curve:
-        this.count === 0 ? [] : CURVE.map((percentile) => ({ percentile, value: at(percentile) })),
+        this.count === 0
+          ? []
+          : CURVE_PERCENTILES.map((percentile) => ({ percentile, value: at(percentile) })),
     };
   }
 
-  #at(percentile: number): number {
+  #unitsAt(percentile: number): number {
     return this.#histogram.getValueAtPercentile(percentile);
   }
 }
@@ -85,8 +87,8 @@ function toMicros(units: number): number {
 }
 
 /** Maximum number of distinct kinds of errors; further ones are counted as `others`. */
-const MOST_KINDS = 50;
-const OTHERS = "others";
+const MAX_KINDS = 50;
+const OTHER_KINDS = "others";
 
 /** Statistics of the calls of one subject at one level, over all rounds. Times are in ms. */
 export class LevelStats {
@@ -99,12 +101,12 @@ export class LevelStats {
   failed = 0;
   /** Total duration of the rounds. */
   #elapsed = 0;
-  #began = 0;
+  #roundStart = 0;
   readonly #span: number;
-  readonly #tellSpan: (span: SpanResult) => void;
+  readonly #onSpan: (span: SpanResult) => void;
   readonly #spans: SpanResult[] = [];
   readonly #recent = new LatencyHistogram(2);
-  #spanBegan = 0;
+  #spanStart = 0;
   #spanErrors = 0;
 
   /**
@@ -116,24 +118,24 @@ export class LevelStats {
     isOpen: boolean,
     span: number,
     redact: (text: string) => string,
-    tellSpan: (span: SpanResult) => void,
+    onSpan: (span: SpanResult) => void,
   ) {
     this.service = isOpen ? new LatencyHistogram() : undefined;
     this.#span = span;
     this.#redact = redact;
-    this.#tellSpan = tellSpan;
+    this.#onSpan = onSpan;
   }
 
   /** Starts a round. */
   begin(now: number): void {
-    this.#began = now;
-    this.#spanBegan = now;
+    this.#roundStart = now;
+    this.#spanStart = now;
   }
 
   /** Ends a round; elapsed time continues with the next. */
   end(now: number): void {
     if (this.#recent.count + this.#spanErrors > 0) this.#closeSpan(now);
-    this.#elapsed += now - this.#began;
+    this.#elapsed += now - this.#roundStart;
   }
 
   /** A call was answered with a result. */
@@ -150,19 +152,19 @@ export class LevelStats {
     this.#spanErrors += count;
     const known = this.#errors.get(kind);
     if (known !== undefined) known.count += count;
-    else if (this.#errors.size >= MOST_KINDS && kind !== OTHERS)
-      this.fail({ kind: OTHERS, example }, count);
+    else if (this.#errors.size >= MAX_KINDS && kind !== OTHER_KINDS)
+      this.fail({ kind: OTHER_KINDS, example }, count);
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
   /** Ends the current interval of the timeline if it is over. To be called more often than intervals end. */
   roll(now: number): void {
-    if (now - this.#spanBegan >= this.#span) this.#closeSpan(now);
+    if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }
 
   /** Time since the level began, without the pauses between rounds. */
   elapsed(now: number): number {
-    return this.#elapsed + now - this.#began;
+    return this.#elapsed + now - this.#roundStart;
   }
 
   result(): Omit<LevelResult, "concurrency" | "cancels" | "kills" | "hub" | "server"> {
@@ -180,7 +182,7 @@ export class LevelStats {
 
   #closeSpan(now: number): void {
     const span: SpanResult = {
-      at: (this.#elapsed + this.#spanBegan - this.#began) / 1000,
+      at: (this.#elapsed + this.#spanStart - this.#roundStart) / 1000,
       calls: this.#recent.count,
       errors: this.#spanErrors,
       p50: this.#recent.percentile(50),
@@ -189,8 +191,8 @@ export class LevelStats {
     this.#spans.push(span);
     this.#recent.reset();
     this.#spanErrors = 0;
-    this.#spanBegan = now;
-    this.#tellSpan(span);
+    this.#spanStart = now;
+    this.#onSpan(span);
   }
 }
 
@@ -203,7 +205,7 @@ export interface CallFailure {
 /** Maximum length of an error text, in UTF-16 code units; longer ones are truncated. */
 const MAX_MESSAGE_LENGTH = 300;
 /** JSON-RPC 2.0 error codes by name. */
-const NAMES: Readonly<Record<number, string>> = {
+const ERROR_NAMES: Readonly<Record<number, string>> = {
   [-32700]: "parse error",
   [-32600]: "invalid request",
   [-32601]: "method not found",
@@ -217,27 +219,27 @@ export function failureOf(response: Response): CallFailure | undefined {
   return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
 }
 
-const SIGN = Buffer.from('"isError"');
-const NO = Buffer.from(":false");
-const NO_AFTER_SPACE = Buffer.from(": false");
+const IS_ERROR_KEY = Buffer.from('"isError"');
+const FALSE_VALUE = Buffer.from(":false");
+const SPACED_FALSE_VALUE = Buffer.from(": false");
 
 /** A fast search before parsing: most results have no `isError`, or `false`. */
 function mayBeFailed(bytes: Buffer): boolean {
-  const at = bytes.indexOf(SIGN);
+  const at = bytes.indexOf(IS_ERROR_KEY);
   if (at < 0) return mayBeIncomplete(bytes);
-  const after = at + SIGN.length;
-  const isDenied = [NO, NO_AFTER_SPACE].some(
-    (no) => bytes.compare(no, 0, no.length, after, after + no.length) === 0,
+  const after = at + IS_ERROR_KEY.length;
+  const isDenied = [FALSE_VALUE, SPACED_FALSE_VALUE].some(
+    (denial) => bytes.compare(denial, 0, denial.length, after, after + denial.length) === 0,
   );
-  return !isDenied || bytes.includes(SIGN, after) || mayBeIncomplete(bytes);
+  return !isDenied || bytes.includes(IS_ERROR_KEY, after) || mayBeIncomplete(bytes);
 }
 
 function readResult({ bytes, body }: Response): CallFailure | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const type = readResultType(bytes, members);
   if (type !== "complete") return { kind: `not complete: ${type}`, example: excerpt(bytes, body) };
-  const said = lastMember(members, "isError");
-  if (said === undefined || parseRange(bytes, said) !== true) return undefined;
+  const isError = lastMember(members, "isError");
+  if (isError === undefined || parseRange(bytes, isError) !== true) return undefined;
   const content = lastMember(members, "content");
   return { kind: "tool error", example: firstText(content && parseRange(bytes, content)) };
 }
@@ -249,9 +251,9 @@ function readError({ bytes, body }: Response): CallFailure {
   } catch {
     return { kind: "malformed error", example: excerpt(bytes, body) };
   }
-  const own = membersOf(error["data"])["code"];
+  const hubCode = membersOf(error["data"])["code"];
   const code = Number(error["code"]);
-  const name = typeof own === "string" ? own : (NAMES[code] ?? "");
+  const name = typeof hubCode === "string" ? hubCode : (ERROR_NAMES[code] ?? "");
   return {
     kind: `error ${code} ${name}`.trim(),
     example: shorten(String(error["message"])),

@@ -24,10 +24,10 @@ export interface StdioProxyOptions {
 }
 
 /** Longer messages are forwarded without parsing, in bytes; no cancellation is that long. */
-const LIMIT = 64 * 1024 * 1024;
+const MAX_MESSAGE = 64 * 1024 * 1024;
 /** Maximum number of calls remembered to match their cancellations. */
-const MOST_MARKS = 65_536;
-const MARK_SIGN = `"${CALL_MARK}"`;
+const MAX_MARKS = 65_536;
+const QUOTED_MARK = `"${CALL_MARK}"`;
 
 /**
  * Starts a server and forwards bytes between it and its client, in one process group: delays the server's
@@ -46,10 +46,10 @@ export async function runStdioProxy({
     child.once("error", () => reject(new HubError("spawnFailed", `${command} cannot be run.`)));
     child.once("exit", (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
   });
-  const silent = streamEnd(child.stdout);
-  const ears = new Ears((mark, time) => appendFileSync(file, `${mark} ${time}\n`));
-  const splitter = new LineReader(LIMIT, {
-    line: (line) => ears.hear(line),
+  const outputEnd = streamEnd(child.stdout);
+  const observer = new CancelObserver((mark, time) => appendFileSync(file, `${mark} ${time}\n`));
+  const reader = new LineReader(MAX_MESSAGE, {
+    line: (line) => observer.onLine(line),
     longLine: () => {},
     oversized: () => {},
   });
@@ -58,21 +58,21 @@ export async function runStdioProxy({
   input.read(
     (chunk) => {
       // Reported is the arrival time, so this comes before the write.
-      splitter.push(chunk);
-      const wait = toServer.write(chunk);
-      if (wait === undefined) return;
+      reader.push(chunk);
+      const drained = toServer.write(chunk);
+      if (drained === undefined) return;
       input.pause();
-      void wait.then(() => input.resume());
+      void drained.then(() => input.resume());
     },
     () => toServer.end(),
   );
   const output = ownStdout(() => child.stdin.destroy());
   const source = inputOfChild(child.stdout);
   const write = (chunk: Buffer): void => {
-    const wait = output.write(chunk);
-    if (wait === undefined) return;
+    const drained = output.write(chunk);
+    if (drained === undefined) return;
     source.pause();
-    void wait.then(() => source.resume());
+    void drained.then(() => source.resume());
   };
   // Timers of equal length fire in order.
   source.read(
@@ -80,13 +80,13 @@ export async function runStdioProxy({
     () => {},
   );
   const code = await exited;
-  await silent;
+  await outputEnd;
   if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
   return code;
 }
 
 /** Observes client messages: remembers marked calls, and reports their cancellations. */
-class Ears {
+class CancelObserver {
   readonly #report: (mark: number, time: number) => void;
   readonly #marks = new Map<string | number, number>();
 
@@ -94,30 +94,30 @@ class Ears {
     this.#report = report;
   }
 
-  hear(line: Buffer): void {
-    if (line.includes(MARK_SIGN)) this.#learn(line);
-    else if (line.includes(Method.cancelled)) this.#note(line, wallTime());
+  onLine(line: Buffer): void {
+    if (line.includes(QUOTED_MARK)) this.#rememberCall(line);
+    else if (line.includes(Method.cancelled)) this.#reportCancel(line, wallTime());
   }
 
-  #learn(line: Buffer): void {
-    const frame = parseMessage(line);
-    if (frame.kind !== "request") return;
-    const { bytes, params } = frame;
+  #rememberCall(line: Buffer): void {
+    const message = parseMessage(line);
+    if (message.kind !== "request") return;
+    const { bytes, params } = message;
     const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
     const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
     if (mark === undefined) return;
-    this.#marks.set(frame.id.key, Number(parseRange(bytes, mark)));
-    if (this.#marks.size <= MOST_MARKS) return;
+    this.#marks.set(message.id.key, Number(parseRange(bytes, mark)));
+    if (this.#marks.size <= MAX_MARKS) return;
     for (const oldest of this.#marks.keys()) {
       this.#marks.delete(oldest);
       break;
     }
   }
 
-  #note(line: Buffer, time: number): void {
-    const frame = parseMessage(line);
-    if (frame.kind !== "notification" || frame.method !== Method.cancelled) return;
-    const { bytes, params } = frame;
+  #reportCancel(line: Buffer, time: number): void {
+    const message = parseMessage(line);
+    if (message.kind !== "notification" || message.method !== Method.cancelled) return;
+    const { bytes, params } = message;
     const id = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "requestId");
     const mark = this.#marks.get(
       id === undefined ? "" : (parseRange(bytes, id) as string | number),

@@ -15,18 +15,18 @@ import { type SessionEvents, Session } from "../upstream/session.ts";
 export const BENCH_CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
 
 /** How long a server may take to answer the `server/discover` probe, in ms. */
-const PATIENCE = 3000;
+const PROBE_TIMEOUT = 3000;
 /** Timeout of connecting, and of listing tools, in ms. */
-const LIMIT = 30_000;
+const CONNECT_TIMEOUT = 30_000;
 /** Reconnecting after a lost connection: number of attempts, and the pause between two, in ms. */
-const RETURN = { tries: 50, pause: 100 };
+const RECONNECT = { attempts: 50, pause: 100 };
 /** Interval between two `tools/list` requests while servers are still starting, in ms. */
-const PAUSE = 200;
+const RELIST_INTERVAL = 200;
 
 /** Events of the connection to a subject. */
 export interface BenchTargetEvents {
   /** The connection is open again after it was lost. */
-  returned(): void;
+  reconnected(): void;
   /** The connection was lost, and all attempts to reconnect failed. */
   failed(cause: HubError): void;
 }
@@ -36,17 +36,17 @@ export class BenchTarget {
   readonly subject: BenchSubject;
   readonly #era: Era;
   readonly #signal: AbortSignal;
-  readonly #began = performance.now();
+  readonly #startTime = performance.now();
   /** undefined while the connection is lost. */
-  #session: HeardSession | undefined;
-  readonly #over = new AbortController();
+  #session: CountingSession | undefined;
+  readonly #closing = new AbortController();
   /** Pending while reconnecting. */
-  #returning: Promise<void> | undefined;
+  #reconnecting: Promise<void> | undefined;
   /** Why reconnecting was given up; undefined: it was not. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
   /** Responses received over previous sessions, whether or not they were awaited. */
-  #heardBefore = 0;
+  #earlierResponses = 0;
   /** Receives events during a load run. */
   events: BenchTargetEvents | undefined;
   /** Time from the start until the handshake was done, and until tools were listed, in ms. */
@@ -56,7 +56,7 @@ export class BenchTarget {
   private constructor(subject: BenchSubject, era: Era, signal: AbortSignal) {
     this.subject = subject;
     this.#era = era;
-    this.#signal = AbortSignal.any([signal, this.#over.signal]);
+    this.#signal = AbortSignal.any([signal, this.#closing.signal]);
   }
 
   /**
@@ -65,18 +65,20 @@ export class BenchTarget {
    * @throws {HubError} the error of its start, or the signal's reason; nothing is left running then
    */
   static async open(subject: BenchSubject, era: Era, signal: AbortSignal): Promise<BenchTarget> {
-    const contact = new BenchTarget(subject, era, signal);
-    const session = await contact.#meet();
-    contact.#session = session;
-    contact.ready.handshake = performance.now() - contact.#began;
+    const target = new BenchTarget(subject, era, signal);
+    const session = await target.#connect();
+    target.#session = session;
+    target.ready.handshake = performance.now() - target.#startTime;
     try {
-      contact.tools = await inTime(subject, signal, (until) => session.list("tools", until));
+      target.tools = await withTimeout(subject, signal, (limited) =>
+        session.list("tools", limited),
+      );
     } catch (error) {
-      await contact.close();
+      await target.close();
       throw error;
     }
-    contact.ready.listed = performance.now() - contact.#began;
-    return contact;
+    target.ready.listed = performance.now() - target.#startTime;
+    return target;
   }
 
   /**
@@ -87,21 +89,21 @@ export class BenchTarget {
   async find<T>(find: (tools: readonly ListedItem[]) => T): Promise<T> {
     const { listWait = Number.POSITIVE_INFINITY } = this.subject;
     const isPartial = this.ready.listed >= listWait;
-    const end = performance.now() + LIMIT;
+    const end = performance.now() + CONNECT_TIMEOUT;
     for (;;) {
       try {
         return find(this.tools);
       } catch (error) {
         if (!isPartial || performance.now() > end) throw error;
       }
-      await sleep(PAUSE);
+      await sleep(RELIST_INTERVAL);
       this.#signal.throwIfAborted();
       const { session } = this;
       if (session === undefined) continue;
-      this.tools = await inTime(this.subject, this.#signal, (until) =>
-        session.list("tools", until),
+      this.tools = await withTimeout(this.subject, this.#signal, (limited) =>
+        session.list("tools", limited),
       );
-      this.ready.listed = performance.now() - this.#began;
+      this.ready.listed = performance.now() - this.#startTime;
     }
   }
 
@@ -116,114 +118,119 @@ export class BenchTarget {
   }
 
   /** All responses received so far, including those that no call waits for. */
-  get heard(): number {
-    return this.#heardBefore + (this.#session?.responses ?? 0);
+  get responses(): number {
+    return this.#earlierResponses + (this.#session?.responses ?? 0);
   }
 
   redact(text: string): string {
     return this.#redact(text);
   }
 
-  vitals(): Promise<ProcessStats | undefined> {
+  processStats(): Promise<ProcessStats | undefined> {
     return this.#session?.vitals() ?? Promise.resolve(undefined);
   }
 
   /** Closes the connection within bounded time. Idempotent. */
   async close(): Promise<void> {
-    this.#over.abort(new HubError("cancelled", `"${this.subject.name}" is not measured any more.`));
-    await this.#returning;
+    this.#closing.abort(
+      new HubError("cancelled", `"${this.subject.name}" is not measured any more.`),
+    );
+    await this.#reconnecting;
     await this.#session?.close();
   }
 
-  async #meet(known?: Era): Promise<HeardSession> {
-    const link = await this.subject.makeLink();
-    this.#redact = (text) => link.redact(text);
-    const session = new HeardSession({
+  async #connect(known?: Era): Promise<CountingSession> {
+    const transport = await this.subject.makeTransport();
+    this.#redact = (text) => transport.redact(text);
+    const session = new CountingSession({
       server: this.subject.name,
-      link,
+      link: transport,
       audience: NO_CLIENTS,
       clock: systemClock,
       events: {
         listChanged: () => {},
         log: () => {},
         challenged: () => {},
-        closed: (cause) => this.#lose(session, cause),
+        closed: (cause) => this.#onLost(session, cause),
       } satisfies SessionEvents,
     });
-    const approach: NegotiationPlan = {
+    const plan: NegotiationPlan = {
       era: "auto",
       clientEra: this.#era,
       knownEra: known,
-      probeTimeout: PATIENCE,
+      probeTimeout: PROBE_TIMEOUT,
     };
     try {
-      const departure = await inTime(this.subject, this.#signal, (until) =>
-        session.open(BENCH_CLIENT, approach, until, () => {}),
+      const earlyExit = await withTimeout(this.subject, this.#signal, (limited) =>
+        session.open(BENCH_CLIENT, plan, limited, () => {}),
       );
       // Count responses to calls only, not those of the handshake.
       session.responses = 0;
-      if (departure === undefined) return session;
+      if (earlyExit === undefined) return session;
     } catch (error) {
       await session.close();
       throw error;
     }
     // The server exited on the modern probe, so it is reconnected with the legacy handshake.
     await session.close();
-    return this.#meet("legacy");
+    return this.#connect("legacy");
   }
 
-  #lose(session: HeardSession, cause: HubError): void {
+  #onLost(session: CountingSession, cause: HubError): void {
     if (session !== this.#session || this.#signal.aborted) return;
-    this.#heardBefore += session.responses;
+    this.#earlierResponses += session.responses;
     this.#session = undefined;
-    this.#returning = this.#return(cause);
+    this.#reconnecting = this.#reconnect(cause);
   }
 
   /** Reconnects in a loop. Never rejects. */
-  async #return(cause: HubError): Promise<void> {
-    let last = cause;
-    for (let left = RETURN.tries; left > 0; left--) {
+  async #reconnect(cause: HubError): Promise<void> {
+    let lastError = cause;
+    for (let attemptsLeft = RECONNECT.attempts; attemptsLeft > 0; attemptsLeft--) {
       try {
-        this.#session = await this.#meet();
-        this.events?.returned();
+        this.#session = await this.#connect();
+        this.events?.reconnected();
         return;
       } catch (error) {
-        last = toHubError(error);
+        lastError = toHubError(error);
       }
       if (this.#signal.aborted) return;
-      await sleep(RETURN.pause);
+      await sleep(RECONNECT.pause);
     }
-    this.failure = last;
-    this.events?.failed(last);
+    this.failure = lastError;
+    this.events?.failed(lastError);
   }
 }
 
 /** @throws {HubError} connectTimeout, or what `work` throws */
-async function inTime<T>(
+async function withTimeout<T>(
   { name }: BenchSubject,
   signal: AbortSignal,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const late = new AbortController();
-  const text = `"${name}" did not answer within ${LIMIT / 1000} s when it was met.`;
-  const timer = setTimeout(() => late.abort(new HubError("connectTimeout", text)), LIMIT);
+  const timeout = new AbortController();
+  const text = `"${name}" did not answer within ${CONNECT_TIMEOUT / 1000} s when it was met.`;
+  const timer = setTimeout(
+    () => timeout.abort(new HubError("connectTimeout", text)),
+    CONNECT_TIMEOUT,
+  );
   try {
-    return await work(AbortSignal.any([signal, late.signal]));
+    return await work(AbortSignal.any([signal, timeout.signal]));
   } finally {
     clearTimeout(timer);
   }
 }
 
 /** A session that counts all responses; `Session` silently drops those without a pending request. */
-class HeardSession extends Session {
+class CountingSession extends Session {
   responses = 0;
 
-  override frame(frame: Message, exchange?: SentRequest): void {
-    if (frame.kind === "response") this.responses++;
-    else if (frame.kind === "batch") {
-      for (const item of frame.items) if (item.kind === "response") this.responses++;
+  override message(message: Message, exchange?: SentRequest): void {
+    if (message.kind === "response") this.responses++;
+    else if (message.kind === "batch") {
+      for (const item of message.items) if (item.kind === "response") this.responses++;
     }
-    super.frame(frame, exchange);
+    super.message(message, exchange);
   }
 }
 
@@ -233,14 +240,14 @@ export interface BenchSubject {
   /** Display name; contains no secret. */
   readonly name: string;
   /** The stdio proxies in front of its servers, which report received cancellations; absent: there are none. */
-  readonly taps?: ProxyFolder | undefined;
+  readonly proxies?: ProxyFolder | undefined;
   /** Of a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
   readonly listWait?: number | undefined;
   /**
    * Creates an unopened transport to the subject; a started one runs in a process of its own. @throws
    * {HubError} valueMissing
    */
-  makeLink(): Promise<ServerTransport>;
+  makeTransport(): Promise<ServerTransport>;
 }
 
 /** The stdio proxies in front of servers, which report through a shared folder. */

@@ -7,18 +7,18 @@ import type { CostResult, MachineResult } from "./result.ts";
 import type { BenchTarget } from "./target.ts";
 
 /** Usage of one process: CPU time in ms, memory in bytes. */
-interface Account {
+interface ProcessSample {
   readonly entry: ProcessEntry;
   readonly isHub: boolean;
   isLive: boolean;
   /** CPU time at the start of the round, and at the last sample. */
-  before: number;
+  cpuBefore: number;
   cpu: number;
   memory: number;
 }
 
 /** Usage of the hub's own process, or of all others, over all rounds. */
-class Sum {
+class UsageSum {
   readonly #isHub: boolean;
   #cpu = 0;
   #memory = 0;
@@ -30,10 +30,10 @@ class Sum {
   }
 
   /** Sums the memory that all live processes use now. */
-  note(accounts: Iterable<Account>): void {
+  update(samples: Iterable<ProcessSample>): void {
     this.#memory = 0;
     this.#processes = 0;
-    for (const { isHub, isLive, memory } of accounts) {
+    for (const { isHub, isLive, memory } of samples) {
       if (isHub !== this.#isHub || !isLive) continue;
       this.#processes++;
       this.#memory += memory;
@@ -42,9 +42,9 @@ class Sum {
   }
 
   /** Adds the CPU time used during a round. */
-  add(accounts: Iterable<Account>): void {
-    for (const { isHub, cpu, before } of accounts) {
-      if (isHub === this.#isHub) this.#cpu += cpu - before;
+  add(samples: Iterable<ProcessSample>): void {
+    for (const { isHub, cpu, cpuBefore } of samples) {
+      if (isHub === this.#isHub) this.#cpu += cpu - cpuBefore;
     }
   }
 
@@ -65,8 +65,8 @@ class Sum {
  * Interval for sampling known processes, in ms, and the minimum interval for listing all processes after one
  * has gone, in ms.
  */
-const LOOK = 200;
-const SEARCH = 1000;
+const SAMPLE_INTERVAL = 200;
+const LIST_INTERVAL = 1000;
 
 /**
  * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is
@@ -74,34 +74,34 @@ const SEARCH = 1000;
  * processes are sampled.
  */
 export class ProcessUsageMeter {
-  readonly #contact: BenchTarget;
-  readonly #accounts = new Map<string, Account>();
-  readonly #hub = new Sum(true);
-  readonly #server = new Sum(false);
+  readonly #target: BenchTarget;
+  readonly #samples = new Map<string, ProcessSample>();
+  readonly #hub = new UsageSum(true);
+  readonly #server = new UsageSum(false);
   #rounds = 0;
   /** Time of the last listing of the system's processes, in ms. */
-  #listed = 0;
+  #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(contact: BenchTarget) {
-    this.#contact = contact;
+  constructor(target: BenchTarget) {
+    this.#target = target;
   }
 
   /** Starts a round; the round begins when this resolves. */
   async begin(): Promise<void> {
-    const isSame = this.#rounds++ > 0 && (await this.#look());
-    if (!isSame) await this.#list();
-    for (const account of this.#accounts.values()) account.before = account.cpu;
-    this.#timer = setInterval(() => void this.#follow(), LOOK);
+    const isSame = this.#rounds++ > 0 && (await this.#sample());
+    if (!isSame) await this.#listProcesses();
+    for (const sample of this.#samples.values()) sample.cpuBefore = sample.cpu;
+    this.#timer = setInterval(() => void this.#poll(), SAMPLE_INTERVAL);
   }
 
   /** Ends a round. */
   async end(): Promise<void> {
     clearInterval(this.#timer);
-    const isSame = (await this.#look()) && this.#rounds > 1;
-    if (!isSame) await this.#list();
-    this.#hub.add(this.#accounts.values());
-    this.#server.add(this.#accounts.values());
+    const isSame = (await this.#sample()) && this.#rounds > 1;
+    if (!isSame) await this.#listProcesses();
+    this.#hub.add(this.#samples.values());
+    this.#server.add(this.#samples.values());
   }
 
   /** @param calls number of answered calls */
@@ -112,52 +112,55 @@ export class ProcessUsageMeter {
   }
 
   /** Lists all processes. One that was not known before has started in this round, so its CPU time counts from 0. */
-  async #list(): Promise<void> {
-    this.#listed = performance.now();
-    const { subject } = this.#contact;
-    const [vitals, taps] = await Promise.all([this.#contact.vitals(), subject.taps?.pids()]);
-    for (const account of this.#accounts.values()) account.isLive = false;
-    for (const entry of vitals?.entries ?? []) {
+  async #listProcesses(): Promise<void> {
+    this.#listedAt = performance.now();
+    const { subject } = this.#target;
+    const [stats, proxyPids] = await Promise.all([
+      this.#target.processStats(),
+      subject.proxies?.pids(),
+    ]);
+    for (const sample of this.#samples.values()) sample.isLive = false;
+    for (const entry of stats?.entries ?? []) {
       // The bench's own stdio proxies are not measured.
-      if (taps?.has(entry.pid) === true) continue;
+      if (proxyPids?.has(entry.pid) === true) continue;
       const { cpu, memory } = entry;
-      const before = this.#accounts.get(nameOf(entry))?.before ?? 0;
-      const isHub = subject.kind === "hub" && entry.pid === vitals?.pid;
-      const account = { entry, isHub, isLive: true, before, cpu, memory };
-      this.#accounts.set(nameOf(entry), account);
+      const cpuBefore = this.#samples.get(processKey(entry))?.cpuBefore ?? 0;
+      const isHub = subject.kind === "hub" && entry.pid === stats?.pid;
+      const sample = { entry, isHub, isLive: true, cpuBefore, cpu, memory };
+      this.#samples.set(processKey(entry), sample);
     }
-    this.#note();
+    this.#updateSums();
   }
 
-  async #follow(): Promise<void> {
-    const isSame = await this.#look();
-    if (!isSame && performance.now() - this.#listed > SEARCH) await this.#list();
+  async #poll(): Promise<void> {
+    const isSame = await this.#sample();
+    if (!isSame && performance.now() - this.#listedAt > LIST_INTERVAL) await this.#listProcesses();
   }
 
   /** Samples the known processes. @returns whether all of them still run */
-  async #look(): Promise<boolean> {
-    const live = [...this.#accounts.values()].filter(({ isLive }) => isLive);
+  async #sample(): Promise<boolean> {
+    const live = [...this.#samples.values()].filter(({ isLive }) => isLive);
     const usages = await processTable.usage(live.map(({ entry }) => entry)).catch(() => undefined);
     if (usages === undefined) return false;
-    for (const account of live) account.isLive = false;
+    for (const sample of live) sample.isLive = false;
     for (const usage of usages) {
-      const account = this.#accounts.get(nameOf(usage));
-      if (account === undefined) continue;
-      account.isLive = true;
-      account.cpu = usage.cpu;
-      account.memory = usage.memory;
+      const sample = this.#samples.get(processKey(usage));
+      if (sample === undefined) continue;
+      sample.isLive = true;
+      sample.cpu = usage.cpu;
+      sample.memory = usage.memory;
     }
-    this.#note();
+    this.#updateSums();
     return usages.length === live.length && live.length > 0;
   }
 
-  #note(): void {
-    this.#hub.note(this.#accounts.values());
-    this.#server.note(this.#accounts.values());
+  #updateSums(): void {
+    this.#hub.update(this.#samples.values());
+    this.#server.update(this.#samples.values());
   }
 }
 
-function nameOf({ pid, started }: ProcessIdentity): string {
+function processKey({ pid, started }: ProcessIdentity): string {
   return `${pid}/${started}`;
 }
 

@@ -79,8 +79,8 @@ export function parseCommandLine(
       scope: values["scope"] as string | undefined,
       values: new Map(
         options.filter(takesValue).flatMap(({ name }) => {
-          const given = [values[name]].flat().filter((value) => typeof value === "string");
-          return given.length === 0 ? [] : [[name, given] as const];
+          const texts = [values[name]].flat().filter((value) => typeof value === "string");
+          return texts.length === 0 ? [] : [[name, texts] as const];
         }),
       ),
     },
@@ -93,12 +93,13 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   const option = argv[at - 1] ?? "";
   const known = [...GLOBAL_OPTIONS, ...commands.flatMap(({ options }) => options)];
   const isValue = option.startsWith("--") && !known.some(({ name }) => option === `--${name}`);
-  if (isValue && !commands.some(({ name }) => name === word)) throw strange(option, known);
+  if (isValue && !commands.some(({ name }) => name === word))
+    throw unknownOptionError(option, known);
   return commandNamed(word, commands);
 }
 
 /** The command named in a command line, if there is one; for the hint at its help. */
-export function guessTopic(
+export function commandNameIn(
   argv: readonly string[],
   commands: readonly Command[],
 ): string | undefined {
@@ -140,8 +141,8 @@ function readOptions(
     letter === undefined ? [] : [[letter, name] as const],
   );
   const valued = namesOf(options.filter(takesValue));
-  const whole = joinEmpty(argv, valued);
-  const { _: words, ...values } = parseArgs(whole, {
+  const args = joinEmpty(argv, valued);
+  const { _: words, ...values } = parseArgs(args, {
     string: ["_", ...valued],
     boolean: namesOf(options.filter((option) => !takesValue(option))),
     collect: namesOf(options.filter(({ repeats }) => repeats)),
@@ -152,12 +153,14 @@ function readOptions(
     },
   });
   const [key] = unknown;
-  if (key !== undefined) throw strange(key.length === 1 ? `-${key}` : `--${key}`, options, command);
+  if (key !== undefined)
+    throw unknownOptionError(key.length === 1 ? `-${key}` : `--${key}`, options, command);
   for (const { name, value, empty, choices } of options) {
     if (value === undefined) continue;
     const given = [values[name]].flat();
-    const isNothing = empty === true && whole.includes(`--${name}=`);
-    if (given.includes("") && !isNothing) throw usageError(`--${name} needs a value: ${value}`);
+    const isEmptyAllowed = empty === true && args.includes(`--${name}=`);
+    if (given.includes("") && !isEmptyAllowed)
+      throw usageError(`--${name} needs a value: ${value}`);
     if (!Array.isArray(choices)) continue;
     for (const one of given) if (one !== undefined) readChoice(name, choices, one);
   }
@@ -175,26 +178,26 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
   });
 }
 
-function strange(option: string, known: readonly Option[], command?: Command): HubError {
-  const whose = command === undefined ? "" : ` of command "${command.name}"`;
+function unknownOptionError(option: string, known: readonly Option[], command?: Command): HubError {
+  const owner = command === undefined ? "" : ` of command "${command.name}"`;
   const names = known.map(({ name }) => `--${name}`);
-  return usageError(`There is no option "${option}"${whose}.${suggestName(option, names)}`);
+  return usageError(`There is no option "${option}"${owner}.${suggestName(option, names)}`);
 }
 
 function checkWords(
   words: readonly string[],
-  { name, usage: form, words: [least, most] }: Command,
+  { name, usage: usageText, words: [min, max] }: Command,
 ) {
-  const surplus = words[most];
+  const surplus = words[max];
   if (surplus !== undefined) throw usageError(`Command "${name}" does not take "${surplus}".`);
-  if (words.length < least)
-    throw usageError(`Command "${name}" needs more: toolmux ${name} ${form}`);
+  if (words.length < min)
+    throw usageError(`Command "${name}" needs more: toolmux ${name} ${usageText}`);
 }
 
-function readChoice<T extends string>(option: string, choices: readonly T[], given: unknown): T {
-  const choice = choices.find((one) => one === given);
+function readChoice<T extends string>(option: string, choices: readonly T[], value: unknown): T {
+  const choice = choices.find((one) => one === value);
   if (choice !== undefined) return choice;
-  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${String(given)}".`);
+  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${String(value)}".`);
 }
 
 /** A "did you mean" sentence with a leading space; empty if no name is similar. */

@@ -24,7 +24,7 @@ export type GivenValue =
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "file"; readonly bytes: Uint8Array<ArrayBuffer> };
 
-export type WrittenValue = { readonly json: string } | { readonly misfit: SchemaMismatch };
+export type WrittenValue = { readonly json: string } | { readonly mismatch: SchemaMismatch };
 
 /** The values of one key as JSON text that matches the schema. Numbers keep their spelling. */
 export function formatValues(
@@ -32,21 +32,21 @@ export function formatValues(
   forms: readonly ValueForm[],
 ): WrittenValue {
   const [value, ...others] = values;
-  if (value === undefined) return refuse(forms, "nothing");
+  if (value === undefined) return mismatchResult(forms, "nothing");
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
-    const json = writeValue(value, forms);
+    const json = formatValue(value, forms);
     // A single element of an array need not be written as an array.
-    if (json !== undefined || list === undefined) return finish(json, value, forms);
-    return writeElements(values, list);
+    if (json !== undefined || list === undefined) return toResult(json, value, forms);
+    return formatElements(values, list);
   }
-  if (list !== undefined) return writeElements(values, list);
+  if (list !== undefined) return formatElements(values, list);
   if (forms.some(({ kind }) => kind === "any"))
-    return writeElements(values, { kind: "array", items: { schema: true, root: true } });
-  return refuse(forms, `${values.length} values`);
+    return formatElements(values, { kind: "array", items: { schema: true, root: true } });
+  return mismatchResult(forms, `${values.length} values`);
 }
 
-function writeElements(
+function formatElements(
   values: readonly GivenValue[],
   list: ValueForm & { kind: "array" },
 ): WrittenValue {
@@ -54,10 +54,11 @@ function writeElements(
   const isNested = forms.some(({ kind }) => kind === "array" || kind === "any");
   const elements: string[] = [];
   for (const value of values) {
-    const whole = isNested ? undefined : writeValue(value, [list]);
-    const json = whole ?? writeValue(value, forms);
-    if (json === undefined) return finish(json, value, isList(value) && !isNested ? [list] : forms);
-    elements.push(whole === undefined ? json : whole.trim().slice(1, -1));
+    const arrayJson = isNested ? undefined : formatValue(value, [list]);
+    const json = arrayJson ?? formatValue(value, forms);
+    if (json === undefined)
+      return toResult(json, value, isList(value) && !isNested ? [list] : forms);
+    elements.push(arrayJson === undefined ? json : arrayJson.trim().slice(1, -1));
   }
   return { json: `[${elements.filter((text) => text.trim() !== "").join(",")}]` };
 }
@@ -67,39 +68,39 @@ function isList(value: GivenValue): boolean {
 }
 
 /** JSON text; undefined if the value does not match. */
-function writeValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
+function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
   switch (value.kind) {
     case "json":
       return findMismatch(JSON.parse(value.text), forms) === undefined ? value.text : undefined;
     case "text":
-      return writeText(value.text, forms);
+      return formatText(value.text, forms);
     case "file": {
       const encodes = forms.some((form) => form.kind === "string" && form.base64);
       if (encodes) return JSON.stringify(Buffer.from(value.bytes).toString("base64"));
       const text = decodeUtf8(value.bytes);
-      return text === undefined ? undefined : writeText(text, forms);
+      return text === undefined ? undefined : formatText(text, forms);
     }
   }
 }
 
 /** Order in which a text is tried: the most specific forms first. */
-const ORDER = "null choice boolean integer number array object any string".split(" ");
+const FORM_ORDER = "null choice boolean integer number array object any string".split(" ");
 
-function writeText(text: string, forms: readonly ValueForm[]): string | undefined {
-  const ordered = forms.toSorted((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+function formatText(text: string, forms: readonly ValueForm[]): string | undefined {
+  const ordered = forms.toSorted((a, b) => FORM_ORDER.indexOf(a.kind) - FORM_ORDER.indexOf(b.kind));
   for (const form of ordered) {
-    const json = writeAs(text, form);
+    const json = formatAs(text, form);
     if (json !== undefined) return json;
   }
   return undefined;
 }
 
-function writeAs(text: string, form: ValueForm): string | undefined {
+function formatAs(text: string, form: ValueForm): string | undefined {
   switch (form.kind) {
     case "string":
       return JSON.stringify(text);
     case "any":
-      return parse(text) === undefined ? JSON.stringify(text) : text;
+      return parseJson(text) === undefined ? JSON.stringify(text) : text;
     case "choice": {
       const values = form.values.filter((one) =>
         typeof one === "string" ? one === text : JSON.stringify(one) === text.trim(),
@@ -107,14 +108,14 @@ function writeAs(text: string, form: ValueForm): string | undefined {
       return values.length === 0 ? undefined : JSON.stringify(values[0]);
     }
     default: {
-      const value = parse(text);
+      const value = parseJson(text);
       const fits = value !== undefined && findMismatch(value.value, [form]) === undefined;
       return fits ? text.trim() : undefined;
     }
   }
 }
 
-function finish(
+function toResult(
   json: string | undefined,
   value: GivenValue,
   forms: readonly ValueForm[],
@@ -123,30 +124,31 @@ function finish(
   switch (value.kind) {
     case "json":
       return {
-        misfit: findMismatch(JSON.parse(value.text), forms) ?? blame(forms, "something else"),
+        mismatch:
+          findMismatch(JSON.parse(value.text), forms) ?? mismatchOf(forms, "something else"),
       };
     case "file":
-      return refuse(forms, "the content of that file");
+      return mismatchResult(forms, "the content of that file");
     case "text": {
       // For a mismatch inside JSON, report its path.
-      const parsed = /^\s*[[{]/.test(value.text) ? parse(value.text) : undefined;
-      const misfit = parsed && findMismatch(parsed.value, forms);
+      const parsed = /^\s*[[{]/.test(value.text) ? parseJson(value.text) : undefined;
+      const mismatch = parsed && findMismatch(parsed.value, forms);
       const shown = value.text.length > 40 ? `${value.text.slice(0, 40)}…` : value.text;
-      return { misfit: misfit ?? blame(forms, JSON.stringify(shown)) };
+      return { mismatch: mismatch ?? mismatchOf(forms, JSON.stringify(shown)) };
     }
   }
 }
 
-function refuse(forms: readonly ValueForm[], found: string): WrittenValue {
-  return { misfit: blame(forms, found) };
+function mismatchResult(forms: readonly ValueForm[], found: string): WrittenValue {
+  return { mismatch: mismatchOf(forms, found) };
 }
 
-function blame(forms: readonly ValueForm[], found: string): SchemaMismatch {
+function mismatchOf(forms: readonly ValueForm[], found: string): SchemaMismatch {
   return { path: "", expected: describeForms(forms), found };
 }
 
 /** The value of a JSON text; undefined if it is not JSON. */
-function parse(text: string): { readonly value: unknown } | undefined {
+function parseJson(text: string): { readonly value: unknown } | undefined {
   try {
     return { value: JSON.parse(text) as unknown };
   } catch {
@@ -185,33 +187,33 @@ export async function readArgumentSource(
  * unchanged.
  * @throws {HubError} usage: the key, what was expected and what was found
  */
-export function formatArguments(given: ArgumentSource, inputSchema: unknown): string {
-  if (given.kind === "json") return given.text;
-  return writeObject(given.pairs, formsOfSchema({ schema: inputSchema, root: inputSchema }), "");
+export function formatArguments(source: ArgumentSource, inputSchema: unknown): string {
+  if (source.kind === "json") return source.text;
+  return formatObject(source.pairs, formsOfSchema({ schema: inputSchema, root: inputSchema }), "");
 }
 
 /** @param base prefix of the keys in messages: the object's own key and a dot; empty for the arguments as a whole */
-function writeObject(pairs: readonly Pair[], forms: readonly ValueForm[], base: string): string {
-  const form = findObject(forms, pairs);
+function formatObject(pairs: readonly Pair[], forms: readonly ValueForm[], base: string): string {
+  const form = objectFormFor(forms, pairs);
   const groups = new Map<string, { values: GivenValue[]; pairs: Pair[] }>();
   for (const { key, value } of pairs) {
-    const [head, rest] = splitKey(key, form);
-    const group = groups.get(head) ?? { values: [], pairs: [] };
-    groups.set(head, group);
+    const [name, rest] = splitKey(key, form);
+    const group = groups.get(name) ?? { values: [], pairs: [] };
+    groups.set(name, group);
     if (rest === undefined) group.values.push(value);
     else group.pairs.push({ key: rest, value });
   }
   const members = [...groups].map(([key, group]) => {
     const schema = form.properties.get(key) ?? form.rest;
-    if (schema === undefined) throw explainUnknown(base + key, form, base);
-    return `${JSON.stringify(key)}:${writeMember(group, formsOfSchema(schema), base + key)}`;
+    if (schema === undefined) throw unknownKeyError(base + key, form, base);
+    return `${JSON.stringify(key)}:${formatMember(group, formsOfSchema(schema), base + key)}`;
   });
   const missing = form.required.filter((key) => !groups.has(key));
-  if (missing.length > 0) throw explainMissing(missing, [...groups.keys()], form, base);
+  if (missing.length > 0) throw missingKeysError(missing, [...groups.keys()], form, base);
   return `{${members.join(",")}}`;
 }
 
-function writeMember(
+function formatMember(
   { values, pairs }: { values: readonly GivenValue[]; pairs: readonly Pair[] },
   forms: readonly ValueForm[],
   key: string,
@@ -220,17 +222,17 @@ function writeMember(
     if (values.length > 0)
       throw usageError(`"${key}" is given as a whole and by its keys: choose one.`);
     if (forms.some(({ kind }) => kind === "object" || kind === "any"))
-      return writeObject(pairs, forms, `${key}.`);
+      return formatObject(pairs, forms, `${key}.`);
     const inner = `${key}.${pairs[0]?.key ?? ""}`;
     throw usageError(`"${key}": expected ${describeForms(forms)}, found the key "${inner}".`);
   }
-  const written = formatValues(values, forms);
-  if ("json" in written) return written.json;
-  const { path, expected, found } = written.misfit;
+  const formatted = formatValues(values, forms);
+  if ("json" in formatted) return formatted.json;
+  const { path, expected, found } = formatted.mismatch;
   throw usageError(`"${key}${path}": expected ${expected}, found ${found}.`);
 }
 
-const OPEN: ObjectValueForm = {
+const ANY_OBJECT: ObjectValueForm = {
   kind: "object",
   properties: new Map(),
   required: [],
@@ -238,11 +240,11 @@ const OPEN: ObjectValueForm = {
 };
 
 /** With several object forms, the first one that has all of the keys. */
-function findObject(forms: readonly ValueForm[], pairs: readonly Pair[]): ObjectValueForm {
+function objectFormFor(forms: readonly ValueForm[], pairs: readonly Pair[]): ObjectValueForm {
   const objects = forms.filter((form) => form.kind === "object");
   const knows = (form: ObjectValueForm): boolean =>
     pairs.every(({ key }) => form.properties.has(splitKey(key, form)[0]));
-  return objects.find(knows) ?? objects[0] ?? OPEN;
+  return objects.find(knows) ?? objects[0] ?? ANY_OBJECT;
 }
 
 /** The key's first part, and the rest; a property's own name may contain dots. */
@@ -251,47 +253,49 @@ function splitKey(
   { properties }: ObjectValueForm,
 ): readonly [head: string, rest: string | undefined] {
   if (properties.has(key)) return [key, undefined];
-  const dots = [...key.matchAll(/\./g)].map(({ index }) => index).filter((at) => at > 0);
-  const at = dots.find((dot) => properties.has(key.slice(0, dot))) ?? dots[0];
-  if (at === undefined || at === key.length - 1) return [key, undefined];
-  return [key.slice(0, at), key.slice(at + 1)];
+  const dots = [...key.matchAll(/\./g)].map(({ index }) => index).filter((dot) => dot > 0);
+  const dot = dots.find((dot) => properties.has(key.slice(0, dot))) ?? dots[0];
+  if (dot === undefined || dot === key.length - 1) return [key, undefined];
+  return [key.slice(0, dot), key.slice(dot + 1)];
 }
 
-function explainUnknown(key: string, { properties }: ObjectValueForm, base: string) {
+function unknownKeyError(key: string, { properties }: ObjectValueForm, base: string) {
   const known = [...properties.keys()].map((name) => base + name);
   const takes = known.length === 0 ? " It takes none." : ` It takes ${known.join(", ")}.`;
   return usageError(`The tool takes no "${key}".${suggestName(key, known) || takes}`);
 }
 
-function explainMissing(
+function missingKeysError(
   keys: readonly string[],
-  given: readonly string[],
+  givenKeys: readonly string[],
   { properties }: ObjectValueForm,
   base: string,
 ) {
-  const named = keys.map((key) => {
+  const missing = keys.map((key) => {
     const schema: JsonSchema = properties.get(key) ?? { schema: true, root: true };
     return `"${base}${key}" (${describeForms(formsOfSchema(schema))})`;
   });
-  const stray = given.find((key) => !properties.has(key) && findNearest(key, keys) !== undefined);
-  const hint = stray === undefined ? "" : ` Was that meant by "${base}${stray}"?`;
-  return usageError(`The tool needs ${named.join(" and ")}.${hint}`);
+  const misspelled = givenKeys.find(
+    (key) => !properties.has(key) && findNearest(key, keys) !== undefined,
+  );
+  const hint = misspelled === undefined ? "" : ` Was that meant by "${base}${misspelled}"?`;
+  return usageError(`The tool needs ${missing.join(" and ")}.${hint}`);
 }
 
 async function readPair(word: string, world: CommandContext): Promise<Pair> {
-  const at = word.indexOf("=");
-  const isJson = word[at - 1] === ":";
-  const key = word.slice(0, isJson ? at - 1 : at);
-  if (at < 1 || key === "")
+  const equals = word.indexOf("=");
+  const isJson = word[equals - 1] === ":";
+  const key = word.slice(0, isJson ? equals - 1 : equals);
+  if (equals < 1 || key === "")
     throw usageError(`"${word}" is no argument: they are written KEY=VALUE.`);
-  const text = word.slice(at + 1);
+  const text = word.slice(equals + 1);
   const isFile = text.startsWith("@") && !text.startsWith("@@");
   if (!isJson) {
     if (isFile)
-      return { key, value: { kind: "file", bytes: await readArgument(word, text, world) } };
+      return { key, value: { kind: "file", bytes: await readArgumentFile(word, text, world) } };
     return { key, value: { kind: "text", text: text.replace(/^@@/, "@") } };
   }
-  const json = isFile ? new TextDecoder().decode(await readArgument(word, text, world)) : text;
+  const json = isFile ? new TextDecoder().decode(await readArgumentFile(word, text, world)) : text;
   try {
     JSON.parse(json);
   } catch (error) {
@@ -300,7 +304,7 @@ async function readPair(word: string, world: CommandContext): Promise<Pair> {
   return { key, value: { kind: "json", text: json } };
 }
 
-async function readArgument(word: string, text: string, { cwd, env }: CommandContext) {
+async function readArgumentFile(word: string, text: string, { cwd, env }: CommandContext) {
   const path = resolve(cwd, expandHome(text.slice(1), env));
   try {
     return new Uint8Array(await readFile(path));

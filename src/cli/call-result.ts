@@ -49,7 +49,7 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
     case "image":
     case "audio": {
       const what = text("type") === "image" ? "image" : "audio";
-      return attach(what, text("mimeType"), "", text("data")) ?? json;
+      return makeAttachment(what, text("mimeType"), "", text("data")) ?? json;
     }
     case "resource_link":
       return text("uri") === undefined ? json : { kind: "text", text: describeLink(text) };
@@ -59,7 +59,7 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
       const plain = text("text", inner);
       if (plain !== undefined) return { kind: "text", text: plain };
       const name = text("uri", inner) ?? "";
-      return attach("file", text("mimeType", inner), name, text("blob", inner)) ?? json;
+      return makeAttachment("file", text("mimeType", inner), name, text("blob", inner)) ?? json;
     }
     default:
       return json;
@@ -70,7 +70,7 @@ function membersOf(bytes: Uint8Array, range: ByteRange): readonly JsonMember[] {
   return scanObject(bytes, range.start)?.items ?? [];
 }
 
-function attach(
+function makeAttachment(
   what: Attachment["what"],
   type: string | undefined,
   name: string,
@@ -123,14 +123,14 @@ export function describeResult(response: Response, view: ResultView): CallReport
   const isError = memberText(bytes, members, "isError") === "true";
   const code = isError ? failureCode(bytes, members) : 0;
   if (view === "raw")
-    return { stream: "stdout", parts: [plainPart(textOf(bytes, body.start, body.end))], code };
+    return { stream: "stdout", parts: [textPart(textOf(bytes, body.start, body.end))], code };
   const structured = lastMember(members, "structuredContent");
-  const pretty = structured && plainPart(indentJson(bytes, structured));
+  const pretty = structured && textPart(indentJson(bytes, structured));
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
     const text =
       "toolmux: the result has no structured content; without --structured it is printed";
-    return { stream: "stderr", parts: [plainPart(text)], code: 1 };
+    return { stream: "stderr", parts: [textPart(text)], code: 1 };
   }
   const content = lastMember(members, "content");
   const parts = content === undefined ? [] : readResultContent(bytes, content);
@@ -142,7 +142,7 @@ export function describeResult(response: Response, view: ResultView): CallReport
   };
 }
 
-function plainPart(text: string): ContentPart {
+function textPart(text: string): ContentPart {
   return { kind: "text", text };
 }
 
@@ -152,8 +152,8 @@ function memberText(
   members: readonly JsonMember[],
   key: string,
 ): string | undefined {
-  const found = lastMember(members, key);
-  return found && textOf(bytes, found.start, found.end);
+  const range = lastMember(members, key);
+  return range && textOf(bytes, range.start, range.end);
 }
 
 /** Key in the `_meta` of a result that the hub made because no server answered: the error code. */
@@ -162,32 +162,32 @@ const ERROR_KEY = "toolmux/error";
 function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
   const meta = lastMember(members, "_meta");
   const inside = (meta && scanObject(bytes, meta.start)?.items) ?? [];
-  return traitsOf(readString(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
+  return errorPropertiesOf(readString(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
 }
 
 function describeRpcError({ bytes, body }: Response): CallReport {
-  const answer = parseRange(bytes, body) as RpcError;
-  const own = findOwnError(answer);
+  const error = parseRange(bytes, body) as RpcError;
+  const own = hubErrorOf(error);
   if (own !== undefined)
-    return { stream: "stderr", parts: [plainPart(describeError(own))], code: own.properties.exit };
-  const text = `toolmux: the server answered with error ${answer.code}: ${sanitizeLine(answer.message)}`;
+    return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
+  const text = `toolmux: the server answered with error ${error.code}: ${sanitizeLine(error.message)}`;
   const data = memberText(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
   const more = data === undefined ? "" : `\n  ${sanitizeLine(data)}`;
-  return { stream: "stderr", parts: [plainPart(text + more)], code: 1 };
+  return { stream: "stderr", parts: [textPart(text + more)], code: 1 };
 }
 
 /**
  * The hub's own error, if `data.code` is one of its codes and the JSON-RPC code matches it; undefined: the
  * error is a server's.
  */
-function findOwnError({ code, message, data }: RpcError): HubError | undefined {
+function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
   const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
-  if (traitsOf(details?.code)?.rpc !== code) return undefined;
+  if (errorPropertiesOf(details?.code)?.rpc !== code) return undefined;
   const stderr = Array.isArray(details?.stderr) ? details.stderr.map(String) : [];
   return new HubError(details?.code as ErrorCode, message, { stderr });
 }
 
-function traitsOf(code: unknown): ErrorProperties | undefined {
+function errorPropertiesOf(code: unknown): ErrorProperties | undefined {
   return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
 }
 
@@ -207,7 +207,7 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
 };
 
 /** Maximum length of a file name's stem, in characters; file systems allow 255 bytes in all. */
-const MAX_NAME = 80;
+const MAX_STEM_LENGTH = 80;
 
 /** One line in place of an attachment: `[image: image/png, 12.3 KB]`. */
 export function describeAttachment({ what, type, name, bytes }: Attachment): string {
@@ -240,14 +240,14 @@ export async function saveAttachment(attachment: Attachment, folder: string): Pr
 export function attachmentFileName({ what, type, name }: Attachment): string {
   const [path = ""] = name.split(/[?#]/);
   const last = path.split(/[/\\]/).findLast((part) => part !== "") ?? "";
-  const safe = unescape(last).replace(/[^A-Za-z0-9._-]+/g, "_");
+  const safe = decodePercent(last).replace(/[^A-Za-z0-9._-]+/g, "_");
   const own = /^(?<stem>.+?)(?<extension>\.[A-Za-z0-9]{1,10})?$/.exec(safe)?.groups;
   const extension = own?.["extension"] ?? findExtension(type);
-  const stem = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_NAME);
+  const stem = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_STEM_LENGTH);
   return `${stem || what}${extension}`;
 }
 
-function unescape(text: string): string {
+function decodePercent(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -5,7 +5,7 @@ import { sanitizeLine } from "../terminal/log.ts";
 const MASK = "•••";
 
 /** Paths of settings whose values are never secret; only these are shown. */
-const OPEN =
+const NEVER_SECRET =
   /^(?:hub\.(?!httpToken$)|defaults\.)\w+$|^servers\.(?:[\w$-]+|"(?:\\.|[^"\\])*")\.(?:enabled|prefix|\w+Timeout|maxMessage|plugin|tools\..*)$|^plugins\[\d+\]\.(?:use|servers|tools)\b|^secrets\.(?:sources|commands)\b/;
 
 /** A piece of a line: shown, or replaced by a mask. */
@@ -28,11 +28,11 @@ export function formatCodeFrame(
 ): string | undefined {
   const line = position && source.split(/\r?\n/)[position.line - 1];
   if (position === undefined || line === undefined || line.trim() === "") return undefined;
-  const at = position.column - 1;
-  const { text, caret } = mask(line, at, path !== "", OPEN.test(path));
+  const offset = position.column - 1;
+  const { text, caret } = maskLine(line, offset, path !== "", NEVER_SECRET.test(path));
   const gutter = ` ${position.line} | `;
   const blank = `${" ".repeat(gutter.length - 2)}| `;
-  const window = fit(text, caret, width - gutter.length);
+  const window = cutAround(text, caret, width - gutter.length);
   return [
     colors.dim(gutter) + window.text,
     colors.dim(blank) + " ".repeat(window.caret) + colors.red("^"),
@@ -45,7 +45,7 @@ export function formatCodeFrame(
  * recognized
  * @param showsValue whether the value at `at` may be shown
  */
-function mask(
+function maskLine(
   line: string,
   at: number,
   parsed: boolean,
@@ -53,21 +53,22 @@ function mask(
 ): { text: string; caret: number } {
   const mayBeginInside = /"""|'''|\*\//.test(line);
   const isCertain = parsed && !mayBeginInside;
-  const tokens = isCertain ? readTokens(line) : readBeginning(line, mayBeginInside);
+  const tokens = isCertain ? readTokens(line) : readLeadingKey(line, mayBeginInside);
   let text = "";
   let caret: number | undefined;
   for (const { start, text: piece, kind } of tokens) {
     const end = start + piece.length;
     const isHere = start <= at && at < end;
     const isShown = kind !== "value" || (isHere && isCertain && showsValue);
-    if (isHere) caret = text.length + (isShown ? show(piece.slice(0, at - start)).length : 0);
-    text += isShown ? show(piece) : maskValue(piece);
+    if (isHere)
+      caret = text.length + (isShown ? formatPiece(piece.slice(0, at - start)).length : 0);
+    text += isShown ? formatPiece(piece) : maskValue(piece);
   }
   return { text: text.trimEnd(), caret: caret ?? text.length };
 }
 
 /** A piece as shown, with each tab as a space. */
-function show(piece: string): string {
+function formatPiece(piece: string): string {
   return sanitizeLine(piece.replaceAll("\t", " "));
 }
 
@@ -80,8 +81,8 @@ function maskValue(text: string): string {
 }
 
 const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
-const WORD = /[^\s"'=:,[\]{}#/]+/y;
-const SIGN = /\s+|[=:,[\]{}/]/y;
+const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
+const PUNCTUATION = /\s+|[=:,[\]{}/]/y;
 
 /** The tokens of a whole TOML or JSON line, without comments, which may contain old values. */
 function readTokens(line: string): readonly Token[] {
@@ -93,8 +94,8 @@ function readTokens(line: string): readonly Token[] {
       pattern.lastIndex = start;
       return pattern.exec(line)?.[0];
     };
-    const sign = read(SIGN);
-    const text = sign ?? read(STRING) ?? read(WORD) ?? line.slice(start);
+    const sign = read(PUNCTUATION);
+    const text = sign ?? read(STRING) ?? read(BARE_WORD) ?? line.slice(start);
     const isKey = isHeader || /^\s*(?:[=:]|\.\s*["'\w])/.test(line.slice(start + text.length));
     tokens.push({ start, text, kind: sign !== undefined ? "sign" : isKey ? "key" : "value" });
     start += text.length;
@@ -103,7 +104,7 @@ function readTokens(line: string): readonly Token[] {
 }
 
 /** Only a key at the very start, `env.TOKEN =` or `"TOKEN":`, followed by one masked value. */
-function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] {
+function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
     line,
   );
@@ -116,9 +117,9 @@ function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] 
 }
 
 /** The part of a line around the caret that fits, in characters. */
-function fit(text: string, caret: number, room: number): { text: string; caret: number } {
-  const least = 20;
-  const size = Math.max(room, least);
+function cutAround(text: string, caret: number, width: number): { text: string; caret: number } {
+  const minWidth = 20;
+  const size = Math.max(width, minWidth);
   if (text.length <= size) return { text, caret };
   const start = Math.max(0, Math.min(caret - Math.floor(size / 2), text.length - size));
   const [before, behind] = [start > 0, start + size < text.length].map((isCut) =>

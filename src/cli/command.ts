@@ -26,13 +26,13 @@ export interface CommandContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
   /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
-  readonly claims: Set<(error: unknown) => boolean>;
+  readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
   /** Handlers of SIGHUP; without any it ends the process. */
-  readonly hangups: Set<() => void>;
+  readonly hangupHandlers: Set<() => void>;
   /** Cached `initialize` answers for this command line; absent: nothing is cached. */
-  readonly greetings?: InitializeCache | undefined;
+  readonly initializeCache?: InitializeCache | undefined;
   /** Own stdin and stdout, if `initialize` was, or may be, answered there early. */
-  readonly welcome?: EarlyInitialize | undefined;
+  readonly earlyInitialize?: EarlyInitialize | undefined;
 }
 
 /** Values of an option or argument that shells can complete without running toolmux. */

@@ -2,7 +2,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { printError } from "../terminal/log.ts";
 import { ownConsole } from "../terminal/stderr.ts";
-import { commandNamed, DEFAULT_COMMAND, guessTopic, parseCommandLine } from "./args.ts";
+import { commandNamed, DEFAULT_COMMAND, commandNameIn, parseCommandLine } from "./args.ts";
 import {
   BENCH_DEFAULTS,
   type CommandContext,
@@ -695,9 +695,9 @@ export async function runCli(argv: readonly string[], world: CommandContext): Pr
   } catch (error) {
     // Other errors are bugs in this program; their stack trace is needed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
-    const told = toHubError(error);
-    printError(told, guessTopic(argv, COMMANDS), invocation?.logFormat);
-    return told.properties.exit;
+    const hubError = toHubError(error);
+    printError(hubError, commandNameIn(argv, COMMANDS), invocation?.logFormat);
+    return hubError.properties.exit;
   }
 }
 

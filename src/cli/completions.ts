@@ -14,22 +14,22 @@ export function printCompletions(
     throw usageError(
       `There are completions for ${SHELLS.join(", ")}, not "${word}".${suggestName(word, SHELLS)}`,
     );
-  console.log(writeCompletions(shell, commands));
+  console.log(formatCompletions(shell, commands));
   return Promise.resolve(0);
 }
 
 /** The completion script, without the last line break. */
-export function writeCompletions(shell: Shell, commands: readonly Command[]): string {
-  return WRITERS[shell](commands).join("\n");
+export function formatCompletions(shell: Shell, commands: readonly Command[]): string {
+  return FORMATTERS[shell](commands).join("\n");
 }
 
-const WRITERS: Readonly<Record<Shell, (commands: readonly Command[]) => readonly string[]>> = {
-  bash: writeBash,
-  zsh: writeZsh,
-  fish: writeFish,
+const FORMATTERS: Readonly<Record<Shell, (commands: readonly Command[]) => readonly string[]>> = {
+  bash: formatBash,
+  zsh: formatZsh,
+  fish: formatFish,
 };
 
-function writeBash(commands: readonly Command[]): string[] {
+function formatBash(commands: readonly Command[]): string[] {
   const complete = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_toolmux_paths -f";
     if (choices === "folder") return "_toolmux_paths -d";
@@ -58,23 +58,23 @@ function writeBash(commands: readonly Command[]): string[] {
     "    if [[ -n $skip && ${COMP_WORDS[i]} == = ]]; then continue; fi",
     "    if [[ -n $skip ]]; then skip=; continue; fi",
     "    case $command:${COMP_WORDS[i]} in",
-    `      ${valuedPatterns(commands).join("|")}) skip=1 ;;`,
+    `      ${patternsWithValue(commands).join("|")}) skip=1 ;;`,
     "      *:-*) ;;",
     "      *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else count=$((count + 1)); fi ;;",
     "    esac",
     "  done",
     "  case $command:$prev in",
-    ...listValued(commands).map(
+    ...optionsWithValue(commands).map(
       ({ patterns, choices }) => `    ${patterns.join("|")}) ${complete(choices)}; return ;;`,
     ),
     "  esac",
     "  if [[ $cur == -* ]]; then",
     "    case $command in",
     ...commands.map(({ name, options }) => {
-      const words = [...options, ...GLOBAL_OPTIONS].flatMap(spellings).join(" ");
+      const words = [...options, ...GLOBAL_OPTIONS].flatMap(optionNames).join(" ");
       return `      ${name}) _toolmux_words ${quote(words)} ;;`;
     }),
-    `      '') _toolmux_words ${quote(GLOBAL_OPTIONS.flatMap(spellings).join(" "))} ;;`,
+    `      '') _toolmux_words ${quote(GLOBAL_OPTIONS.flatMap(optionNames).join(" "))} ;;`,
     "    esac",
     "    return",
     "  fi",
@@ -89,7 +89,7 @@ function writeBash(commands: readonly Command[]): string[] {
   ];
 }
 
-function writeZsh(commands: readonly Command[]): string[] {
+function formatZsh(commands: readonly Command[]): string[] {
   const action = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_files";
     if (choices === "folder") return "_files -/";
@@ -98,11 +98,12 @@ function writeZsh(commands: readonly Command[]): string[] {
   };
   const argument = (option: Option): string => {
     const { summary, value, choices, repeats } = option;
-    const words = spellings(option);
+    const words = optionNames(option);
     const rest = `[${summary.replace(/[[\]:\\]/g, "\\$&")}]`;
-    const taken = value === undefined ? "" : `:${value}:${action(choices)}`;
-    if (words.length === 1) return quote(`${repeats ? "*" : ""}${words.join("")}${rest}${taken}`);
-    return `${quote(`(${words.join(" ")})`)}{${words.join(",")}}${quote(rest + taken)}`;
+    const valuePart = value === undefined ? "" : `:${value}:${action(choices)}`;
+    if (words.length === 1)
+      return quote(`${repeats ? "*" : ""}${words.join("")}${rest}${valuePart}`);
+    return `${quote(`(${words.join(" ")})`)}{${words.join(",")}}${quote(rest + valuePart)}`;
   };
   const list = (lines: readonly string[]) => lines.map((line) => `        ${line}`).join(" \\\n");
   return [
@@ -142,8 +143,8 @@ function writeZsh(commands: readonly Command[]): string[] {
   ];
 }
 
-function writeFish(commands: readonly Command[]): string[] {
-  const take = (choices: ValueChoices | undefined): string => {
+function formatFish(commands: readonly Command[]): string[] {
+  const completeChoices = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return " -F";
     if (choices === "folder") return ' -a "(__fish_complete_directories (commandline -ct))"';
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
@@ -151,8 +152,9 @@ function writeFish(commands: readonly Command[]): string[] {
   };
   const option = (condition: string, { name, letter, value, choices, summary }: Option): string => {
     const short = letter === undefined ? "" : ` -s ${letter}`;
-    const taken = value === undefined ? "" : ` -x${take(choices)}`.replace("-x -F", "-r -F");
-    return `complete -c toolmux${condition}${short} -l ${name}${taken} -d ${quote(summary)}`;
+    const valuePart =
+      value === undefined ? "" : ` -x${completeChoices(choices)}`.replace("-x -F", "-r -F");
+    return `complete -c toolmux${condition}${short} -l ${name}${valuePart} -d ${quote(summary)}`;
   };
   const at = (name: string): string => ` -n ${quote(`__toolmux_at ${name}`)}`;
   return [
@@ -167,7 +169,7 @@ function writeFish(commands: readonly Command[]): string[] {
     "            continue",
     "        end",
     '        switch "$command:$word"',
-    `            case ${valuedPatterns(commands).map(quote).join(" ")}`,
+    `            case ${patternsWithValue(commands).map(quote).join(" ")}`,
     "                set skip 1",
     "            case '*:-*'",
     "            case '*'",
@@ -190,7 +192,9 @@ function writeFish(commands: readonly Command[]): string[] {
       ...options.map((one) => option(at(name), one)),
       ...(choices === undefined
         ? []
-        : [`complete -c toolmux -n ${quote(`__toolmux_first ${name}`)}${take(choices)}`]),
+        : [
+            `complete -c toolmux -n ${quote(`__toolmux_first ${name}`)}${completeChoices(choices)}`,
+          ]),
     ]),
   ];
 }
@@ -200,23 +204,23 @@ function namesOf(commands: readonly Command[]): readonly string[] {
 }
 
 /** Every option that takes a value, as shell patterns `command:option`, and its possible values. */
-function listValued(
+function optionsWithValue(
   commands: readonly Command[],
 ): { patterns: readonly string[]; choices: ValueChoices | undefined }[] {
   return [...commands, { name: "*", options: GLOBAL_OPTIONS }].flatMap(({ name, options }) =>
     options.filter(takesValue).map((option) => ({
-      patterns: spellings(option).map((word) => `${name}:${word}`),
+      patterns: optionNames(option).map((word) => `${name}:${word}`),
       choices: option.choices,
     })),
   );
 }
 
-function valuedPatterns(commands: readonly Command[]): readonly string[] {
-  return listValued(commands).flatMap(({ patterns }) => patterns);
+function patternsWithValue(commands: readonly Command[]): readonly string[] {
+  return optionsWithValue(commands).flatMap(({ patterns }) => patterns);
 }
 
 /** `-o` and `--output`. */
-function spellings({ name, letter }: Option): string[] {
+function optionNames({ name, letter }: Option): string[] {
   return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
 }
 

@@ -51,7 +51,7 @@ export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly st
         "The server, or something in front of it, is in trouble: its own log says more. It is tried again by itself.",
       ];
     case "unauthorized":
-      return adviseOnAuthorization(spec);
+      return authorizationHintsFor(spec);
     case "handshakeFailed":
       return error.step === "list"
         ? ["Its list is malformed or cannot be had: look for a newer version of the server."]
@@ -60,7 +60,7 @@ export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly st
           ];
     case "connectTimeout":
       return [
-        raiseLimit(spec),
+        raiseLimitHint(spec),
         `It may be behind a firewall that answers nothing, or at another port: toolmux check shows its url.`,
       ];
     case "notReading":
@@ -77,7 +77,7 @@ export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly st
   }
 }
 
-function adviseOnAuthorization({ name, auth, headers, keyFile }: RemoteServer): readonly string[] {
+function authorizationHintsFor({ name, auth, headers, keyFile }: RemoteServer): readonly string[] {
   const own = Object.keys(headers).find((key) => key.toLowerCase() === "authorization");
   if (own !== undefined) {
     return [
@@ -92,14 +92,14 @@ function adviseOnAuthorization({ name, auth, headers, keyFile }: RemoteServer): 
 }
 
 /** The hint to raise the limit of a server that needs more time to start. */
-export function raiseLimit({ connectTimeout, startLimit }: RunnableServer): string {
+export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): string {
   return startLimit === undefined
     ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
     : `Give it more time: set connectTimeout for it in the manifest (without it a start is ended after ${formatDuration(startLimit)}).`;
 }
 
 /** Products that provide the commands which servers are often started with. */
-const ORIGINS: Readonly<Record<string, string>> = {
+const PRODUCT_OF_COMMAND: Readonly<Record<string, string>> = {
   node: "Node.js",
   npm: "Node.js",
   npx: "Node.js",
@@ -135,39 +135,44 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
   if (spec.kind === "plugin") {
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
-  if (error.code === "valueMissing") return provideValues(error, spec, env);
+  if (error.code === "valueMissing") return missingValueHints(error, spec, env);
   if (spec.kind === "remote") return remoteHintsFor(error, spec);
   switch (error.code) {
     case "notSupported":
-      return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];
+      return [
+        `What can stand in a manifest is ${supportedPlaceholders(spec).join(", ")}.`,
+        ...missingPluginHints(spec),
+      ];
     case "commandNotFound":
-      return findCommand(spec);
+      return missingCommandHints(spec);
     case "notExecutable":
-      return makeExecutable(spec, env);
+      return notExecutableHints(spec, env);
     case "spawnFailed":
       return [
         ...(spec.cwd === undefined
           ? []
-          : [`Make sure that its working directory is there (${locate(spec.cwd, spec, env)}).`]),
+          : [
+              `Make sure that its working directory is there (${absolutePathOf(spec.cwd, spec, env)}).`,
+            ]),
         "If the system has no room for more processes, end some or raise its limits (ulimit -a).",
       ];
     case "connectTimeout":
-      return giveTime(error, spec, env);
+      return timeoutHints(error, spec, env);
     case "handshakeFailed":
       return error.step === "list"
         ? ["Its list is malformed or cannot be had: look for a newer version of the server."]
         : [
             "It may be another program than an MCP server over stdio, or one of a revision that toolmux does not speak: compare the command with its documentation, or look for a newer version.",
-            tryByHand(spec, env),
+            manualTestHint(spec, env),
           ];
     case "connectionLost":
       return [
-        tryByHand(spec, env),
+        manualTestHint(spec, env),
         "If it runs there and not here, it may want a variable: of your environment it gets only a few; name others in inheritEnv.",
       ];
     case "notReading":
     case "notResponding":
-      return ["It runs but is stuck: look at what it waits for.", tryByHand(spec, env)];
+      return ["It runs but is stuck: look at what it waits for.", manualTestHint(spec, env)];
     case "messageTooLarge":
       return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
     case "internal":
@@ -177,7 +182,7 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
   }
 }
 
-function provideValues(error: HubError, spec: ExternalServer, env: Env): string[] {
+function missingValueHints(error: HubError, spec: ExternalServer, env: Env): string[] {
   const parts = templatePartsOf(spec);
   const names = new Set(
     parts.flatMap((part) =>
@@ -191,7 +196,7 @@ function provideValues(error: HubError, spec: ExternalServer, env: Env): string[
     return `Set ${name} where toolmux is started: export ${name}=… in your shell, or "env" in the entry of the client that starts toolmux. Or give it a default in the manifest: ${fallback}`;
   });
   const files = parts.flatMap((part) =>
-    part.kind === "file" ? [locate(part.path, spec, env)] : [],
+    part.kind === "file" ? [absolutePathOf(part.path, spec, env)] : [],
   );
   const list = [...new Set(files)].join(", ");
   const secrets = missingSecretsOf(error).map(
@@ -205,8 +210,8 @@ function provideValues(error: HubError, spec: ExternalServer, env: Env): string[
   ];
 }
 
-function findCommand({ command, baseDir, package: packaged }: StdioServer): string[] {
-  if (packaged !== undefined) return findRunner(packaged, command);
+function missingCommandHints({ command, baseDir, package: packaged }: StdioServer): string[] {
+  if (packaged !== undefined) return missingRunnerHints(packaged, command);
   if (command.includes("/")) {
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
@@ -214,20 +219,25 @@ function findCommand({ command, baseDir, package: packaged }: StdioServer): stri
         : `Correct the path (command); it is looked for from ${baseDir}.`,
     ];
   }
-  const origin = Object.hasOwn(ORIGINS, command) ? ORIGINS[command] : undefined;
+  const origin = Object.hasOwn(PRODUCT_OF_COMMAND, command)
+    ? PRODUCT_OF_COMMAND[command]
+    : undefined;
   const source = origin === undefined || origin === command ? "" : ` (it comes with ${origin})`;
   return [
     `Install ${command}${source}, or check how it is spelled.`,
-    `If your terminal finds it (command -v ${shell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+    `If your terminal finds it (command -v ${quoteForShell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
   ];
 }
 
 /** Any of the runners of a package will do. */
-function findRunner({ name, alternatives: others }: PackageLaunch, command: string): string[] {
+function missingRunnerHints(
+  { name, alternatives: others }: PackageLaunch,
+  command: string,
+): string[] {
   const runners = [command, ...others.map((it) => it.command)].map((runner) =>
-    ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
-      ? (ORIGINS[runner] ?? runner)
-      : `${ORIGINS[runner]} (${runner})`,
+    PRODUCT_OF_COMMAND[runner] === undefined || PRODUCT_OF_COMMAND[runner].toLowerCase() === runner
+      ? (PRODUCT_OF_COMMAND[runner] ?? runner)
+      : `${PRODUCT_OF_COMMAND[runner]} (${runner})`,
   );
   const list = new Intl.ListFormat("en", { type: "disjunction" }).format(runners);
   return [
@@ -236,19 +246,19 @@ function findRunner({ name, alternatives: others }: PackageLaunch, command: stri
   ];
 }
 
-function makeExecutable(spec: StdioServer, env: Env): string[] {
+function notExecutableHints(spec: StdioServer, env: Env): string[] {
   const { command } = spec;
   const file = command.includes("/")
-    ? shell(locate(command, spec, env))
-    : `"$(command -v ${shell(command)})"`;
+    ? quoteForShell(absolutePathOf(command, spec, env))
+    : `"$(command -v ${quoteForShell(command)})"`;
   return [
     `You must be allowed to run it: chmod +x ${file}`,
     "If it is a script, the program that its first line names must be there, too; if it is none, it must be built for this system.",
   ];
 }
 
-function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
-  const raise = raiseLimit(spec);
+function timeoutHints({ step }: HubError, spec: StdioServer, env: Env): string[] {
+  const raiseHint = raiseLimitHint(spec);
   const program = basename(spec.command);
   switch (step) {
     case "resolve":
@@ -256,26 +266,27 @@ function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
         listSchemes(spec).length === 0
           ? "Look at the files that its ${file:…} name: one of them does not end."
           : "Look at the files and plugins that its ${…} name: one of them does not end.",
-        raise,
+        raiseHint,
       ];
     case "list":
-      return [raise, "If that does not help, it is stuck at its list of tools."];
+      return [raiseHint, "If that does not help, it is stuck at its list of tools."];
     default:
       return DOWNLOADERS.has(program)
         ? [
-            `${program} may still be downloading: have that done once before. ${tryByHand(spec, env)}`,
-            raise,
+            `${program} may still be downloading: have that done once before. ${manualTestHint(spec, env)}`,
+            raiseHint,
           ]
         : [
-            raise,
-            `It may be no MCP server over stdio, or wait for something else. ${tryByHand(spec, env)}`,
+            raiseHint,
+            `It may be no MCP server over stdio, or wait for something else. ${manualTestHint(spec, env)}`,
           ];
   }
 }
 
 /** The command line as a user would type it; masked and unresolved values stay as shown. */
-function tryByHand(spec: StdioServer, env: Env): string {
-  const folder = spec.cwd === undefined ? "" : `cd ${shell(locate(spec.cwd, spec, env))} && `;
+function manualTestHint(spec: StdioServer, env: Env): string {
+  const folder =
+    spec.cwd === undefined ? "" : `cd ${quoteForShell(absolutePathOf(spec.cwd, spec, env))} && `;
   const line = folder + describeCommand(spec);
   const advice = /[…•]|\$\{/.test(line)
     ? "Try it by hand, with its values put in"
@@ -283,22 +294,22 @@ function tryByHand(spec: StdioServer, env: Env): string {
   return `${advice}: ${line}`;
 }
 
-function needPlugins(spec: StdioServer): string[] {
+function missingPluginHints(spec: StdioServer): string[] {
   return listSchemes(spec).map(
     (scheme) => `\${${scheme}:…} wants a plugin that has it ([[plugins]]).`,
   );
 }
 
-function formsOf({ syntax }: StdioServer): readonly string[] {
+function supportedPlaceholders({ syntax }: StdioServer): readonly string[] {
   return syntax === "foreign"
     ? ["${NAME}", "${NAME:-default}", "${env:NAME}", "${file:PATH}", "${workspaceFolder}"]
     : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}", "${secret:NAME}", "${cmd:COMMAND}"];
 }
 
-function locate(path: string, { baseDir }: ExternalServer, env: Env): string {
+function absolutePathOf(path: string, { baseDir }: ExternalServer, env: Env): string {
   return path.includes("${") ? path : resolve(baseDir, expandHome(path, env));
 }
 
-function shell(word: string): string {
+function quoteForShell(word: string): string {
   return /^[\w./:@%+=,~-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

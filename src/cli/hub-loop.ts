@@ -15,38 +15,38 @@ import {
 } from "../process/outer-hubs.ts";
 
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
-const LENGTH = 16;
+const IDENTITY_LENGTH = 16;
 
 /** A text that is equal for equal manifests: the same files, and the same servers in the environment variable. */
-async function identifyManifest({ sources, servers }: Manifest, env: Env): Promise<string> {
+async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
   const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";
-  const isNowhere = files.length === 0 && variable === "";
-  const text = JSON.stringify([files, variable, isNowhere ? servers : []]);
-  return (await sha256Hex(new TextEncoder().encode(text))).slice(0, LENGTH);
+  const hasNoSource = files.length === 0 && variable === "";
+  const text = JSON.stringify([files, variable, hasNoSource ? servers : []]);
+  return (await sha256Hex(new TextEncoder().encode(text))).slice(0, IDENTITY_LENGTH);
 }
 
 /**
  * Refuses to start if the hubs above this process show an endless loop; see `checkNesting`.
  * @throws {HubError} hubLoop
  */
-export async function refuseLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
+export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
   const outer = parseOuterHubs(env[HUBS_VARIABLE]);
   // The usual case, which needs no identity of the manifest.
   if (outer.length === 0) return;
-  checkNesting(outer, await identifyManifest(manifest, env), repeats);
+  checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
 /** The value of the environment variable that lists the hubs above a server. */
-export async function listHubs(manifest: Manifest, env: Env): Promise<string | undefined> {
-  const own = { pid: process.pid, manifest: await identifyManifest(manifest, env) };
+export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
+  const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
 }
 
 /** How long to wait for a first request, and for the client to leave after the answer, in ms. */
-const LIMIT = 5000;
-const LINGER = 1000;
+const REQUEST_TIMEOUT = 5000;
+const LEAVE_TIMEOUT = 1000;
 /** Longest message read, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
 
@@ -54,21 +54,21 @@ const MAX_MESSAGE = 1024 * 1024;
  * Answers every request on stdin with this error until the client leaves, so that it shows why the hub did
  * not start.
  */
-export async function answerWith(
-  refusal: HubError,
+export async function answerWithError(
+  error: HubError,
   streams: OwnStreams | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const own = new StdioServerTransport(MAX_MESSAGE, streams);
+  const stdio = new StdioServerTransport(MAX_MESSAGE, streams);
   const left = Promise.withResolvers<void>();
-  const asked = Promise.withResolvers<void>();
+  const requested = Promise.withResolvers<void>();
   signal.addEventListener("abort", () => left.resolve(), { once: true });
-  await own.open(
+  await stdio.open(
     {
-      frame: (frame) => {
+      message: (frame) => {
         if (frame.kind !== "request") return;
-        own.send(buildError(frame.id, refusal.toRpc()));
-        asked.resolve();
+        stdio.send(buildError(frame.id, error.toRpc()));
+        requested.resolve();
       },
       log() {},
       oversized() {},
@@ -77,7 +77,10 @@ export async function answerWith(
     },
     signal,
   );
-  const isAsked = await settlesWithin(LIMIT, Promise.race([asked.promise, left.promise]));
-  if (isAsked) await settlesWithin(LINGER, left.promise);
-  await own.close();
+  const isRequested = await settlesWithin(
+    REQUEST_TIMEOUT,
+    Promise.race([requested.promise, left.promise]),
+  );
+  if (isRequested) await settlesWithin(LEAVE_TIMEOUT, left.promise);
+  await stdio.close();
 }

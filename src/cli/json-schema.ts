@@ -29,33 +29,38 @@ export interface JsonSchema {
  */
 export function formsOfSchema(
   { schema, root }: JsonSchema,
-  trail: readonly string[] = [],
+  visitedRefs: readonly string[] = [],
 ): readonly ValueForm[] {
   if (schema === false) return [];
-  if (!isTable(schema)) return [ANY];
-  const { $ref, allOf, anyOf, oneOf, ...own } = schema;
-  const again = (inner: Table, refs = trail): readonly ValueForm[] =>
+  if (!isTable(schema)) return [ANY_FORM];
+  const { $ref, allOf, anyOf, oneOf, ...ownKeywords } = schema;
+  const formsOf = (inner: Table, refs = visitedRefs): readonly ValueForm[] =>
     formsOfSchema({ schema: inner, root }, refs);
   if (typeof $ref === "string") {
-    if (trail.includes($ref)) return [];
-    const target = follow($ref, root);
-    if (!isTable(target)) return [ANY];
-    return again(merge({ allOf, anyOf, oneOf, ...own }, target), [...trail, $ref]);
+    if (visitedRefs.includes($ref)) return [];
+    const target = resolveRef($ref, root);
+    if (!isTable(target)) return [ANY_FORM];
+    return formsOf(mergeSchemas({ allOf, anyOf, oneOf, ...ownKeywords }, target), [
+      ...visitedRefs,
+      $ref,
+    ]);
   }
   if (Array.isArray(allOf))
-    return again(allOf.filter(isTable).reduce(merge, { anyOf, oneOf, ...own }));
+    return formsOf(allOf.filter(isTable).reduce(mergeSchemas, { anyOf, oneOf, ...ownKeywords }));
   const alternatives = [anyOf, oneOf].find((list) => Array.isArray(list));
   if (alternatives !== undefined)
-    return alternatives.flatMap((one: unknown) => (isTable(one) ? again(merge(own, one)) : [ANY]));
-  return readOwn(own, root);
+    return alternatives.flatMap((one: unknown) =>
+      isTable(one) ? formsOf(mergeSchemas(ownKeywords, one)) : [ANY_FORM],
+    );
+  return formsOfType(ownKeywords, root);
 }
 
-const ANY: ValueForm = { kind: "any" };
+const ANY_FORM: ValueForm = { kind: "any" };
 
-function readOwn(schema: Table, root: unknown): readonly ValueForm[] {
+function formsOfType(schema: Table, root: unknown): readonly ValueForm[] {
   if (Object.hasOwn(schema, "const")) return [{ kind: "choice", values: [schema["const"]] }];
   if (Array.isArray(schema["enum"])) return [{ kind: "choice", values: schema["enum"] }];
-  return [schema["type"] ?? guessType(schema)].flat().map((type) => readType(type, schema, root));
+  return [schema["type"] ?? guessType(schema)].flat().map((type) => formOfType(type, schema, root));
 }
 
 function guessType(schema: Table): string | undefined {
@@ -63,7 +68,7 @@ function guessType(schema: Table): string | undefined {
   return isTable(schema["items"]) ? "array" : undefined;
 }
 
-function readType(type: unknown, schema: Table, root: unknown): ValueForm {
+function formOfType(type: unknown, schema: Table, root: unknown): ValueForm {
   switch (type) {
     case "null":
     case "boolean":
@@ -75,13 +80,13 @@ function readType(type: unknown, schema: Table, root: unknown): ValueForm {
     case "array":
       return { kind: type, items: { schema: schema["items"], root } };
     case "object":
-      return readObject(schema, root);
+      return objectFormOf(schema, root);
     default:
-      return ANY;
+      return ANY_FORM;
   }
 }
 
-function readObject(schema: Table, root: unknown): ObjectValueForm {
+function objectFormOf(schema: Table, root: unknown): ObjectValueForm {
   const { properties, required, additionalProperties, patternProperties } = schema;
   const known = Object.entries(isTable(properties) ? properties : {});
   const isClosed = additionalProperties === false && patternProperties === undefined;
@@ -95,7 +100,7 @@ function readObject(schema: Table, root: unknown): ObjectValueForm {
 }
 
 /** Approximates `allOf`: properties and required keys of both; otherwise `other` wins. */
-function merge(one: Table, other: Table): Table {
+function mergeSchemas(one: Table, other: Table): Table {
   const both = { ...one, ...other };
   const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);
   return {
@@ -106,7 +111,7 @@ function merge(one: Table, other: Table): Table {
 }
 
 /** The value of a `$ref` within the same schema, such as `#/$defs/Filter`. */
-function follow(ref: string, root: unknown): unknown {
+function resolveRef(ref: string, root: unknown): unknown {
   if (!ref.startsWith("#")) return undefined;
   let value = root;
   for (const part of ref.split("/").slice(1)) {
@@ -159,7 +164,7 @@ export interface SchemaMismatch {
   readonly found: string;
 }
 
-function describeFound(value: unknown): string {
+function describeActual(value: unknown): string {
   return isTable(value) ? "an object" : describeValue(value, true);
 }
 
@@ -170,75 +175,75 @@ export function findMismatch(
 ): SchemaMismatch | undefined {
   let inner: SchemaMismatch | undefined;
   for (const form of forms) {
-    const misfit = findFault(value, form);
-    if (misfit === undefined) return undefined;
-    if (misfit.path !== "") inner ??= misfit;
+    const mismatch = findFormMismatch(value, form);
+    if (mismatch === undefined) return undefined;
+    if (mismatch.path !== "") inner ??= mismatch;
   }
-  return inner ?? { path: "", expected: describeForms(forms), found: describeFound(value) };
+  return inner ?? { path: "", expected: describeForms(forms), found: describeActual(value) };
 }
 
-function findFault(value: unknown, form: ValueForm): SchemaMismatch | undefined {
+function findFormMismatch(value: unknown, form: ValueForm): SchemaMismatch | undefined {
   switch (form.kind) {
     case "any":
       return undefined;
     case "null":
-      return demand(value === null, value, form);
+      return expectForm(value === null, value, form);
     case "boolean":
     case "number":
     case "string":
-      return demand(typeof value === form.kind, value, form);
+      return expectForm(typeof value === form.kind, value, form);
     case "integer":
-      return demand(Number.isInteger(value), value, form);
+      return expectForm(Number.isInteger(value), value, form);
     case "choice": {
       const text = JSON.stringify(value);
-      return demand(
+      return expectForm(
         form.values.some((one) => JSON.stringify(one) === text),
         value,
         form,
       );
     }
     case "array": {
-      if (!Array.isArray(value)) return demand(false, value, form);
+      if (!Array.isArray(value)) return expectForm(false, value, form);
       const items = formsOfSchema(form.items);
-      return firstOf(
+      return firstMismatch(
         value.entries(),
         (i) => `[${i}]`,
         () => items,
       );
     }
     case "object":
-      return isTable(value) ? findObjectFault(value, form) : demand(false, value, form);
+      return isTable(value) ? findObjectMismatch(value, form) : expectForm(false, value, form);
   }
 }
 
-function findObjectFault(value: Table, { properties, required, rest }: ObjectValueForm) {
+function findObjectMismatch(value: Table, { properties, required, rest }: ObjectValueForm) {
   const missing = required.find((key) => !Object.hasOwn(value, key));
   if (missing !== undefined) {
-    const expected = describeForms(formsOfSchema(properties.get(missing) ?? ANYTHING));
+    const expected = describeForms(formsOfSchema(properties.get(missing) ?? ANY_SCHEMA));
     return { path: `.${missing}`, expected, found: "nothing" };
   }
   const formsOf = (key: string): readonly ValueForm[] => {
     const schema = properties.get(key) ?? rest;
     return schema === undefined ? [] : formsOfSchema(schema);
   };
-  return firstOf(Object.entries(value), (key) => `.${key}`, formsOf);
+  return firstMismatch(Object.entries(value), (key) => `.${key}`, formsOf);
 }
 
-const ANYTHING: JsonSchema = { schema: true, root: true };
+const ANY_SCHEMA: JsonSchema = { schema: true, root: true };
 
-function firstOf<Key>(
+function firstMismatch<Key>(
   entries: Iterable<readonly [Key, unknown]>,
-  print: (key: Key) => string,
+  formatKey: (key: Key) => string,
   formsOf: (key: Key) => readonly ValueForm[],
 ): SchemaMismatch | undefined {
   for (const [key, value] of entries) {
-    const misfit = findMismatch(value, formsOf(key));
-    if (misfit !== undefined) return { ...misfit, path: print(key) + misfit.path };
+    const mismatch = findMismatch(value, formsOf(key));
+    if (mismatch !== undefined) return { ...mismatch, path: formatKey(key) + mismatch.path };
   }
   return undefined;
 }
 
-function demand(holds: boolean, value: unknown, form: ValueForm): SchemaMismatch | undefined {
-  if (holds) return undefined;
-  return { path: "", expected: describeForm(form), found: describeFound(value) };
+function expectForm(isMatch: boolean, value: unknown, form: ValueForm): SchemaMismatch | undefined {
+  if (isMatch) return undefined;
+  return { path: "", expected: describeForm(form), found: describeActual(value) };
 }

@@ -11,11 +11,11 @@ export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 /** @param tell receives enabled records; by default they are printed on stderr at once, as commands need */
 export function openLog(
   { logLevel, logFormat }: Invocation,
-  tell: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
+  print: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
 ): CommandLog {
   return (level, what) => {
     if (!isLevelEnabled(level, logLevel)) return;
-    tell(typeof what === "string" ? makeLogRecord(level, what) : what);
+    print(typeof what === "string" ? makeLogRecord(level, what) : what);
   };
 }
 

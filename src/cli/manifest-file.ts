@@ -36,7 +36,7 @@ export function manifestToEdit(
 }
 
 /** The constraints on a server that is added to a manifest. */
-export interface Neighbours {
+export interface ExistingServers {
   /** Separators that a prefix must not contain: of the file itself first, then of all manifests used with it. */
   readonly separators: readonly [string, ...string[]];
   /** The servers of all of them. */
@@ -44,20 +44,20 @@ export interface Neighbours {
 }
 
 /** Problems of the manifest are ignored here; `prepareEdit` reports them. @param file absolute path */
-export async function readNeighbours(
+export async function readExistingServers(
   file: string,
   invocation: Invocation,
   world: CommandContext,
-): Promise<Neighbours> {
+): Promise<ExistingServers> {
   const options = loadOptions(invocation, world);
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
-  const alone = await loadManifest({ ...options, env, files: [file] });
+  const own = await loadManifest({ ...options, env, files: [file] });
   // A named file may not belong to the discovered ones.
   const isUsed = listDependencies(options).includes(file);
-  const whole = isUsed ? await loadManifest(options) : alone;
-  const separator = alone.ok ? alone.manifest.hub.separator : HUB_DEFAULTS.separator;
-  if (!whole.ok) return { separators: [separator], servers: [] };
-  const { hub, servers } = whole.manifest;
+  const all = isUsed ? await loadManifest(options) : own;
+  const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;
+  if (!all.ok) return { separators: [separator], servers: [] };
+  const { hub, servers } = all.manifest;
   return { separators: [separator, hub.separator], servers };
 }
 

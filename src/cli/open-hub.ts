@@ -14,12 +14,12 @@ import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { CommandContext } from "./command.ts";
-import { listHubs, refuseLoop } from "./hub-loop.ts";
+import { hubListFor, checkHubLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
 
 /** Delay, in ms, so that the hub starts its servers first. */
-const SETTLING = 100;
+const SWEEP_DELAY = 100;
 
 /**
  * Ends orphaned processes of killed hubs in the background.
@@ -28,24 +28,24 @@ const SETTLING = 100;
  */
 export function sweepOrphansInBackground(
   hub: Hub,
-  tell: (count: number) => void,
+  onEnded: (count: number) => void,
 ): () => Promise<void> {
   let sweeping: Promise<void> | undefined;
-  const begin = (): Promise<void> => (sweeping ??= sweep(tell));
-  const timer = setTimeout(() => void begin(), SETTLING);
+  const startSweep = (): Promise<void> => (sweeping ??= sweep(onEnded));
+  const timer = setTimeout(() => void startSweep(), SWEEP_DELAY);
   timer.unref();
   return async () => {
     clearTimeout(timer);
     // What is still running then ends with this process.
-    await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), begin()]));
+    await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
 
-async function sweep(tell: (count: number) => void): Promise<void> {
+async function sweep(onEnded: (count: number) => void): Promise<void> {
   // Process modules are loaded after the client's first response.
   const { sweepOrphans } = await import("../process/orphans.ts");
   const count = await sweepOrphans();
-  if (count > 0) tell(count);
+  if (count > 0) onEnded(count);
 }
 
 export interface OpenHubOptions {
@@ -58,11 +58,12 @@ export interface OpenHubOptions {
   /** Whether servers may be authorized, with the user's help if need be; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper of every server's transport. @param redact removes secrets from a text */
-  readonly openTap?: ((redact: (text: string) => string) => TransportWrapper) | undefined;
+  readonly makeTransportWrapper?:
+    ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** Additional values to redact. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
-  readonly outside?: TransportFactory;
+  readonly transportFactory?: TransportFactory;
 }
 
 /** An open hub, and how to close it. */
@@ -71,7 +72,7 @@ export interface OpenedHub {
   readonly bus: EventBus;
   /** The manifest in force, including the servers of its plugins. */
   readonly manifest: Manifest;
-  readonly equip: PluginSetup;
+  readonly setUpPlugins: PluginSetup;
   /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
@@ -82,9 +83,9 @@ export interface OpenedHub {
 export type PluginSetup = (
   manifest: Manifest,
   stay?: PluginSet,
-) => Promise<PreparedManifest | Bare>;
+) => Promise<PreparedManifest | PluginlessSetup>;
 
-interface Bare {
+interface PluginlessSetup {
   readonly ok: true;
   readonly manifest: Manifest;
   readonly plugins: undefined;
@@ -95,21 +96,21 @@ interface Bare {
  * @throws {HubError} manifestInvalid if a plugin cannot be set up; hubLoop
  */
 export async function openHub(
-  whole: Manifest,
+  loaded: Manifest,
   world: CommandContext,
-  tell: CommandLog,
+  print: CommandLog,
   {
     kinds = ["log"],
     snapshots = memorySnapshots(),
     choose = (it) => it,
     authorizes = true,
-    openTap,
+    makeTransportWrapper,
     secrets = [],
-    outside: given,
+    transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
-  const { env, platform, claims } = world;
-  await refuseLoop(whole, env, 1);
+  const { env, platform, uncaughtErrorHandlers } = world;
+  await checkHubLoop(loaded, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
     const { openUserAuthorizer, showLoginPage } = await import("./transport-factory.ts");
     const show = showLoginPage(world, (level, text, server) =>
@@ -118,32 +119,32 @@ export async function openHub(
     return openUserAuthorizer(world, show);
   };
   const {
-    redact: redactFilled,
+    redact: redactResolved,
     authorize,
     finish,
-    ...outside
-  } = given ?? openTransportFactory(world, openAuthorizer, () => listHubs(whole, env));
+    ...transportFactory
+  } = ownFactory ?? openTransportFactory(world, openAuthorizer, () => hubListFor(loaded, env));
   const redactor = new Redactor(secrets);
-  const redact = (text: string): string => redactFilled(redactor.apply(text));
+  const redact = (text: string): string => redactResolved(redactor.apply(text));
   const log: CommandLog = (level, what) => {
-    tell(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
+    print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
   };
   const bus = new EventBus();
-  bus.subscribe((event) => tellEvent(event, log), kinds);
+  bus.subscribe((event) => logEvent(event, log), kinds);
   let restore: (() => void) | undefined;
-  const equip: PluginSetup = async (wanted, stay) => {
-    if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
+  const setUpAll: PluginSetup = async (target, current) => {
+    if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    if (stay !== undefined) return reusePlugins(wanted, stay);
-    return setUpPlugins(wanted, { bus, env, stateFolder: stateFolder(env, platform) });
+    if (current !== undefined) return reusePlugins(target, current);
+    return setUpPlugins(target, { bus, env, stateFolder: stateFolder(env, platform) });
   };
-  const equipped = await equip(whole);
-  if (!equipped.ok) throw manifestError(equipped.problems);
-  const { plugins } = equipped;
+  const prepared = await setUpAll(loaded);
+  if (!prepared.ok) throw manifestError(prepared.problems);
+  const { plugins } = prepared;
   let manifest: Manifest;
   try {
-    manifest = choose(equipped.manifest);
+    manifest = choose(prepared.manifest);
   } catch (error) {
     await plugins?.dispose();
     throw error;
@@ -151,28 +152,28 @@ export async function openHub(
   const hub = new Hub({
     manifest,
     bus,
-    digest,
+    digest: sha256,
     snapshots,
     plugins,
     redact,
-    tap: openTap?.(redact),
-    ...outside,
+    tap: makeTransportWrapper?.(redact),
+    ...transportFactory,
     ...(authorizes && authorize && { authorize }),
   });
-  const claim = (error: unknown): boolean => hub.activePlugins.claim(error);
-  claims.add(claim);
-  const end = sweepOrphansInBackground(hub, (count) => {
+  const handleUncaught = (error: unknown): boolean => hub.activePlugins.claim(error);
+  uncaughtErrorHandlers.add(handleUncaught);
+  const closeHub = sweepOrphansInBackground(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
   });
   const close = async (): Promise<void> => {
     try {
-      await Promise.all([end(), finish()]);
+      await Promise.all([closeHub(), finish()]);
     } finally {
-      claims.delete(claim);
+      uncaughtErrorHandlers.delete(handleUncaught);
       restore?.();
     }
   };
-  return { hub, bus, manifest, equip, redact, close };
+  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
 }
 
 /** Snapshots in the state folder. Disk access is loaded after the client's first response. */
@@ -191,12 +192,12 @@ export function openSnapshots({ env, platform }: CommandContext, log: CommandLog
   };
 }
 
-function tellEvent(event: HubEvent, log: CommandLog): void {
+function logEvent(event: HubEvent, log: CommandLog): void {
   const record = recordOfEvent(event, Date.now());
   if (record !== undefined) log(record.level, record);
 }
 
 /** Hash for truncated names; loaded only if one is needed. */
-function digest(text: string): Uint8Array {
+function sha256(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }

@@ -7,9 +7,9 @@ import { usageError } from "./args.ts";
 
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
-const SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
+const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
 /** How long to collect the rest of a paste, in ms, so that the shell does not get it. */
-const REST = 50;
+const PASTE_TIME = 50;
 
 /**
  * Whether the user can be asked: stdin is a terminal. (The echo is the terminal's, wherever the prompt is
@@ -26,8 +26,8 @@ export function canAsk(): boolean {
 export async function askHidden(question: string, signal: AbortSignal): Promise<string> {
   const { stdin, stderr } = process;
   const restore = (): void => void stdin.setRawMode(false);
-  let take = (_chunk: string): void => {};
-  const onData = (chunk: string | Uint8Array): void => take(String(chunk));
+  let onChunk = (_chunk: string): void => {};
+  const onData = (chunk: string | Uint8Array): void => onChunk(String(chunk));
   process.once("exit", restore);
   stdin.setRawMode(true);
   stdin.setEncoding("utf8");
@@ -35,11 +35,11 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   stdin.resume();
   stderr.write(question);
   try {
-    const { value, rest } = await readLine((next) => (take = next), signal);
-    let more = rest;
-    take = (chunk) => (more += chunk);
-    await new Promise((resolve) => setTimeout(resolve, REST));
-    if (more.trim() === "") return value;
+    const { value, rest } = await readLine((next) => (onChunk = next), signal);
+    let surplus = rest;
+    onChunk = (chunk) => (surplus += chunk);
+    await new Promise((resolve) => setTimeout(resolve, PASTE_TIME));
+    if (surplus.trim() === "") return value;
     throw usageError(
       "A value of several lines cannot be typed: pipe it in, as in toolmux secret set NAME < FILE.",
     );
@@ -54,7 +54,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
 
 /** @param listen sets the receiver of further input */
 function readLine(
-  listen: (take: (chunk: string) => void) => void,
+  setReceiver: (onChunk: (chunk: string) => void) => void,
   signal: AbortSignal,
 ): Promise<{ readonly value: string; readonly rest: string }> {
   return new Promise((resolve, reject) => {
@@ -62,8 +62,8 @@ function readLine(
     const cancel = (): void => reject(new HubError("cancelled", "Interrupted."));
     signal.addEventListener("abort", cancel, { once: true });
     if (signal.aborted) cancel();
-    listen((chunk) => {
-      const keys = Array.from(chunk.replace(SEQUENCES, ""));
+    setReceiver((chunk) => {
+      const keys = Array.from(chunk.replace(ESCAPE_SEQUENCES, ""));
       for (const [at, key] of keys.entries()) {
         if (key === "\r" || key === "\n") {
           signal.removeEventListener("abort", cancel);

@@ -28,23 +28,23 @@ export function openInstructionsRecall(
     now: Date.now,
     warn: () => {},
   });
-  const outer = servers.filter(
+  const external = servers.filter(
     (spec): spec is ExternalServer => spec.enabled && spec.kind === "stdio",
   );
   return async (capabilities) => {
-    const recalled = await Promise.all(
-      outer.map(async (spec) => {
+    const loaded = await Promise.all(
+      external.map(async (spec) => {
         const identity = await identify(spec, new Map());
-        const subject = identity && ({ ...identity, era: "legacy", capabilities } as const);
-        const kept = subject && (await snapshots.load(subject));
+        const key = identity && ({ ...identity, era: "legacy", capabilities } as const);
+        const kept = key && (await snapshots.load(key));
         return kept === undefined ? [] : [{ server: spec.name, listing: kept.offer }];
       }),
     );
-    const kept = recalled.flat();
+    const kept = loaded.flat();
     const listings = kept.map(({ listing }) => listing);
     return {
       instructions: mergeInstructions(kept),
-      offered: mergeCapabilities(listings, kept.length === outer.length),
+      serverCapabilities: mergeCapabilities(listings, kept.length === external.length),
     };
   };
 }

@@ -12,7 +12,7 @@ import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
 /** Name of the Smithery API key among the secrets. */
-const KEY = "smithery";
+const API_KEY_SECRET = "smithery";
 
 /**
  * The registries to search: those of `--from`, or else of the environment, or else of the manifest, or the
@@ -26,18 +26,20 @@ export async function openRegistries(
   const { env } = world;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
   const named = invocation.values.get("from") ?? (words.length > 0 ? words : undefined);
-  const choices = (named ?? (await readManifest(invocation, world)) ?? DEFAULT_REGISTRIES).map(
-    parseRegistryChoice,
-  );
-  const dial = makeFetch({ ca: undefined, env });
-  const send: RegistryFetch = (url, init) => dial(url, init);
+  const choices = (
+    named ??
+    (await readManifestSetting(invocation, world)) ??
+    DEFAULT_REGISTRIES
+  ).map(parseRegistryChoice);
+  const fetch = makeFetch({ ca: undefined, env });
+  const registryFetch: RegistryFetch = (url, init) => fetch(url, init);
   const wantsKey = choices.some(({ kind }) => kind === "smithery");
-  const key = wantsKey ? await findKey(world) : undefined;
-  return choices.map((choice) => openRegistry(choice, send, key));
+  const key = wantsKey ? await findApiKey(world) : undefined;
+  return choices.map((choice) => openRegistry(choice, registryFetch, key));
 }
 
 /** The manifest's setting; a missing or invalid manifest does not prevent a search. */
-async function readManifest(
+async function readManifestSetting(
   invocation: Invocation,
   world: CommandContext,
 ): Promise<readonly string[] | undefined> {
@@ -45,14 +47,14 @@ async function readManifest(
   return loaded.ok ? loaded.manifest.registries : undefined;
 }
 
-async function findKey(world: CommandContext): Promise<string | undefined> {
+async function findApiKey(world: CommandContext): Promise<string | undefined> {
   const { SMITHERY_API_KEY: variable } = world.env;
   if (variable !== undefined && variable !== "") return variable;
   // A secret store that cannot be opened does not prevent a search.
-  const found = await openSecrets(world)
-    .find(KEY)
+  const secret = await openSecrets(world)
+    .find(API_KEY_SECRET)
     .catch(() => undefined);
-  return found?.value;
+  return secret?.value;
 }
 
 /** Logs which registries failed, and what may help. */

@@ -9,7 +9,7 @@ import type { PluginSetup } from "./open-hub.ts";
 /** A running hub, and its plugin setup. */
 export interface ReloadableHub {
   readonly hub: Hub;
-  readonly equip: PluginSetup;
+  readonly setUpPlugins: PluginSetup;
 }
 
 /**
@@ -18,25 +18,26 @@ export interface ReloadableHub {
  * @returns the watcher: checks at once, or closes
  */
 export function followManifest(
-  { hub, equip }: ReloadableHub,
+  { hub, setUpPlugins }: ReloadableHub,
   options: LoadOptions,
-  basis: LoadedBasis,
+  loaded: LoadedBasis,
   log: CommandLog,
 ): ManifestWatcher {
-  let { manifest, pluginFingerprint: pluginEdition } = basis;
+  let { manifest, pluginFingerprint } = loaded;
   let isOver = false;
 
-  const take = async (result: LoadedManifest): Promise<void> => {
+  const onLoaded = async (result: LoadedManifest): Promise<void> => {
     for (const note of result.notes) log("warn", note);
-    const refusal = explain(result, manifest);
-    if (refusal !== undefined) hub.reportRejectedManifest(refusal);
-    if (refusal !== undefined || !result.ok) return;
-    const stay = result.pluginFingerprint === pluginEdition ? hub.activePlugins.set : undefined;
-    const equipped = await equip(result.manifest, stay);
-    if (!equipped.ok) {
-      hub.reportRejectedManifest(manifestError(equipped.problems).message);
+    const rejection = rejectionReason(result, manifest);
+    if (rejection !== undefined) hub.reportRejectedManifest(rejection);
+    if (rejection !== undefined || !result.ok) return;
+    const current =
+      result.pluginFingerprint === pluginFingerprint ? hub.activePlugins.set : undefined;
+    const prepared = await setUpPlugins(result.manifest, current);
+    if (!prepared.ok) {
+      hub.reportRejectedManifest(manifestError(prepared.problems).message);
     } else if (isOver) {
-      if (equipped.plugins !== stay) await equipped.plugins?.dispose();
+      if (prepared.plugins !== current) await prepared.plugins?.dispose();
     } else {
       if (result.manifest.httpToken?.text !== manifest.httpToken?.text) {
         log(
@@ -44,18 +45,18 @@ export function followManifest(
           "hub.httpToken is another: clients over HTTP bear it when toolmux is started anew",
         );
       }
-      ({ manifest, pluginFingerprint: pluginEdition } = result);
-      hub.reload(equipped.manifest, equipped.plugins);
+      ({ manifest, pluginFingerprint } = result);
+      hub.reload(prepared.manifest, prepared.plugins);
     }
   };
 
   // Loads are handled one after the other, because setting up plugins takes time.
-  let turn = Promise.resolve();
+  let queue = Promise.resolve();
   const watch = watchManifest(options, {
-    fingerprint: basis.fingerprint,
+    fingerprint: loaded.fingerprint,
     onWarning: (text) => log("warn", text),
     onLoad: (result) => {
-      turn = turn.then(() => (isOver ? undefined : take(result)));
+      queue = queue.then(() => (isOver ? undefined : onLoaded(result)));
     },
   });
   return {
@@ -68,7 +69,7 @@ export function followManifest(
 }
 
 /** Why the new manifest is rejected, in the format of `check`; undefined: it is accepted. */
-function explain(result: LoadedManifest, { sources }: Manifest): string | undefined {
+function rejectionReason(result: LoadedManifest, { sources }: Manifest): string | undefined {
   // Ignoring files that are no longer trusted may leave no manifest at all; the cause is the missing trust.
   const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {

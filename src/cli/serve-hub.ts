@@ -16,114 +16,119 @@ import { isStaticServer } from "./recalled-instructions.ts";
 import type { HubRecording } from "./commands/record.ts";
 
 /** Delay of work that can wait until the first response is sent, in ms. */
-const SETTLING = 100;
+const BACKGROUND_DELAY = 100;
 /** Interval for checking that the parent process is the same, in ms. */
 const PARENT_INTERVAL = 2000;
 /** Longest wait for writing the initialize cache at shutdown, in ms. */
-const KEEP_LIMIT = 500;
+const CACHE_WRITE_TIMEOUT = 500;
 
-const OPEN =
+const NO_TOKEN_WARNING =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
 /** Outputs for people: log records, and plain text. */
 export interface HostOutput {
-  readonly journal: LogTapeLogger;
+  readonly logger: LogTapeLogger;
   readonly log: CommandLog;
-  tell(text: string): void;
+  print(text: string): void;
 }
 
 /** What to serve, and how. */
 export interface ServeOptions {
   readonly invocation: Invocation;
   readonly world: CommandContext;
-  readonly voices: HostOutput;
-  readonly basis: LoadedBasis;
+  readonly output: HostOutput;
+  readonly loaded: LoadedBasis;
   /** The HTTP address from the command line; undefined: stdio only. */
-  readonly wanted: HttpAddress | undefined;
+  readonly requestedAddress: HttpAddress | undefined;
 }
 
 /** Serves the servers of a manifest; see `serve`. */
 export async function serveHub({
   invocation,
   world,
-  voices,
-  basis,
-  wanted,
+  output,
+  loaded,
+  requestedAddress,
 }: ServeOptions): Promise<number> {
-  const { journal, log } = voices;
-  const address = wanted && (await withManifestToken(wanted, basis.manifest.httpToken, world));
-  if (address !== undefined && address.token === undefined) log("warn", OPEN);
-  const recording = await openRecording(invocation, world, address, log);
-  const classes = new Set<string>();
-  const opened = await openHub(basis.manifest, world, log, {
+  const { logger, log } = output;
+  const address =
+    requestedAddress &&
+    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, world));
+  if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
+  const recording = await openRequestedRecording(invocation, world, address, log);
+  const capabilityClasses = new Set<string>();
+  const opened = await openHub(loaded.manifest, world, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
-    snapshots: noteClasses(openSnapshots(world, log), classes),
-    openTap: recording?.openTap,
+    snapshots: collectCapabilityClasses(openSnapshots(world, log), capabilityClasses),
+    makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });
   const { hub, bus, close } = opened;
   recording?.manifest(opened.manifest);
   // The first state event of a server follows the first client's first response, so LogTape is loaded after
   // that.
-  const forget = bus.subscribe(() => {
-    forget();
-    setImmediate(() => journal.open());
+  const unsubscribe = bus.subscribe(() => {
+    unsubscribe();
+    setImmediate(() => logger.open());
   }, ["state"]);
-  const limit = messageLimit(basis.manifest);
+  const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
-  const ends = [untilSignal(world.signal)];
+  const endings = [untilSignal(world.signal)];
   if (isOnStdio) {
-    const own = new StdioServerTransport(limit, world.welcome);
-    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), untilParentGone());
+    const stdio = new StdioServerTransport(limit, world.earlyInitialize);
+    endings.push(
+      hub.accept(recording?.recordClient(stdio) ?? stdio, world.signal),
+      untilParentGone(),
+    );
   }
   let isOver = false;
-  let following: ManifestWatcher | undefined;
-  const look = (): void => following?.check();
+  let watcher: ManifestWatcher | undefined;
+  const checkManifest = (): void => watcher?.check();
   // A client's process ends with its terminal; a hub that serves over HTTP goes on, and SIGHUP reloads its
   // manifest.
-  if (!isOnStdio) world.hangups.add(look);
-  const follow = async (): Promise<void> => {
-    journal.open();
+  if (!isOnStdio) world.hangupHandlers.add(checkManifest);
+  const followChanges = async (): Promise<void> => {
+    logger.open();
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
-    const equip: PluginSetup = async (manifest, stay) => {
-      const equipped = await opened.equip(manifest, stay);
-      if (equipped.ok) recording?.manifest(equipped.manifest);
-      return equipped;
+    const setUpPlugins: PluginSetup = async (manifest, current) => {
+      const prepared = await opened.setUpPlugins(manifest, current);
+      if (prepared.ok) recording?.manifest(prepared.manifest);
+      return prepared;
     };
     const options = {
       ...loadOptions(invocation, world),
       runningPrefixes: () => hub.prefixes,
     };
-    following = followManifest({ hub, equip }, options, basis, log);
-    await settle(basis.manifest, isOnStdio, invocation, voices);
+    watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
+    await printStartNotes(loaded.manifest, isOnStdio, invocation, output);
   };
-  setTimeout(() => void follow(), SETTLING).unref();
-  let face: RunningHttpServer | undefined;
+  setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
+  let httpServer: RunningHttpServer | undefined;
   try {
     if (address !== undefined) {
-      face = await openHttp(recording?.face(hub) ?? hub, address, limit);
+      httpServer = await startHttp(recording?.recordHttp(hub) ?? hub, address, limit);
     }
-    if (face !== undefined) {
-      tellPlace(face, basis.manifest, invocation, voices);
-      if (address !== undefined) await tellToken(face, address, invocation, voices);
+    if (httpServer !== undefined) {
+      printAddress(httpServer, loaded.manifest, invocation, output);
+      if (address !== undefined) await printTokenPlace(httpServer, address, invocation, output);
     }
-    await Promise.race(ends);
+    await Promise.race(endings);
   } finally {
     isOver = true;
-    world.hangups.delete(look);
-    following?.close();
-    await face?.close();
-    const kept = keepGreeting(opened, classes, world);
+    world.hangupHandlers.delete(checkManifest);
+    watcher?.close();
+    await httpServer?.close();
+    const cacheWrite = saveInitializeCache(opened, capabilityClasses, world);
     await close();
     await recording?.close();
-    await settlesWithin(KEEP_LIMIT, kept);
+    await settlesWithin(CACHE_WRITE_TIMEOUT, cacheWrite);
   }
   return 0;
 }
 
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */
-async function openRecording(
+async function openRequestedRecording(
   invocation: Invocation,
   world: CommandContext,
   address: HttpAddress | undefined,
@@ -140,13 +145,13 @@ async function openRecording(
 }
 
 /** Collects the client capability classes for which snapshots are loaded. */
-function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
+function collectCapabilityClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
   return {
-    load(subject) {
-      if (subject.era === "legacy") classes.add(subject.capabilities);
-      return snapshots.load(subject);
+    load(key) {
+      if (key.era === "legacy") classes.add(key.capabilities);
+      return snapshots.load(key);
     },
-    save: (subject, offer, verdict) => snapshots.save(subject, offer, verdict),
+    save: (key, listing, verdict) => snapshots.save(key, listing, verdict),
     flush: () => snapshots.flush(),
   };
 }
@@ -155,14 +160,14 @@ function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
  * Stores the `initialize` result for the next start, if it is known. Plugins may change it each time, so then
  * nothing is stored.
  */
-async function keepGreeting(
+async function saveInitializeCache(
   { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
   classes: ReadonlySet<string>,
-  { greetings }: CommandContext,
+  { initializeCache }: CommandContext,
 ): Promise<void> {
   // With an invalid entry the instructions depend on the problem.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) {
-    await greetings?.keep(undefined);
+    await initializeCache?.save(undefined);
     return;
   }
   const isKnown = hub.status().every(({ goal, connections }) => {
@@ -173,14 +178,14 @@ async function keepGreeting(
   const { name } = hub.serverInfo;
   const { instructions, capabilities: offered } = hub.catalog;
   const [capabilities, other] = classes;
-  const isSame = other === undefined && manifest.servers.every(isStaticServer);
-  if (isSame && capabilities !== undefined)
-    await greetings?.keep({ name, instructions, offered, capabilities });
-  else await greetings?.keep(instructions === undefined ? { name } : undefined);
+  const isStatic = other === undefined && manifest.servers.every(isStaticServer);
+  if (isStatic && capabilities !== undefined)
+    await initializeCache?.save({ name, instructions, serverCapabilities: offered, capabilities });
+  else await initializeCache?.save(instructions === undefined ? { name } : undefined);
 }
 
 /** HTTP modules are loaded only if used. */
-async function openHttp(
+async function startHttp(
   hub: ServedHub,
   address: HttpAddress,
   maxMessage: number,
@@ -190,32 +195,32 @@ async function openHttp(
 }
 
 /** Printed at any log level: it is the only way to learn the port, and that the hub is ready. */
-function tellPlace(
+function printAddress(
   { url }: RunningHttpServer,
   manifest: Manifest,
   { logFormat }: Invocation,
-  { tell }: Pick<HostOutput, "tell">,
+  { print }: Pick<HostOutput, "print">,
 ): void {
   const text = `${countServers(manifest)} served as one at ${url}`;
-  tell(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
+  print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
 /** Says where the generated token is stored. The token itself is shown on a terminal only. */
-async function tellToken(
+async function printTokenPlace(
   { url }: RunningHttpServer,
-  { token, kept }: HttpAddress,
+  { token, tokenPlace }: HttpAddress,
   { logFormat }: Invocation,
-  { tell }: Pick<HostOutput, "tell">,
+  { print }: Pick<HostOutput, "print">,
 ): Promise<void> {
-  if (kept === undefined || token === undefined) return;
-  const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${kept}`;
+  if (tokenPlace === undefined || token === undefined) return;
+  const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${tokenPlace}`;
   const { isatty } = await import("node:tty");
   if (logFormat === "text" && isatty(2)) {
-    const { describeRemoteEntry } = await import("./server-description.ts");
-    tell(`${place}:\n\n${describeRemoteEntry(url, token)}\n`);
+    const { formatRemoteClientEntry } = await import("./server-description.ts");
+    print(`${place}:\n\n${formatRemoteClientEntry(url, token)}\n`);
   } else {
     const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
-    tell(formatLogRecord(makeLogRecord("info", text, { secret: TOKEN_NAME }), logFormat));
+    print(formatLogRecord(makeLogRecord("info", text, { secret: TOKEN_NAME }), logFormat));
   }
 }
 
@@ -224,7 +229,7 @@ function countServers({ servers }: Manifest): string {
   return `${count} ${count === 1 ? "server" : "servers"}`;
 }
 
-function tellUnsupported({ servers }: Manifest, log: CommandLog): void {
+function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   for (const spec of servers) {
     if (spec.kind !== "unsupported" || !spec.enabled) continue;
     const text = `this server cannot be used: ${spec.reason}`;
@@ -238,18 +243,18 @@ function messageLimit({ servers }: Manifest): number {
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 
-async function settle(
+async function printStartNotes(
   manifest: Manifest,
   isOnStdio: boolean,
   { logFormat }: Invocation,
-  { log, tell }: Pick<HostOutput, "log" | "tell">,
+  { log, print }: Pick<HostOutput, "log" | "print">,
 ): Promise<void> {
   const { isatty } = await import("node:tty");
-  if (isOnStdio && logFormat === "text" && isatty(0)) tell(await greet(manifest));
-  tellUnsupported(manifest, log);
+  if (isOnStdio && logFormat === "text" && isatty(0)) print(await usageNote(manifest));
+  warnUnsupported(manifest, log);
 }
 
-async function greet(manifest: Manifest): Promise<string> {
+async function usageNote(manifest: Manifest): Promise<string> {
   const { formatClientEntry } = await import("./server-description.ts");
   return [
     `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,

@@ -36,15 +36,15 @@ export function describeCommand({ command, args, env }: StdioServer | LaunchSpec
 
 /** A URL as written, with parts that look like secrets masked. */
 export function describeUrl(url: string): string {
-  return maskParts(url);
+  return maskSecretParts(url);
 }
 
 function maskArguments(args: readonly string[]): string[] {
   return args.map((arg, i) => {
-    const before = args[i - 1] ?? "";
+    const previous = args[i - 1] ?? "";
     const isOption = arg.startsWith("-");
-    if (!isOption && /^--?[\w-]+$/.test(before) && isSecretName(before)) return maskValue(arg);
-    return maskParts(arg);
+    if (!isOption && /^--?[\w-]+$/.test(previous) && isSecretName(previous)) return maskValue(arg);
+    return maskSecretParts(arg);
   });
 }
 
@@ -53,7 +53,7 @@ function maskValue(text: string): string {
   return /^\$\{[^{}]*\}$/.test(text) ? text : MASK;
 }
 
-function maskParts(arg: string): string {
+function maskSecretParts(arg: string): string {
   const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(arg)?.groups;
   if (named !== undefined && isSecretName(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
@@ -105,8 +105,8 @@ export async function findInstalledRunner(
 ): Promise<string | undefined> {
   for (const command of commands) {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
-    const search = { server: "", command, cwd, path: env["PATH"], extraPath: morePath };
-    const isThere = await resolveCommand(search).then(
+    const query = { server: "", command, cwd, path: env["PATH"], extraPath: morePath };
+    const isThere = await resolveCommand(query).then(
       () => true,
       () => false,
     );
@@ -121,24 +121,24 @@ export async function withInstalledRunner<Spec extends RunnableServer>(
   world: Pick<CommandContext, "env" | "cwd">,
 ): Promise<Spec> {
   if (spec.kind !== "stdio" || spec.package === undefined) return spec;
-  const others = alternativeCommands(spec.package, spec.args);
+  const alternatives = alternativeCommands(spec.package, spec.args);
   const found = await findInstalledRunner(
-    [spec.command, ...others.map((way) => way.command)],
+    [spec.command, ...alternatives.map((alternative) => alternative.command)],
     world,
   );
-  const way = others.find(({ command }) => command === found);
-  return way === undefined ? spec : { ...spec, ...way };
+  const alternative = alternatives.find(({ command }) => command === found);
+  return alternative === undefined ? spec : { ...spec, ...alternative };
 }
 
 /** The entry for an MCP client's configuration that starts this program with these manifests, as JSON text. */
 export function formatClientEntry(manifests: readonly string[]): string {
-  const [command, ...before] = ownCommand();
-  const args = [...before, "serve", ...manifests.flatMap((file) => ["--config", file])];
+  const [command, ...firstArgs] = ownCommand();
+  const args = [...firstArgs, "serve", ...manifests.flatMap((file) => ["--config", file])];
   return JSON.stringify({ mcpServers: { toolmux: { command, args } } }, null, 2);
 }
 
 /** The entry for an MCP client's configuration that connects to a hub at `url` with a bearer token, as JSON text. */
-export function describeRemoteEntry(url: string, token: string): string {
+export function formatRemoteClientEntry(url: string, token: string): string {
   const headers = { Authorization: `Bearer ${token}` };
   return JSON.stringify({ mcpServers: { toolmux: { type: "http", url, headers } } }, null, 2);
 }

@@ -20,15 +20,15 @@ export type ServerState =
   | { readonly at: "disabled"; readonly server: string };
 
 /** The part of a hub that is needed. */
-type Witness = Pick<Hub, "status" | "catalog">;
+type HubStatus = Pick<Hub, "status" | "catalog">;
 
 /** In the order of the manifest. */
-export function serverStatesOf({ servers }: Manifest, hub: Witness): readonly ServerState[] {
+export function serverStatesOf({ servers }: Manifest, hub: HubStatus): readonly ServerState[] {
   return servers.map((spec) => serverStateOf(spec, hub));
 }
 
 /** An entry that the hub cannot use counts as failed. */
-export function serverStateOf(spec: ServerSpec, hub: Witness): ServerState {
+export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
   const server = spec.name;
   if (!spec.enabled) return { at: "disabled", server };
   if (spec.kind === "unsupported") {

@@ -28,10 +28,10 @@ import type { CommandContext } from "./command.ts";
 export const PROXY_VARIABLE = "TOOLMUX_TAP";
 
 /** A command, and its alternatives if it is not installed. */
-interface Program {
+interface LaunchedCommand {
   readonly command: string;
   readonly args: readonly string[];
-  readonly others?: readonly Pick<Program, "command" | "args">[] | undefined;
+  readonly others?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
 }
 
 /** The variable's value. @param delay delay of the server's output, in ms; @param folder where proxies report */
@@ -40,22 +40,25 @@ export function formatProxyVariable(folder: string, delay: number): string {
 }
 
 /** The command run through the stdio proxy, if the variable asks for it; else unchanged. */
-export function withBenchProxy<P extends Program>(program: P, env: Env): P {
+export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
-  if (delay === undefined || folder === undefined) return program;
-  const [own, ...before] = ownCommand();
-  const tap = ({ command, args }: Pick<Program, "command" | "args">) => ({
-    command: own,
-    args: [...before, "demo", "tap", "--", folder, delay, command, ...args],
+  if (delay === undefined || folder === undefined) return target;
+  const [ownExecutable, ...firstArgs] = ownCommand();
+  const throughProxy = ({ command, args }: Pick<LaunchedCommand, "command" | "args">) => ({
+    command: ownExecutable,
+    args: [...firstArgs, "demo", "tap", "--", folder, delay, command, ...args],
   });
-  return { ...program, ...tap(program), others: program.others?.map(tap) };
+  return { ...target, ...throughProxy(target), others: target.others?.map(throughProxy) };
 }
 
 /** How long a resolved entry is reused for the next start, in ms, so that its `${cmd:…}` runs once. */
-const FRESH = 10_000;
+const REUSE_TIME = 10_000;
 
 /** Creates transports to stdio and HTTP servers, with their credentials. */
-export interface TransportFactory extends Pick<HubOptions, "identify" | "authorize" | "makeLink"> {
+export interface TransportFactory extends Pick<
+  HubOptions,
+  "identify" | "authorize" | "openTransport"
+> {
   /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
   /** Waits a limited time for token writes that must not be interrupted. */
@@ -63,8 +66,11 @@ export interface TransportFactory extends Pick<HubOptions, "identify" | "authori
 }
 
 /** The factory for child processes and HTTP. */
-interface RealOutside extends TransportFactory {
-  readonly makeLink: (spec: ExternalServer, schemes: SchemeResolvers) => Promise<ServerTransport>;
+interface ExternalTransportFactory extends TransportFactory {
+  readonly openTransport: (
+    spec: ExternalServer,
+    schemes: SchemeResolvers,
+  ) => Promise<ServerTransport>;
 }
 
 /**
@@ -76,54 +82,60 @@ export function openTransportFactory(
   world: CommandContext,
   openAuthorizer: () => Promise<Authorizer>,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
-): RealOutside {
+): ExternalTransportFactory {
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
   let hubs: Promise<string | undefined> | undefined;
-  const known = new Known();
+  const secrets = new SecretRedactor();
   const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
-  const fill = openFilling(world, known, hubsAbove);
-  const ways = new Map<string, HttpTransportKind>();
+  const resolver = openEntryResolver(world, secrets, hubsAbove);
+  const transportKinds = new Map<string, HttpTransportKind>();
   /** The transport kind detected for a server; kept while its URL is the same. */
-  const wayfinderFor = ({ name, url }: RemoteServer): KnownTransport => {
+  const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
     return {
       get known() {
-        return ways.get(key);
+        return transportKinds.get(key);
       },
-      found: (way) => void ways.set(key, way),
+      found: (way) => void transportKinds.set(key, way),
     };
   };
   return {
-    redact: (text) => known.redact(text),
+    redact: (text) => secrets.redact(text),
     finish: async () => {
       const settled = opened?.then((it) => it.settled()).catch(() => {});
       if (settled !== undefined) await settlesWithin(STOP_LIMIT, settled);
     },
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
-    makeLink: async (spec, schemes): Promise<ServerTransport> => {
+    openTransport: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
       // Process and network modules are loaded after the client's first response.
       if (spec.kind === "stdio") {
-        const resolved = withBenchProxy(await fill.server(spec, schemes, "start"), env);
+        const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
         const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
         return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
       }
-      const resolved = await fill.remote(spec, schemes, "start");
+      const resolved = await resolver.remote(spec, schemes, "start");
       const { openHttpTransport } = await import("../transport/http/transport.ts");
       const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
-      const wayfinder = wayfinderFor(spec);
-      const said = { server, transport, maxMessage };
-      const link = openHttpTransport({ ...resolved, ...said, credentials, wayfinder, env });
-      known.watch(server, link);
+      const knownTransport = knownTransportFor(spec);
+      const settings = { server, transport, maxMessage };
+      const link = openHttpTransport({
+        ...resolved,
+        ...settings,
+        credentials,
+        wayfinder: knownTransport,
+        env,
+      });
+      secrets.addTransport(server, link);
       return link;
     },
-    authorize: async (spec, schemes, challenge, proceeding) => {
-      const resolved = await fill.remote(spec, schemes, "look");
-      await (await authorizer()).authorize(spec, resolved, challenge, proceeding);
+    authorize: async (spec, schemes, challenge, options) => {
+      const resolved = await resolver.remote(spec, schemes, "look");
+      await (await authorizer()).authorize(spec, resolved, challenge, options);
     },
   };
 
@@ -132,16 +144,16 @@ export function openTransportFactory(
     schemes: SchemeResolvers,
   ): Promise<Awaited<ReturnType<HubOptions["identify"]>>> {
     if (spec.kind === "stdio") {
-      const resolved = await fill.server(spec, schemes, "look");
+      const resolved = await resolver.server(spec, schemes, "look");
       return { ...resolved, url: undefined, principal: undefined };
     }
-    const { url, headers, bearerToken: key } = await fill.remote(spec, schemes, "look");
+    const { url, headers, bearerToken: key } = await resolver.remote(spec, schemes, "look");
     return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
   }
 }
 
 /** Resolves entries: anew for each start ("start"), or cached from the last resolution ("look"). */
-interface Filling {
+interface EntryResolver {
   server(
     spec: StdioServer,
     schemes: SchemeResolvers,
@@ -155,17 +167,19 @@ interface Filling {
 }
 
 /** All secrets to be redacted. */
-class Known {
+class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
   /** The latest transport of each server, which knows its current credentials. */
-  readonly #links = new Map<string, ServerTransport>();
+  readonly #transports = new Map<string, ServerTransport>();
 
-  watch(server: string, link: ServerTransport): void {
-    this.#links.set(server, link);
+  addTransport(server: string, link: ServerTransport): void {
+    this.#transports.set(server, link);
   }
 
-  add<Resolved extends { readonly secrets: readonly string[] }>(resolved: Resolved): Resolved {
+  addSecrets<Resolved extends { readonly secrets: readonly string[] }>(
+    resolved: Resolved,
+  ): Resolved {
     const before = this.#secrets.size;
     for (const secret of resolved.secrets) this.#secrets.add(secret);
     if (this.#secrets.size > before) this.#redactor = undefined;
@@ -175,53 +189,53 @@ class Known {
   redact(text: string): string {
     this.#redactor ??= new Redactor([...this.#secrets]);
     let shown = this.#redactor.apply(text);
-    for (const link of this.#links.values()) shown = link.redact(shown);
+    for (const link of this.#transports.values()) shown = link.redact(shown);
     return shown;
   }
 }
 
-function openFilling(
+function openEntryResolver(
   world: CommandContext,
-  known: Known,
+  redactor: SecretRedactor,
   findHubs: () => Promise<string | undefined>,
-): Filling {
+): EntryResolver {
   const { env, cwd } = world;
   const schemesFor = openSchemeResolvers(world, findHubs);
   return {
-    server: remember(async (spec: StdioServer, schemes) =>
-      known.add(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
+    server: cached(async (spec: StdioServer, schemes) =>
+      redactor.addSecrets(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
     ),
-    remote: remember(async (spec: RemoteServer, schemes) =>
-      known.add(await resolveRemote(spec, env, cwd, schemesFor(spec, schemes))),
+    remote: cached(async (spec: RemoteServer, schemes) =>
+      redactor.addSecrets(await resolveRemote(spec, env, cwd, schemesFor(spec, schemes))),
     ),
   };
 }
 
 /** A resolved entry, for the current plugins' resolvers. */
-interface Memory<Resolved> {
+interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
-  readonly found: Promise<Resolved>;
+  readonly resolved: Promise<Resolved>;
   /** Until when a start may use it, in ms of the process's own clock: once, if it was a look that has found it. */
   freshUntil: number;
 }
 
-function remember<Spec extends ExternalServer, Resolved>(
+function cached<Spec extends ExternalServer, Resolved>(
   resolve: (spec: Spec, schemes: SchemeResolvers) => Promise<Resolved>,
 ) {
-  const memories = new WeakMap<Spec, Memory<Resolved>>();
+  const entries = new WeakMap<Spec, CachedEntry<Resolved>>();
   return (spec: Spec, schemes: SchemeResolvers, why: "start" | "look"): Promise<Resolved> => {
-    const known = memories.get(spec);
-    const isKnown = known?.schemes === schemes;
-    if (isKnown && (why === "look" || performance.now() < known.freshUntil)) {
-      if (why === "start") known.freshUntil = 0;
-      return known.found;
+    const entry = entries.get(spec);
+    const isKnown = entry?.schemes === schemes;
+    if (isKnown && (why === "look" || performance.now() < entry.freshUntil)) {
+      if (why === "start") entry.freshUntil = 0;
+      return entry.resolved;
     }
-    const found = resolve(spec, schemes);
-    const freshUntil = why === "look" ? performance.now() + FRESH : 0;
-    memories.set(spec, { schemes, found, freshUntil });
+    const resolved = resolve(spec, schemes);
+    const freshUntil = why === "look" ? performance.now() + REUSE_TIME : 0;
+    entries.set(spec, { schemes, resolved, freshUntil });
     // A missing value may be available next time.
-    found.catch(() => memories.get(spec)?.found === found && memories.delete(spec));
-    return found;
+    resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));
+    return resolved;
   };
 }
 
@@ -249,16 +263,18 @@ export function openSchemeResolvers(
         env: { ...env, [HUBS_VARIABLE]: await findHubs() },
       });
     };
-    return new Map([["secret", askOnce(secret)], ["cmd", askOnce(cmd)], ...schemes]);
+    return new Map([["secret", oncePerPath(secret)], ["cmd", oncePerPath(cmd)], ...schemes]);
   };
 }
 
-function askOnce(ask: (path: string) => Promise<string>): (path: string) => Promise<string> {
-  const asked = new Map<string, Promise<string>>();
+function oncePerPath(
+  resolve: (path: string) => Promise<string>,
+): (path: string) => Promise<string> {
+  const results = new Map<string, Promise<string>>();
   return (path) => {
-    const answer = asked.get(path) ?? ask(path);
-    asked.set(path, answer);
-    return answer;
+    const result = results.get(path) ?? resolve(path);
+    results.set(path, result);
+    return result;
   };
 }
 
@@ -290,22 +306,22 @@ export async function openUserAuthorizer(
     store,
     lock: (name, signal, work, limit) =>
       withLock(join(folder, "locks", name.replaceAll("/", "-")), signal, work, { limit }),
-    dial: ({ ca }) => dialer({ ca, env }),
+    fetch: ({ ca }) => dialer({ ca, env }),
     openUrl,
   });
 }
 
 /** Opens the page in the user's browser; if there is none, logs its URL. */
 export function showLoginPage(
-  desktop: BrowserEnvironment,
-  tell: (level: "info" | "warn", text: string, server: string) => void,
+  environment: BrowserEnvironment,
+  log: (level: "info" | "warn", text: string, server: string) => void,
 ): ShowLoginPage {
   return async (url, server) => {
     const { openBrowser } = await import("../auth/browser.ts");
-    if (await openBrowser(url, desktop)) {
-      tell("info", "a browser was opened to log in", server);
+    if (await openBrowser(url, environment)) {
+      log("info", "a browser was opened to log in", server);
     } else {
-      tell("warn", `no browser could be opened; log in at ${url}`, server);
+      log("warn", `no browser could be opened; log in at ${url}`, server);
     }
   };
 }

@@ -16,7 +16,7 @@ export interface TourContext {
   /** What the broken server prints to stderr before it exits. */
   readonly lastWords: string;
   /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
-  readonly told: (text: string, ms: number) => Promise<void>;
+  readonly waitForStderr: (text: string, ms: number) => Promise<void>;
   /** Process ids that must be gone at the end. */
   readonly pids: number[];
 }
@@ -25,70 +25,70 @@ export interface TourContext {
 export interface TourStop {
   readonly title: string;
   /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if it is not as expected */
-  readonly visit: (tour: TourContext) => Promise<string>;
+  readonly run: (tour: TourContext) => Promise<string>;
 }
 
 /** Timeout of each request, in ms, so that the demo always ends. */
-const LIMIT = 10_000;
+const REQUEST_TIMEOUT = 10_000;
 /** Timeout for output on stderr, which may arrive later than a response on stdout, in ms. */
-const PIPE_LIMIT = 5000;
-const MANY = 60;
-const STEPS = 4;
+const STDERR_TIMEOUT = 5000;
+const CONCURRENT_CALLS = 60;
+const COUNT_STEPS = 4;
 /** Delay between two steps of a count, in ms. */
-const PAUSE = 60;
+const STEP_DELAY = 60;
 
-const TOOLS =
+const EXPECTED_TOOLS =
   "clock__now clock__offset slow__count slow__history text__count text__reverse text__trim text__upper";
 
 export const TOUR_STOPS: readonly TourStop[] = [
-  { title: "start the hub and shake hands", visit: connect },
-  { title: "list the tools of all servers", visit: listTools },
-  { title: "a broken server costs only itself", visit: findBroken },
-  { title: "call a tool", visit: callOne },
-  { title: `make ${MANY} calls at once`, visit: callMany },
-  { title: "make three slow calls at once", visit: callSlow },
-  { title: "follow a call's progress", visit: followProgress },
-  { title: "cancel a call half-way", visit: cancelHalfWay },
-  { title: "leave", visit: leave },
+  { title: "start the hub and shake hands", run: connect },
+  { title: "list the tools of all servers", run: listTools },
+  { title: "a broken server costs only itself", run: findBroken },
+  { title: "call a tool", run: callOne },
+  { title: `make ${CONCURRENT_CALLS} calls at once`, run: callMany },
+  { title: "make three slow calls at once", run: callSlow },
+  { title: "follow a call's progress", run: followProgress },
+  { title: "cancel a call half-way", run: cancelHalfWay },
+  { title: "leave", run: leave },
 ];
 
 async function connect({ client, transport, pids }: TourContext): Promise<string> {
-  await client.connect(transport, { timeout: LIMIT });
+  await client.connect(transport, { timeout: REQUEST_TIMEOUT });
   if (transport.pid !== null) pids.push(transport.pid);
   const { name, version } = client.getServerVersion() ?? {};
   return `${name} ${version}`;
 }
 
 async function listTools({ client }: TourContext): Promise<string> {
-  const { tools } = await client.listTools(undefined, { timeout: LIMIT });
+  const { tools } = await client.listTools(undefined, { timeout: REQUEST_TIMEOUT });
   const names = tools.map(({ name }) => name);
-  expect(names.join(" "), TOOLS);
+  expectEqual(names.join(" "), EXPECTED_TOOLS);
   return `${tools.length} tools of three servers, each under its server's prefix`;
 }
 
-async function findBroken({ client, lastWords, told }: TourContext): Promise<string> {
+async function findBroken({ client, lastWords, waitForStderr }: TourContext): Promise<string> {
   const answer = call(client, "broken__price", {});
   const refused = await answer.then(
     () => false,
     () => true,
   );
-  if (!refused) throw wrong("a tool that is not there was called");
-  await told(lastWords, PIPE_LIMIT);
+  if (!refused) throw demoError("a tool that is not there was called");
+  await waitForStderr(lastWords, STDERR_TIMEOUT);
   return `the fourth server exited; the hub tells why: ${lastWords}`;
 }
 
 async function callOne({ client }: TourContext): Promise<string> {
   const { structuredContent } = await call(client, "clock__now", { zone: "Asia/Tokyo" });
   const { time, epoch } = structuredContent as { time: string; epoch: number };
-  if (Math.abs(Date.now() - epoch) > LIMIT) throw wrong(`the clock says ${time}`);
-  expect(time, `${new Date(epoch + 9 * 3_600_000).toISOString().slice(0, 19)}+09:00`);
+  if (Math.abs(Date.now() - epoch) > REQUEST_TIMEOUT) throw demoError(`the clock says ${time}`);
+  expectEqual(time, `${new Date(epoch + 9 * 3_600_000).toISOString().slice(0, 19)}+09:00`);
   return `it is ${time} in Tokyo`;
 }
 
 async function callMany({ client }: TourContext): Promise<string> {
-  const calls = Array.from({ length: MANY }, async (_, i) => {
+  const calls = Array.from({ length: CONCURRENT_CALLS }, async (_, i) => {
     const result = await call(client, "text__upper", { text: `number ${i}` });
-    expect(textOf(result), `NUMBER ${i}`);
+    expectEqual(textOf(result), `NUMBER ${i}`);
   });
   await Promise.all(calls);
   return "every answer belongs to its call";
@@ -96,11 +96,11 @@ async function callMany({ client }: TourContext): Promise<string> {
 
 async function callSlow({ client }: TourContext): Promise<string> {
   const calls = [1, 2, 3].map(async (steps) => {
-    const result = await call(client, "slow__count", { steps, pause: PAUSE });
-    expect(textOf(result), `Counted to ${steps}.`);
+    const result = await call(client, "slow__count", { steps, pause: STEP_DELAY });
+    expectEqual(textOf(result), `Counted to ${steps}.`);
   });
   await Promise.all(calls);
-  const alone = (2 + 3 + 4) * PAUSE;
+  const alone = (2 + 3 + 4) * STEP_DELAY;
   return `one after the other they take at least ${alone} ms`;
 }
 
@@ -109,11 +109,14 @@ async function followProgress({ client }: TourContext): Promise<string> {
   const result = await call(
     client,
     "slow__count",
-    { steps: STEPS, pause: PAUSE },
+    { steps: COUNT_STEPS, pause: STEP_DELAY },
     { onprogress: ({ progress, total }) => void seen.push(`${progress}/${total}`) },
   );
-  expect(textOf(result), `Counted to ${STEPS}.`);
-  expect(seen.join(" "), Array.from({ length: STEPS }, (_, i) => `${i + 1}/${STEPS}`).join(" "));
+  expectEqual(textOf(result), `Counted to ${COUNT_STEPS}.`);
+  expectEqual(
+    seen.join(" "),
+    Array.from({ length: COUNT_STEPS }, (_, i) => `${i + 1}/${COUNT_STEPS}`).join(" "),
+  );
   return `${seen.join(" ")}, then the result`;
 }
 
@@ -122,7 +125,7 @@ async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
   const running = call(
     client,
     "slow__count",
-    { steps: STEPS, pause: PAUSE },
+    { steps: COUNT_STEPS, pause: STEP_DELAY },
     { signal: abort.signal, onprogress: ({ progress }) => progress === 2 && abort.abort() },
   );
   const finished = await running.then(
@@ -132,20 +135,20 @@ async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
       return false;
     },
   );
-  if (finished) throw wrong("the call went on to its end");
+  if (finished) throw demoError("the call went on to its end");
   const { structuredContent } = await call(client, "slow__history", {});
   const history = structuredContent as SlowServerHistory;
   pids.push(history.pid);
   // The three concurrent counts, and the one with progress.
-  expect(history.finished, 4);
-  expect(history.cancelled.length, 1);
-  return `the server saw it after step ${history.cancelled[0]} of ${STEPS}`;
+  expectEqual(history.finished, 4);
+  expectEqual(history.cancelled.length, 1);
+  return `the server saw it after step ${history.cancelled[0]} of ${COUNT_STEPS}`;
 }
 
 async function leave({ client, pids }: TourContext): Promise<string> {
   await client.close();
   const left = pids.filter(isAlive);
-  if (left.length > 0) throw wrong(`process ${left.join(", ")} still runs`);
+  if (left.length > 0) throw demoError(`process ${left.join(", ")} still runs`);
   return "the hub and its servers are gone";
 }
 
@@ -155,18 +158,18 @@ function call(
   args: Record<string, unknown>,
   options: RequestOptions = {},
 ): Promise<CallToolResult> {
-  return client.callTool({ name, arguments: args }, { timeout: LIMIT, ...options });
+  return client.callTool({ name, arguments: args }, { timeout: REQUEST_TIMEOUT, ...options });
 }
 
 function textOf({ content: [first] }: CallToolResult): string {
   return first?.type === "text" ? first.text : "";
 }
 
-function expect(found: string | number, wanted: string | number): void {
-  if (found !== wanted) throw wrong(`expected ${wanted}, found ${found}`);
+function expectEqual(found: string | number, wanted: string | number): void {
+  if (found !== wanted) throw demoError(`expected ${wanted}, found ${found}`);
 }
 
-function wrong(text: string): HubError {
+function demoError(text: string): HubError {
   return new HubError("internal", text);
 }
 
@@ -200,14 +203,20 @@ export async function runTour(
 ): Promise<boolean> {
   const transport = new StdioClientTransport({ command, args: [...args], env, stderr: "pipe" });
   const client = new Client({ name: "toolmux-demo", version: VERSION });
-  const tour: TourContext = { client, transport, lastWords, told: listen(transport), pids: [] };
+  const context: TourContext = {
+    client,
+    transport,
+    lastWords,
+    waitForStderr: watchStderr(transport),
+    pids: [],
+  };
   let failed = 0;
   try {
-    for (const { title, visit } of TOUR_STOPS) {
+    for (const { title, run } of TOUR_STOPS) {
       const started = performance.now();
       let line: string;
       try {
-        line = colors.dim(await untilAborted(visit(tour), signal));
+        line = colors.dim(await untilAborted(run(context), signal));
       } catch (error) {
         if (signal.aborted) throw error;
         failed++;
@@ -222,22 +231,22 @@ export async function runTour(
   return failed === 0;
 }
 
-function listen({ stderr }: StdioClientTransport): TourContext["told"] {
-  let heard = "";
-  stderr?.on("data", (chunk: Buffer) => (heard += chunk.toString()));
+function watchStderr({ stderr }: StdioClientTransport): TourContext["waitForStderr"] {
+  let output = "";
+  stderr?.on("data", (chunk: Buffer) => (output += chunk.toString()));
   return (text, ms) =>
     new Promise((resolve, reject) => {
-      const look = (): void => {
-        if (!heard.includes(text)) return;
+      const check = (): void => {
+        if (!output.includes(text)) return;
         clearTimeout(timer);
-        stderr?.off("data", look);
+        stderr?.off("data", check);
         resolve();
       };
       const timer = setTimeout(() => {
-        stderr?.off("data", look);
-        reject(new HubError("internal", `the hub did not tell "${text}", only "${heard}"`));
+        stderr?.off("data", check);
+        reject(new HubError("internal", `the hub did not tell "${text}", only "${output}"`));
       }, ms);
-      stderr?.on("data", look);
-      look();
+      stderr?.on("data", check);
+      check();
     });
 }

@@ -281,7 +281,11 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       this.#transport.send(message);
   }
 
-  frame(message: Message, _?: SentRequest, responder: Responder = this.#connectionResponder): void {
+  message(
+    message: Message,
+    _?: SentRequest,
+    responder: Responder = this.#connectionResponder,
+  ): void {
     switch (message.kind) {
       case "request":
         this.#handleRequest(message, responder);
@@ -482,7 +486,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       return;
     }
     answerBatch(items, responder, (item, itemResponder) =>
-      this.frame(item, undefined, itemResponder),
+      this.message(item, undefined, itemResponder),
     );
   }
 }

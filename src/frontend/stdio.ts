@@ -40,7 +40,7 @@ export class StdioServerTransport implements Transport {
     let isAnswered = isInitializeAnswered;
     this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(onEnd), this.#maxMessage, {
       message: (frame) => {
-        this.#events?.frame(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
+        this.#events?.message(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
         isAnswered = false;
       },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),

@@ -25,7 +25,7 @@ export interface ActivePluginsOptions {
   /** Serves a plugin as a client. */
   accept(link: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** What is not in this process. */
-  readonly outside: Pick<HubOptions, "identify" | "makeLink" | "tap">;
+  readonly outside: Pick<HubOptions, "identify" | "openTransport" | "tap">;
 }
 
 /** How long the calls of plugins that make place for others may take to finish, in ms. */
@@ -101,7 +101,7 @@ export class ActivePlugins {
   #makeLink(spec: RunnableServer): Promise<Transport> {
     const set = this.#set;
     const { outside } = this.#parts;
-    if (spec.kind !== "plugin") return outside.makeLink(spec, set?.schemes ?? NO_SCHEMES);
+    if (spec.kind !== "plugin") return outside.openTransport(spec, set?.schemes ?? NO_SCHEMES);
     if (set !== undefined) return set.openTransport(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));

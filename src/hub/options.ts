@@ -33,7 +33,7 @@ export interface HubOptions {
   /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
   identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
+  openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Gives what stands in the place of a server's link, as to write down what crosses it. */
   readonly tap?: TransportWrapper | undefined;
   /**

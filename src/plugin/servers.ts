@@ -183,7 +183,7 @@ export class LeasedTransport implements Transport {
       this.#owner.addUse();
     }
     const forwarded: TransportEvents = {
-      frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
+      message: (frame, exchange, inbound) => events.message(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
       flaw: (flaw) => events.flaw?.(flaw),
       oversized: (head, tail, size) => events.oversized(head, tail, size),

@@ -172,9 +172,9 @@ class RecordedEvents implements TransportEvents {
     this.#events = events;
   }
 
-  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
+  message(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
     const known = this.#link.noteFrame(frame, exchange);
-    this.#events.frame(frame, known, inbound && this.#link.noteInbound(inbound));
+    this.#events.message(frame, known, inbound && this.#link.noteInbound(inbound));
   }
 
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void {

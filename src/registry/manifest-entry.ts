@@ -14,7 +14,7 @@ export interface RequiredValue {
 /** The manifest entry of a server from a registry. */
 export interface ManifestEntry {
   readonly entry: Table;
-  readonly needs: readonly RequiredValue[];
+  readonly requiredValues: readonly RequiredValue[];
   /** Optional settings that were left out: `env.LOG_LEVEL`, `argument --port`. */
   readonly optional: readonly string[];
 }
@@ -34,7 +34,7 @@ export function makeManifestEntry(option: ServerOption, key: string): ManifestEn
   const builder = new EntryBuilder(key);
   const entry = option.kind === "package" ? builder.package(option) : builder.remote(option);
   const { needs, optional } = builder;
-  return entry === undefined ? undefined : { entry, needs: [...needs.values()], optional };
+  return entry === undefined ? undefined : { entry, requiredValues: [...needs.values()], optional };
 }
 
 const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;

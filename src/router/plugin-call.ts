@@ -178,7 +178,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     return this.#owner;
   }
 
-  get mirrored(): Readonly<Record<string, string>> | undefined {
+  get paramHeaders(): Readonly<Record<string, string>> | undefined {
     return paramHeadersOf(this.#owner, this.#changedArguments);
   }
 

@@ -138,7 +138,7 @@ export class UpstreamRequest
     return this;
   }
 
-  get mirrored(): Readonly<Record<string, string>> | undefined {
+  get paramHeaders(): Readonly<Record<string, string>> | undefined {
     return paramHeadersOf(this.context);
   }
 

@@ -36,10 +36,10 @@ export const ROOT_CATEGORY = "toolmux";
 /** Second element of a server's category. */
 export const SERVER_CATEGORY = "server";
 
-const SEVERITY: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
+const SEVERITY_ORDER: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
 
 /** The most severe level at which an event of each kind can be logged. */
-const GRAVEST: Readonly<Record<EventKind, LogLevel>> = {
+const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   server: "info",
   state: "error",
   log: "error",
@@ -52,24 +52,24 @@ const GRAVEST: Readonly<Record<EventKind, LogLevel>> = {
 };
 
 /** Maximum number of names in a message. */
-const NAMED = 5;
+const MAX_NAMES = 5;
 
 /** Whether a level is logged with threshold `least`. */
-export function isLevelEnabled(level: LogLevel, least: LogLevel): boolean {
-  return SEVERITY[level] <= SEVERITY[least];
+export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
+  return SEVERITY_ORDER[level] <= SEVERITY_ORDER[threshold];
 }
 
 /** The kinds of events that can be logged with that threshold; others are not subscribed to. */
-export function eventKindsAtLevel(least: LogLevel): readonly EventKind[] {
-  const kinds = Object.keys(GRAVEST) as EventKind[];
-  return kinds.filter((kind) => isLevelEnabled(GRAVEST[kind], least));
+export function eventKindsAtLevel(threshold: LogLevel): readonly EventKind[] {
+  const kinds = Object.keys(MOST_SEVERE_LEVEL) as EventKind[];
+  return kinds.filter((kind) => isLevelEnabled(MOST_SEVERE_LEVEL[kind], threshold));
 }
 
 /** A record about the hub itself, or about one server. */
 export function makeLogRecord(
   level: LogLevel,
   message: string,
-  { server, time = Date.now(), ...properties }: Origin = {},
+  { server, time = Date.now(), ...properties }: RecordOrigin = {},
 ): LogRecord {
   const category =
     server === undefined ? [ROOT_CATEGORY] : [ROOT_CATEGORY, SERVER_CATEGORY, server];
@@ -78,17 +78,17 @@ export function makeLogRecord(
 
 /** The record with `change` applied to all of its texts. */
 export function redactRecord(record: LogRecord, change: (text: string) => string): LogRecord {
-  const revise = (value: unknown): unknown => {
+  const changeIn = (value: unknown): unknown => {
     if (typeof value === "string") return change(value);
     if (value instanceof HubError) return value.mapTexts(change);
-    return Array.isArray(value) ? value.map(revise) : value;
+    return Array.isArray(value) ? value.map(changeIn) : value;
   };
-  const entries = Object.entries(record.properties).map(([name, value]) => [name, revise(value)]);
+  const entries = Object.entries(record.properties).map(([name, value]) => [name, changeIn(value)]);
   const properties = Object.fromEntries(entries) as LogFields;
   return { ...record, message: change(record.message), properties };
 }
 
-interface Origin extends LogFields {
+interface RecordOrigin extends LogFields {
   readonly server?: string | undefined;
   readonly time?: number;
 }
@@ -114,7 +114,7 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       return makeLogRecord("info", SERVER_CHANGES[change], { server, time, change });
     }
     case "state":
-      return describeMove(event, time);
+      return recordOfState(event, time);
     case "log": {
       const { level, source, server, text } = event;
       return makeLogRecord(level, text, { server, time, source });
@@ -122,13 +122,13 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "callStarted":
     case "callFinished":
     case "callCancelled":
-      return describeCall(event, time);
+      return recordOfCall(event, time);
     case "catalog": {
       const { added, removed, altered } = event;
       return makeLogRecord("info", describeTools(event), { time, added, removed, altered });
     }
     case "alert":
-      return describeAlert(event.raised, event.alert, time);
+      return recordOfAlert(event.raised, event.alert, time);
     case "manifest": {
       const { outcome } = event;
       if (outcome === "reloaded") {
@@ -148,46 +148,47 @@ const SERVER_CHANGES = {
   removed: "removed",
 } as const;
 
-function describeMove(event: StateEvent, time: number): LogRecord {
+function recordOfState(event: StateEvent, time: number): LogRecord {
   const { kind: _, cause, retryAt, ...move } = event;
   const base = {
     ...move,
     ...(retryAt !== undefined && { retryAt: new Date(retryAt).toISOString() }),
     time,
   };
-  const tell = (level: LogLevel, message: string): LogRecord => makeLogRecord(level, message, base);
-  const complain = (level: LogLevel, error: HubError, more = ""): LogRecord =>
+  const record = (level: LogLevel, message: string): LogRecord =>
+    makeLogRecord(level, message, base);
+  const errorRecord = (level: LogLevel, error: HubError, more = ""): LogRecord =>
     makeLogRecord(level, error.message + more, { ...base, error });
   const wait = retryAt === undefined ? "soon" : `in ${describeTime(retryAt - time)}`;
   switch (event.to) {
     case "connecting": {
       const { attempt = 1 } = event;
-      return tell("info", attempt > 1 ? `connecting (attempt ${attempt})` : "connecting");
+      return record("info", attempt > 1 ? `connecting (attempt ${attempt})` : "connecting");
     }
     case "connected":
-      return tell("info", "connected");
+      return record("info", "connected");
     case "stopping": {
       // On the way to `failed` there is an attempt number but no retry time; the failure is logged on
       // arrival.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
-      if (cause === undefined || isFinal) return tell("debug", "stopping");
-      return complain("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
+      if (cause === undefined || isFinal) return record("debug", "stopping");
+      return errorRecord("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
     }
     case "reconnecting":
-      return tell("debug", `the next attempt comes ${wait}`);
+      return record("debug", `the next attempt comes ${wait}`);
     case "failed":
-      return cause === undefined ? tell("error", "failed") : complain("error", cause);
+      return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
     case "authenticating":
       // The alert that comes with it says what to do.
-      return tell("debug", "authorization is wanted");
+      return record("debug", "authorization is wanted");
     case "idle":
-      return tell("info", "stopped until it is called");
+      return record("info", "stopped until it is called");
     case "disconnected":
-      return tell("info", "stopped");
+      return record("info", "stopped");
   }
 }
 
-function describeCall(event: CallEvent, time: number): LogRecord {
+function recordOfCall(event: CallEvent, time: number): LogRecord {
   const { call, server, tool } = event;
   const what = `call ${call} of ${tool}`;
   const base = { server, time, call, tool };
@@ -209,7 +210,7 @@ function describeCall(event: CallEvent, time: number): LogRecord {
   return makeLogRecord("debug", text, { ...base, ms, outcome, error });
 }
 
-function describeAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
+function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
   const { kind, server, text } = alert;
   if (kind === "connectionFailed" || kind === "disconnected") return undefined;
   const base = { server, time, alert: kind, raised };
@@ -224,8 +225,8 @@ function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {
 }
 
 function describeNames(names: readonly string[]): string {
-  const rest = names.length - NAMED;
-  return [...names.slice(0, NAMED), ...(rest > 0 ? [`${rest} more`] : [])].join(", ");
+  const rest = names.length - MAX_NAMES;
+  return [...names.slice(0, MAX_NAMES), ...(rest > 0 ? [`${rest} more`] : [])].join(", ");
 }
 
 /** A duration in ms as text. */
@@ -265,26 +266,27 @@ export function printLogRecord(record: LogRecord, format: LogFormat): void {
  * lines of their own.
  */
 export function formatLogRecord(record: LogRecord, format: LogFormat): string {
-  return format === "json" ? formatJson(record) : formatText(record);
+  return format === "json" ? formatRecordJson(record) : formatRecordText(record);
 }
 
-function formatText({ level, category, message, properties }: LogRecord): string {
+function formatRecordText({ level, category, message, properties }: LogRecord): string {
   const [, part, server] = category;
   const about = part === SERVER_CATEGORY && server !== undefined ? `${server}: ` : "";
   const { error, problems = [] } = properties;
-  const whole = `${level} ${about}${message}${describeLastWords(error?.stderr)}`;
-  return [formatLine(cut(whole)), ...cutList(problems).map((line) => sanitizeLine(cut(line)))].join(
-    "\n",
-  );
+  const line = `${level} ${about}${message}${describeStderr(error?.stderr)}`;
+  return [
+    formatLine(truncateText(line)),
+    ...truncateList(problems).map((line) => sanitizeLine(truncateText(line))),
+  ].join("\n");
 }
 
 /**
  * `{"time":"ISO","level","category":[…],"message", …fields}`; an error field is `{code, message, step?,
  * stderr?}`.
  */
-function formatJson({ time, level, category, message, properties }: LogRecord): string {
+function formatRecordJson({ time, level, category, message, properties }: LogRecord): string {
   const { error, ...rest } = properties;
-  const whole = {
+  const fields = {
     time: new Date(time).toISOString(),
     level,
     category,
@@ -292,25 +294,25 @@ function formatJson({ time, level, category, message, properties }: LogRecord): 
     ...rest,
     ...(error !== undefined && { error: errorToJson(error) }),
   };
-  const text = JSON.stringify(whole, (_key, value: unknown) => {
-    if (typeof value === "string") return cut(value);
-    return Array.isArray(value) ? cutList(value) : value;
+  const text = JSON.stringify(fields, (_key, value: unknown) => {
+    if (typeof value === "string") return truncateText(value);
+    return Array.isArray(value) ? truncateList(value) : value;
   });
   return escapeJson(text);
 }
 
 /** Only these members: a cause may contain anything, such as the arguments of a command. */
 function errorToJson({ code, message, step, stderr }: HubError): object {
-  const words = stderr.length > 0 ? { stderr } : {};
-  return { code, message, ...(step !== undefined && { step }), ...words };
+  const stderrLines = stderr.length > 0 ? { stderr } : {};
+  return { code, message, ...(step !== undefined && { step }), ...stderrLines };
 }
 
-function cut(text: string): string {
+function truncateText(text: string): string {
   return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}…`;
 }
 
 /** The first items of a list, and the number of the others. */
-function cutList<T>(items: readonly T[]): readonly (T | string)[] {
+function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
   const rest = items.length - MAX_ITEMS;
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
 }
@@ -334,10 +336,10 @@ export function describeError({ code, message, stderr }: HubError, topic = ""): 
 
 /** The failure of a server in one line, with its last stderr lines. */
 export function describeFailure({ message, stderr }: HubError): string {
-  return `${message}${describeLastWords(stderr)}`;
+  return `${message}${describeStderr(stderr)}`;
 }
 
-function describeLastWords(stderr: readonly string[] = []): string {
+function describeStderr(stderr: readonly string[] = []): string {
   return stderr.length === 0 ? "" : ` Its last words: ${stderr.join(" | ")}`;
 }
 

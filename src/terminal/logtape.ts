@@ -1,7 +1,7 @@
 import { type LogRecord, ROOT_CATEGORY } from "./log.ts";
 
 /** Maximum number of records queued for LogTape; beyond that they are printed without it. */
-const MAX_WAITING = 1000;
+const MAX_QUEUED = 1000;
 
 export type LogSink = (record: LogRecord) => void;
 
@@ -15,44 +15,44 @@ export type SinkLoader = (print: LogSink) => Promise<LogSink>;
 export class LogTapeLogger {
   readonly #print: LogSink;
   readonly #load: SinkLoader;
-  readonly #waiting: LogRecord[] = [];
+  readonly #queue: LogRecord[] = [];
   #stage: "closed" | "open" | "loading" | "loaded" = "closed";
-  #tell: LogSink;
+  #sink: LogSink;
 
   constructor(print: LogSink, load: SinkLoader = loadLogTape) {
     this.#print = print;
     this.#load = load;
-    this.#tell = print;
+    this.#sink = print;
   }
 
   write(record: LogRecord): void {
     if (this.#stage === "loaded") {
-      this.#tell(record);
+      this.#sink(record);
       return;
     }
-    this.#waiting.push(record);
-    if (this.#waiting.length >= MAX_WAITING) this.flush();
-    if (this.#stage === "open") void this.#fetch();
+    this.#queue.push(record);
+    if (this.#queue.length >= MAX_QUEUED) this.flush();
+    if (this.#stage === "open") void this.#loadSink();
   }
 
   /** Allows loading LogTape from now on. */
   open(): void {
     if (this.#stage !== "closed") return;
     this.#stage = "open";
-    if (this.#waiting.length > 0) void this.#fetch();
+    if (this.#queue.length > 0) void this.#loadSink();
   }
 
   /** Prints queued records at once, without LogTape. */
   flush(): void {
-    for (const record of this.#waiting.splice(0)) this.#print(record);
+    for (const record of this.#queue.splice(0)) this.#print(record);
   }
 
-  async #fetch(): Promise<void> {
+  async #loadSink(): Promise<void> {
     this.#stage = "loading";
     // If LogTape cannot be loaded, records are printed directly.
-    this.#tell = await this.#load(this.#print).catch(() => this.#print);
+    this.#sink = await this.#load(this.#print).catch(() => this.#print);
     this.#stage = "loaded";
-    for (const record of this.#waiting.splice(0)) this.#tell(record);
+    for (const record of this.#queue.splice(0)) this.#sink(record);
   }
 }
 
@@ -65,7 +65,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
       stderr: ({ level, category, message, timestamp, properties }) => {
         print({
           time: timestamp,
-          level: OURS[level],
+          level: FROM_LOGTAPE_LEVEL[level],
           category,
           message: message.join(""),
           properties,
@@ -84,7 +84,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
       // The record's own category is kept. A LogTape logger per server would be looked up in a plain object,
       // which breaks for a server called `constructor`.
       category,
-      level: THEIRS[level],
+      level: TO_LOGTAPE_LEVEL[level],
       // One literal part: braces in a server's text are not placeholders.
       message: [message],
       rawMessage: message,
@@ -96,9 +96,9 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
 }
 
 /** Our levels → LogTape's. */
-const THEIRS = { debug: "debug", info: "info", warn: "warning", error: "error" } as const;
+const TO_LOGTAPE_LEVEL = { debug: "debug", info: "info", warn: "warning", error: "error" } as const;
 
-const OURS = {
+const FROM_LOGTAPE_LEVEL = {
   trace: "debug",
   debug: "debug",
   info: "info",

@@ -27,29 +27,29 @@ const LEVELS = {
  */
 export function redirectConsole(log: (level: LogLevel, text: string) => void): () => void {
   const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];
-  const before = names.map((name) => [name, console[name]] as const);
+  const originals = names.map((name) => [name, console[name]] as const);
   for (const name of names) {
     console[name] = (...values: unknown[]) => {
       const { format } = process.getBuiltinModule("node:util");
       log(LEVELS[name], format(...values));
     };
   }
-  return () => Object.assign(console, Object.fromEntries(before));
+  return () => Object.assign(console, Object.fromEntries(originals));
 }
 
 /** Maximum number of characters queued for a slow reader of stderr; further lines are counted and dropped. */
-const MAX_WAITING = 256 * 1024;
+const MAX_QUEUED = 256 * 1024;
 
 /** Writes text; returns a promise that resolves when a slow reader has taken it, and never rejects. */
 export type TextSink = (text: string) => Promise<void> | undefined;
 
 /** Prints lines to stderr without blocking: clients often do not read a server's stderr. */
 export class StderrWriter {
-  readonly #describeGap: (missing: number) => string;
-  #outlet: TextSink | undefined;
+  readonly #formatGap: (missing: number) => string;
+  #sink: TextSink | undefined;
   /** Pending while the reader is slow. */
-  #reading: Promise<void> | undefined;
-  #waiting: string[] = [];
+  #draining: Promise<void> | undefined;
+  #queue: string[] = [];
   #size = 0;
   #dropped = 0;
 
@@ -57,17 +57,17 @@ export class StderrWriter {
    * @param describeGap formats the line that replaces dropped ones
    * @param outlet the sink; by default stderr
    */
-  constructor(describeGap: (missing: number) => string, outlet?: TextSink) {
-    this.#describeGap = describeGap;
-    this.#outlet = outlet;
+  constructor(formatGap: (missing: number) => string, sink?: TextSink) {
+    this.#formatGap = formatGap;
+    this.#sink = sink;
   }
 
   /** Prints one or more lines, given without the last line break. */
   print(line: string): void {
-    if (this.#reading === undefined) {
+    if (this.#draining === undefined) {
       this.#write([line]);
-    } else if (this.#dropped === 0 && this.#size + line.length <= MAX_WAITING) {
-      this.#waiting.push(line);
+    } else if (this.#dropped === 0 && this.#size + line.length <= MAX_QUEUED) {
+      this.#queue.push(line);
       this.#size += line.length;
     } else {
       this.#dropped++;
@@ -76,22 +76,22 @@ export class StderrWriter {
 
   /** Resolves when the queue is empty; never, if nobody reads. */
   async drained(): Promise<void> {
-    while (this.#reading !== undefined) await this.#reading;
+    while (this.#draining !== undefined) await this.#draining;
   }
 
   #write(lines: readonly string[]): void {
-    this.#outlet ??= openStderr();
-    const taken = this.#outlet(lines.map((line) => `${line}\n`).join(""));
-    this.#reading = taken?.then(() => this.#resume());
+    this.#sink ??= openStderr();
+    const drained = this.#sink(lines.map((line) => `${line}\n`).join(""));
+    this.#draining = drained?.then(() => this.#resume());
   }
 
   #resume(): void {
-    const lines = this.#waiting;
-    if (this.#dropped > 0) lines.push(this.#describeGap(this.#dropped));
-    this.#waiting = [];
+    const lines = this.#queue;
+    if (this.#dropped > 0) lines.push(this.#formatGap(this.#dropped));
+    this.#queue = [];
     this.#size = 0;
     this.#dropped = 0;
-    this.#reading = undefined;
+    this.#draining = undefined;
     if (lines.length > 0) this.#write(lines);
   }
 }

@@ -30,10 +30,10 @@ export function alignTable(
   { width, colors }: TerminalStyle,
 ): string {
   const table = [titles, ...rows.map((row) => row.map(sanitizeLine))];
-  const widths = titles.map((_, at) => Math.max(...table.map((row) => measure(row[at] ?? ""))));
+  const widths = titles.map((_, at) => Math.max(...table.map((row) => columnsOf(row[at] ?? ""))));
   const lines = table.map((row) => {
     const cells = row.map((cell, at) =>
-      at < row.length - 1 ? cell + " ".repeat((widths[at] ?? 0) - measure(cell)) : cell,
+      at < row.length - 1 ? cell + " ".repeat((widths[at] ?? 0) - columnsOf(cell)) : cell,
     );
     return truncate(cells.join("  ").trimEnd(), width);
   });
@@ -42,29 +42,29 @@ export function alignTable(
 
 /** The text, truncated with an ellipsis if it is wider than `width` columns. */
 export function truncate(text: string, width: number): string {
-  if (measure(text) <= width) return text;
-  let room = width - 1;
+  if (columnsOf(text) <= width) return text;
+  let columnsLeft = width - 1;
   let shown = "";
   for (const character of text) {
-    room -= measure(character);
-    if (room < 0) break;
+    columnsLeft -= columnsOf(character);
+    if (columnsLeft < 0) break;
     shown += character;
   }
   return `${shown}…`;
 }
 
 /** Combining marks: no column of their own. */
-const FLAT = /\p{Mn}/gu;
+const COMBINING = /\p{Mn}/gu;
 /** Characters that take two terminal columns: East Asian scripts and most emoji. */
-const WIDE =
+const DOUBLE_WIDTH =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/gu;
 
 /** Width of a text without control characters, in terminal columns. */
-function measure(text: string): number {
+function columnsOf(text: string): number {
   // oxlint-disable-next-line no-control-regex
   if (/^[\u0000-\u02ff]*$/.test(text)) return text.length;
-  const visible = text.replace(FLAT, "");
-  return Array.from(visible).length + (visible.match(WIDE)?.length ?? 0);
+  const visible = text.replace(COMBINING, "");
+  return Array.from(visible).length + (visible.match(DOUBLE_WIDTH)?.length ?? 0);
 }
 
 /** Indented JSON; terminal control and invisible characters are escaped. */
@@ -73,8 +73,8 @@ export function formatJson(document: object): string {
 }
 
 /** `1 server`, `2 servers`. */
-export function countNoun(some: number, noun: string): string {
-  return `${some} ${noun}${some === 1 ? "" : "s"}`;
+export function countNoun(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 /** `42 ms`, `1.8 s`, `2.5 min`. */

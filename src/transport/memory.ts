@@ -95,7 +95,7 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(parseInChunk(...insideChunk(bytes)));
+      this.#events?.message(parseInChunk(...insideChunk(bytes)));
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();

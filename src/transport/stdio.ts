@@ -278,7 +278,7 @@ class StdioChannel {
           const text = this.#serverLog.strayOutput(message);
           if (this.#phase !== "closed") events.flaw?.({ kind: "strayOutput", text });
         } else if (this.#phase === "open") {
-          events.frame(message);
+          events.message(message);
         }
       },
       repaired: () => {

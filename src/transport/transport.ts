@@ -62,7 +62,7 @@ export interface TransportEvents {
    * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
    * the way back of a request or batch, if the transport has one per request.
    */
-  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
+  message(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
   /** Called for each occurrence; the owner counts them. */

@@ -28,7 +28,7 @@ export interface PendingRequest extends SendOptions {
   /** The way to its client; absent on the hub's own. Looked for only where a link has streams. */
   readonly occasion?: ClientRequest;
   /** The headers that repeat its arguments. Looked for only where a server of the modern era is reached over HTTP. */
-  readonly mirrored?: Readonly<Record<string, string>> | undefined;
+  readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
   onResponse(response: Response): void;
   /** No answer will come. */
@@ -219,7 +219,7 @@ export class PendingRequests {
     return {
       method,
       name,
-      headers: headers ?? (this.isMirrored ? record.mirrored : undefined),
+      headers: headers ?? (this.isMirrored ? record.paramHeaders : undefined),
       unanswered: (cause) => {
         if (this.take(id) === undefined) return;
         if (cause.code === "answerLost") this.#note(id, record);

@@ -500,7 +500,7 @@ export class Session implements TransportEvents {
     return this.#link.close();
   }
 
-  frame(frame: Message, exchange?: SentRequest): void {
+  message(frame: Message, exchange?: SentRequest): void {
     this.#reception.take(frame, exchange);
   }
 

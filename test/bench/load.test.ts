@@ -94,13 +94,13 @@ async function drive({ loop, extent, concurrency, stall, timeout = 60_000 }: Run
   const server = new OneAtATime(clock, stall);
   const tally = new LevelStats(true, 1000, String, () => {});
   const load = new LoadGenerator({
-    contact: { session: server, failure: undefined, events: undefined },
+    target: { session: server, failure: undefined, events: undefined },
     template: makeCallTemplate(ECHO, "{}", "legacy", false),
     concurrency,
     schedule: new Schedule(loop, extent, 0),
-    tally,
+    stats: tally,
     clock,
-    precise: clock,
+    preciseClock: clock,
     timeout,
   });
   let isOver = false;
@@ -370,11 +370,11 @@ describe("kills", () => {
       kills.push(clock.now());
       return Promise.resolve(undefined);
     };
-    const subject = { kind: "server", name: "x", makeLink: () => assert.fail() } as const;
+    const subject = { kind: "server", name: "x", makeTransport: () => assert.fail() } as const;
     const chaos = new Chaos({
       chaos: { killEvery: 500, delay: null, cancelRate: 0 },
-      contact: { subject, heard: 0, vitals },
-      tally: new LevelStats(false, 1000, String, () => {}),
+      target: { subject, responses: 0, processStats: vitals },
+      stats: new LevelStats(false, 1000, String, () => {}),
       clock,
     });
     for (let round = 0; round < 4; round++) {

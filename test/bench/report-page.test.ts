@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { createContext, runInContext, Script } from "node:vm";
 import type { BenchResult } from "../../src/bench/result.ts";
-import { chartTable, type Chart, drawCharts, spreadCurve } from "../../src/bench/report/charts.ts";
+import { chartTable, type Chart, drawCharts, ninesCurve } from "../../src/bench/report/charts.ts";
 import { formatHtmlReport } from "../../src/bench/report/html.ts";
-import { checkPage, writePage } from "../../src/cli/commands/bench.ts";
+import { checkReportFile, writeReportFile } from "../../src/cli/commands/bench.ts";
 import { drawPage } from "../../src/bench/report/page.ts";
 import * as units from "../../src/bench/report/tables.ts";
 import {
@@ -171,7 +171,7 @@ describe("the charts of a measurement", () => {
   it("set the hub beside the server alone in each of them", () => {
     for (const { curves, title } of drawCharts(comparisonResult())) {
       assert.deepEqual(
-        [...new Set(curves.map(({ hue }) => hue))].toSorted(),
+        [...new Set(curves.map(({ role: hue }) => hue))].toSorted(),
         ["hub", "server"],
         title,
       );
@@ -185,7 +185,7 @@ describe("the charts of a measurement", () => {
       value: at + 1,
     }));
     assert.deepEqual(
-      spreadCurve({ ...latencyOf(1, 1000), curve }).map(([x, y]) => [Number(x.toFixed(3)), y]),
+      ninesCurve({ ...latencyOf(1, 1000), curve }).map(([x, y]) => [Number(x.toFixed(3)), y]),
       [
         [0, 1],
         [0.301, 2],
@@ -253,13 +253,13 @@ describe("the file of a page", () => {
     const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
     t.after(() => rmSync(folder, { recursive: true }));
     const path = join(folder, "page.html");
-    await checkPage(path);
-    await writePage(path, comparisonResult());
+    await checkReportFile(path);
+    await writeReportFile(path, comparisonResult());
     assert.equal(statSync(path).mode & 0o777, 0o600);
     assert.equal(readFileSync(path, "utf8"), formatHtmlReport(comparisonResult()));
     writeFileSync(join(folder, "file"), "");
     for (const wrong of [folder, join(folder, "none", "page.html"), join(folder, "file", "page")]) {
-      await assert.rejects(checkPage(wrong), { code: "usage" });
+      await assert.rejects(checkReportFile(wrong), { code: "usage" });
     }
   });
 });

@@ -7,7 +7,7 @@ import {
   formatCount,
   formatMoment,
   formatNines,
-  formatPart,
+  formatPercentage,
   formatRate,
   formatReportText,
   formatTime,
@@ -191,8 +191,8 @@ describe("quantities", () => {
     [formatNines(1), "90%"],
     [formatNines(2), "99%"],
     [formatNines(5), "99.999%"],
-    [formatPart(0.005), "0.5%"],
-    [formatPart(0.953), "95%"],
+    [formatPercentage(0.005), "0.5%"],
+    [formatPercentage(0.953), "95%"],
   ];
   for (const [got, wanted] of cases) {
     it(`are written as ${wanted}`, () => assert.equal(got, wanted));
@@ -212,10 +212,10 @@ describe("a measurement that goes on", () => {
   it("is told with its rate, its latencies, its errors and the time that is left", () => {
     const clock = new VirtualClock();
     const live = new BenchProgressLine(clock);
-    live.describe({ kind: "span", ...at, done: 0.1, span: span(0, 500) });
+    live.format({ kind: "span", ...at, done: 0.1, span: span(0, 500) });
     clock.advanceTo(1000);
     assert.equal(
-      live.describe({ kind: "span", ...at, done: 0.3, span: span(0.5, 1000, 2) }),
+      live.format({ kind: "span", ...at, done: 0.3, span: span(0.5, 1000, 2) }),
       "toolmux, 1 serv…, 16 in flight ━━──────  1,000/s  p50 320 µs  p99 1.23 ms  2 errors  3.5 s left  ▅█",
     );
   });
@@ -223,15 +223,12 @@ describe("a measurement that goes on", () => {
   it("begins anew with each level, and leaves nothing behind", () => {
     const live = new BenchProgressLine(new VirtualClock());
     const { subject } = at;
-    assert.equal(live.describe({ kind: "starting", subject }), "starting toolmux, 1 server …");
-    assert.match(live.describe({ kind: "warmUp", ...at }) ?? "", /16 in flight: warming up/);
-    live.describe({ kind: "span", ...at, done: 0.5, span: span(0, 9, 7) });
-    assert.equal(
-      live.describe({ kind: "level", subject, level: levelResultOf(16, 100) }),
-      undefined,
-    );
+    assert.equal(live.format({ kind: "starting", subject }), "starting toolmux, 1 server …");
+    assert.match(live.format({ kind: "warmUp", ...at }) ?? "", /16 in flight: warming up/);
+    live.format({ kind: "span", ...at, done: 0.5, span: span(0, 9, 7) });
+    assert.equal(live.format({ kind: "level", subject, level: levelResultOf(16, 100) }), undefined);
     const next = { kind: "span", subject, concurrency: 64, done: 0.1, span: span(0, 5) } as const;
-    assert.match(live.describe(next) ?? "", /64 in flight .* 0 errors {2}█$/);
+    assert.match(live.format(next) ?? "", /64 in flight .* 0 errors {2}█$/);
   });
 
   it("is said in a line when a level is done", () => {
@@ -244,7 +241,7 @@ describe("a measurement that goes on", () => {
 
   it("is not pushed off its line by a long name", () => {
     const subject = "npx -y @modelcontextprotocol/server-everything";
-    const text = new BenchProgressLine(new VirtualClock()).describe({
+    const text = new BenchProgressLine(new VirtualClock()).format({
       kind: "warmUp",
       subject,
       concurrency: 1,

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
 import { chooseTool } from "../../src/bench/run.ts";
 import { type BenchSubject, BenchTarget } from "../../src/bench/target.ts";
-import { answerEcho } from "../../src/bench/echo-server.ts";
+import { respond } from "../../src/bench/echo-server.ts";
 import { makeCallTemplate } from "../../src/bench/load.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { Method } from "../../src/protocol/legacy.ts";
@@ -22,16 +22,16 @@ const never = new AbortController().signal;
 function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
   let lists = 0;
   const links: Transport[] = [];
-  const makeLink: BenchSubject["makeLink"] = async () => {
+  const makeLink: BenchSubject["makeTransport"] = async () => {
     const [ours, theirs] = memoryTransportPair();
     links.push(theirs);
     await theirs.open(
       {
-        frame: (frame) => {
+        message: (frame) => {
           if (frame.kind !== "request") return;
           const isEmpty = frame.method === Method.toolsList && lists++ < empty;
           theirs.send(
-            isEmpty ? buildResult(frame.id, Buffer.from('{"tools":[]}')) : answerEcho(frame),
+            isEmpty ? buildResult(frame.id, Buffer.from('{"tools":[]}')) : respond(frame),
           );
         },
         log() {},
@@ -43,7 +43,7 @@ function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
     );
     return Object.assign(ours, { redact: (text: string) => text });
   };
-  return { subject: { kind: "server", name: "echo", makeLink }, links };
+  return { subject: { kind: "server", name: "echo", makeTransport: makeLink }, links };
 }
 
 function call(contact: BenchTarget, args: string): Promise<Response> {
@@ -78,18 +78,18 @@ describe("a subject", () => {
   it("that is lost is found again, and its answers are counted on", async () => {
     const { subject, links } = makeSubject();
     const contact = await BenchTarget.open(subject, "legacy", never);
-    const before = contact.heard;
+    const before = contact.responses;
     await call(contact, "{}");
-    assert.equal(contact.heard, before + 1);
+    assert.equal(contact.responses, before + 1);
     const returned = new Promise<void>((resolve, reject) => {
-      contact.events = { returned: resolve, failed: reject };
+      contact.events = { reconnected: resolve, failed: reject };
     });
     await links[0]?.close();
     assert.equal(contact.session, undefined);
     await returned;
     assert.equal(links.length, 2);
     await call(contact, "{}");
-    assert.equal(contact.heard, before + 2);
+    assert.equal(contact.responses, before + 2);
     await contact.close();
   });
 
@@ -126,7 +126,7 @@ describe("a subject", () => {
     const subject: BenchSubject = {
       kind: "server",
       name: "x",
-      makeLink: () => Promise.reject(cause),
+      makeTransport: () => Promise.reject(cause),
     };
     await assert.rejects(BenchTarget.open(subject, "legacy", never), cause);
   });

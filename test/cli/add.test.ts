@@ -121,8 +121,8 @@ describe("a server that is tried", () => {
         cwd: root,
         platform: process.platform,
         signal: new AbortController().signal,
-        claims: new Set(),
-        hangups: new Set(),
+        uncaughtErrorHandlers: new Set(),
+        hangupHandlers: new Set(),
       };
       const args = [SCRIPTED, ...options];
       const limits = { connectTimeout: 100, startLimit };

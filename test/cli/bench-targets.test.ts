@@ -6,11 +6,11 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import {
-  listVariables,
+  headerVariables,
   makeBenchFolder,
   readTarget,
   type TargetSpec,
-  writeManifest,
+  formatManifest,
 } from "../../src/cli/commands/bench-targets.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
@@ -27,7 +27,7 @@ function read(...argv: string[]): TargetSpec | undefined {
 
 function write(target: TargetSpec | undefined): { hub: { listWait: string }; servers: object } {
   assert.ok(target !== undefined);
-  return JSON.parse(writeManifest(target, { HOME: "/home", TOOLMUX_TAP: "0:/x", "a b": "" }));
+  return JSON.parse(formatManifest(target, { HOME: "/home", TOOLMUX_TAP: "0:/x", "a b": "" }));
 }
 
 describe("the server that a bench names", () => {
@@ -50,7 +50,7 @@ describe("the server that a bench names", () => {
     };
     assert.deepEqual(servers, { server: { url: "http://a/mcp", headers, prefix: "" } });
     assert.ok(target !== undefined);
-    assert.deepEqual(listVariables(target), {
+    assert.deepEqual(headerVariables(target), {
       TOOLMUX_BENCH_HEADER_0: "one",
       TOOLMUX_BENCH_HEADER_1: "2: b",
     });

@@ -14,8 +14,8 @@ const NOWHERE: CommandContext = {
   cwd: "/nowhere",
   platform: "linux",
   signal: new AbortController().signal,
-  claims: new Set(),
-  hangups: new Set(),
+  uncaughtErrorHandlers: new Set(),
+  hangupHandlers: new Set(),
 };
 
 /** What is sent for the words behind a tool's name. */

@@ -13,7 +13,7 @@ import {
   type ResultView,
   saveAttachment,
 } from "../../src/cli/call-result.ts";
-import { describeProgress } from "../../src/cli/commands/call.ts";
+import { formatProgress } from "../../src/cli/commands/call.ts";
 import { sanitizeLines } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
@@ -242,7 +242,7 @@ describe("progress", () => {
     [{ progress: "x", total: null, message: 5 }, ""],
   ] as const) {
     it(`is shown in one line: ${JSON.stringify(progress)}`, () => {
-      assert.equal(describeProgress(progress), shown);
+      assert.equal(formatProgress(progress), shown);
     });
   }
 });

@@ -7,7 +7,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { writeCompletions } from "../../src/cli/completions.ts";
+import { formatCompletions } from "../../src/cli/completions.ts";
 import { SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
@@ -129,7 +129,7 @@ async function askShell(
     for (const file of FILES.filter((one) => one.includes(".")))
       await writeFile(join(cwd, file), "");
     const script = join(root, "script");
-    await writeFile(script, `${writeCompletions(shell, COMMANDS)}\n`);
+    await writeFile(script, `${formatCompletions(shell, COMMANDS)}\n`);
     await writeFile(`${script}.setup`, ZSH_SETUP(script));
     const { PATH = "" } = process.env;
     const { stdout, stderr } = await run(shell, [...ASK[shell], script, ...lines], {
@@ -187,7 +187,7 @@ describe("the completions", () => {
     }
 
     it(`of ${shell} know every command and every option`, () => {
-      const script = writeCompletions(shell, COMMANDS);
+      const script = formatCompletions(shell, COMMANDS);
       for (const { name, options } of COMMANDS) {
         assert.match(script, new RegExp(`\\b${name}\\b`));
         for (const option of [...options, ...GLOBAL_OPTIONS])

@@ -15,7 +15,12 @@ import { utf8 } from "../../src/base/bytes.ts";
 import { EMPTY_LISTING, readItem } from "../../src/catalog/listing.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
-import { describeFindings, examine, findingsToJson, repair } from "../../src/cli/doctor/doctor.ts";
+import {
+  describeFindings,
+  collectFindings,
+  findingsToJson,
+  repair,
+} from "../../src/cli/doctor/doctor.ts";
 import { openTransportFactory } from "../../src/cli/transport-factory.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { terminalStyleOf } from "../../src/terminal/terminal.ts";
@@ -55,8 +60,8 @@ class Patient {
       cwd: box.cwd,
       platform: "linux",
       signal: new AbortController().signal,
-      claims: new Set(),
-      hangups: new Set(),
+      uncaughtErrorHandlers: new Set(),
+      hangupHandlers: new Set(),
     };
   }
 
@@ -98,7 +103,7 @@ class Patient {
   examine(...argv: readonly string[]): Promise<readonly Finding[]> {
     const request = parseCommandLine(["doctor", ...argv], COMMANDS);
     assert.ok(request.kind === "run");
-    return examine(request.invocation, this.world);
+    return collectFindings(request.invocation, this.world);
   }
 
   async codes(...argv: readonly string[]): Promise<readonly FindingCode[]> {

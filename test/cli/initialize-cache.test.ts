@@ -28,9 +28,9 @@ describe("what the hub has said to a client", () => {
 
   /** Keeps the greeting as a start does that has loaded the manifest. */
   const keep = async (greetings = open(), greeting = GREETING): Promise<void> => {
-    greetings.recall();
-    greetings.note([manifest, join(home, "absent.toml")]);
-    await greetings.keep(greeting);
+    greetings.load();
+    greetings.recordFiles([manifest, join(home, "absent.toml")]);
+    await greetings.save(greeting);
   };
 
   beforeEach(async () => {
@@ -42,19 +42,19 @@ describe("what the hub has said to a client", () => {
   afterEach(() => rm(home, { recursive: true, force: true }));
 
   it("is known to the next start with the same command line, and to no other", async () => {
-    assert.equal(open().recall(), undefined);
+    assert.equal(open().load(), undefined);
     await keep();
-    assert.deepEqual(open().recall(), GREETING);
-    assert.equal(open(["serve", "--config", "b"]).recall(), undefined);
-    assert.equal(open(["serve"], { XDG_CONFIG_HOME: "/elsewhere" }).recall(), undefined);
+    assert.deepEqual(open().load(), GREETING);
+    assert.equal(open(["serve", "--config", "b"]).load(), undefined);
+    assert.equal(open(["serve"], { XDG_CONFIG_HOME: "/elsewhere" }).load(), undefined);
   });
 
   it("is another one below hubs with other manifests, whatever their processes", async () => {
     const below = (hubs: string) => open(["serve"], { TOOLMUX_HUBS: hubs });
     await keep(below("12:a,13:b"));
-    assert.deepEqual(below("7:a,8:b").recall(), GREETING);
+    assert.deepEqual(below("7:a,8:b").load(), GREETING);
     for (const hubs of ["", "7:a", "7:a,8:c", "7:a,8:b,9:b"]) {
-      assert.equal(below(hubs).recall(), undefined, hubs);
+      assert.equal(below(hubs).load(), undefined, hubs);
     }
   });
 
@@ -67,21 +67,21 @@ describe("what the hub has said to a client", () => {
   it("is worth nothing once a file has changed, even if it is as long as before", async () => {
     await keep();
     await writeFile(manifest, "[plugins]");
-    assert.equal(open().recall(), undefined);
+    assert.equal(open().load(), undefined);
   });
 
   it("is worth nothing once there is a file that was not there", async () => {
     await keep();
     await writeFile(join(home, "absent.toml"), "");
-    assert.equal(open().recall(), undefined);
+    assert.equal(open().load(), undefined);
   });
 
   it("is not kept if a file has changed since the manifest was loaded", async () => {
     const greetings = open();
-    greetings.note([manifest]);
+    greetings.recordFiles([manifest]);
     await writeFile(manifest, "[servers.a]");
-    await greetings.keep(GREETING);
-    assert.equal(open().recall(), undefined);
+    await greetings.save(GREETING);
+    assert.equal(open().load(), undefined);
   });
 
   it("is not kept as long as a file is so new that it could change unseen", async () => {
@@ -90,9 +90,9 @@ describe("what the hub has said to a client", () => {
       cwd: home,
       platform: "linux",
     });
-    greetings.note([manifest]);
-    await greetings.keep(GREETING);
-    assert.equal(open().recall(), undefined);
+    greetings.recordFiles([manifest]);
+    await greetings.save(GREETING);
+    assert.equal(open().load(), undefined);
   });
 
   it("is kept only two seconds after a change where times are in whole seconds", async () => {
@@ -104,16 +104,16 @@ describe("what the hub has said to a client", () => {
     ] as const) {
       const surroundings = { env: { HOME: home }, cwd: home, platform: "linux" };
       const greetings = new InitializeCache(["serve"], surroundings, () => second * 1000 + after);
-      greetings.note([manifest]);
-      await greetings.keep(GREETING);
-      assert.equal(open().recall() !== undefined, isKept);
+      greetings.recordFiles([manifest]);
+      await greetings.save(GREETING);
+      assert.equal(open().load() !== undefined, isKept);
     }
   });
 
   it("is not kept of servers that stand in a variable, as they may hold secrets", async () => {
     const env = { TOOLMUX_SERVERS: "{}" };
     await keep(open(["serve"], env));
-    assert.equal(open(["serve"], env).recall(), undefined);
+    assert.equal(open(["serve"], env).load(), undefined);
     await assert.rejects(stat(kept));
   });
 
@@ -122,13 +122,13 @@ describe("what the hub has said to a client", () => {
     await keep(open(other));
     await keep();
     await keep(open(), { name: "mine", instructions: "" });
-    assert.deepEqual(open().recall(), { name: "mine", instructions: "" });
-    assert.deepEqual(open(other).recall(), GREETING);
+    assert.deepEqual(open().load(), { name: "mine", instructions: "" });
+    assert.deepEqual(open(other).load(), GREETING);
   });
 
   it("is kept of the last sixteen command lines", async () => {
     for (let at = 0; at < 20; at++) await keep(open(["serve", `${at}`]));
-    const known = Array.from({ length: 20 }, (_, at) => open(["serve", `${at}`]).recall());
+    const known = Array.from({ length: 20 }, (_, at) => open(["serve", `${at}`]).load());
     assert.deepEqual(
       known.map((greeting) => greeting !== undefined),
       [...Array<boolean>(4).fill(false), ...Array<boolean>(16).fill(true)],
@@ -139,25 +139,25 @@ describe("what the hub has said to a client", () => {
     await keep();
     for (const damage of ["", "{", "[1,null,{}]", `[{"cause":"x","files":{},"greeting":null}]`]) {
       await writeFile(kept, damage);
-      assert.equal(open().recall(), undefined);
+      assert.equal(open().load(), undefined);
     }
     await keep();
-    assert.deepEqual(open().recall(), GREETING);
+    assert.deepEqual(open().load(), GREETING);
   });
 
   it("is looked for in a file that is not too long, and in nothing else", async () => {
     await keep();
     await truncate(kept, 2 ** 40);
-    assert.equal(open().recall(), undefined);
+    assert.equal(open().load(), undefined);
     await rm(kept);
     await symlink("/dev/zero", kept);
-    assert.equal(open().recall(), undefined);
+    assert.equal(open().load(), undefined);
   });
 
   it("is forgotten with the oldest as far as there is no room for all", async () => {
     const long = { name: "toolmux", instructions: "ü".repeat(30_000) };
     for (let at = 0; at < 6; at++) await keep(open(["serve", `${at}`]), long);
-    const known = Array.from({ length: 6 }, (_, at) => open(["serve", `${at}`]).recall());
+    const known = Array.from({ length: 6 }, (_, at) => open(["serve", `${at}`]).load());
     assert.deepEqual(
       known.map((greeting) => greeting !== undefined),
       [false, false, true, true, true, true],
@@ -169,11 +169,11 @@ describe("what the hub has said to a client", () => {
     await keep(open(other));
     await keep();
     const greetings = open();
-    greetings.recall();
-    greetings.note([manifest]);
-    await greetings.keep(undefined);
-    assert.equal(open().recall(), undefined);
-    assert.deepEqual(open(other).recall(), GREETING);
+    greetings.load();
+    greetings.recordFiles([manifest]);
+    await greetings.save(undefined);
+    assert.equal(open().load(), undefined);
+    assert.deepEqual(open(other).load(), GREETING);
   });
 
   it("is not written again if it is the same", async () => {

@@ -123,14 +123,14 @@ const healthy = (server = "git", shown = 14): ServerDiagnosis => ({
   transport: "stdio",
   shown,
   connection: UP,
-  vitals: VITALS,
+  processStats: VITALS,
 });
 const failed = (server = "git", state: "failed" | "unsupported" = "failed"): ServerDiagnosis => ({
   state,
   server,
   transport: state === "failed" ? "stdio" : undefined,
   cause: LOST,
-  remedies: ["Try it by hand: git-mcp"],
+  hints: ["Try it by hand: git-mcp"],
 });
 const disabled: ServerDiagnosis = { state: "disabled", server: "off", transport: "stdio" };
 
@@ -440,7 +440,7 @@ describe("a server", () => {
     const diagnosis = diagnose(serverStateOf(REMOTE, hubWith([])), REMOTE, undefined, ENV);
     assert.equal(diagnosis.state, "unsupported");
     assert.equal("cause" in diagnosis && diagnosis.cause.code, "notSupported");
-    assert.equal("remedies" in diagnosis && diagnosis.remedies.length, 1);
+    assert.equal("hints" in diagnosis && diagnosis.hints.length, 1);
   });
 
   it("that is connected but does not answer has failed", () => {
@@ -488,7 +488,7 @@ describe("the verdict", () => {
 
 describe("the report", () => {
   it("is a table of all, then each failure with what to do about it, then the verdict", () => {
-    const silent = { ...healthy("slow", 3), vitals: undefined };
+    const silent = { ...healthy("slow", 3), processStats: undefined };
     assert.equal(
       describeDiagnoses([healthy("files"), failed(), silent, disabled], PAPER),
       [

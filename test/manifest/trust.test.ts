@@ -4,7 +4,7 @@ import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
-import { trustContent } from "../../src/cli/commands/trust.ts";
+import { trustFileContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
 import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
@@ -17,8 +17,8 @@ const worldOf = (box: ManifestFolder) => ({
   cwd: box.cwd,
   platform: "linux",
   signal: new AbortController().signal,
-  claims: new Set<never>(),
-  hangups: new Set<never>(),
+  uncaughtErrorHandlers: new Set<never>(),
+  hangupHandlers: new Set<never>(),
 });
 const distrust = (path: string, box: ManifestFolder) =>
   `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${box.root}/${path}\` if you want its commands run`;
@@ -104,7 +104,7 @@ describe("trust", () => {
       for (const path of ["none.toml", "folder"]) {
         const file = join(box.root, path);
         const refused = { name: "HubError", code: "manifestInvalid" };
-        await assert.rejects(trustContent(file, worldOf(box)), refused);
+        await assert.rejects(trustFileContent(file, worldOf(box)), refused);
         assert.deepEqual(await readdir(box.root).then((names) => names.toSorted()), [
           "folder",
           "home",
@@ -117,10 +117,10 @@ describe("trust", () => {
   it("is given to the very bytes that were shown, though the file changes meanwhile", () =>
     withManifestFolder(async (box) => {
       const file = await box.write("work/toolmux.toml", server("a", "good"));
-      let trusting: ReturnType<typeof trustContent> | undefined;
+      let trusting: ReturnType<typeof trustFileContent> | undefined;
       // Somebody else has the turn, and writes the file before it ends.
       await withManifestLock(worldOf(box), async () => {
-        trusting = trustContent(file, worldOf(box));
+        trusting = trustFileContent(file, worldOf(box));
         // As long as it would take to read the file before waiting for the turn.
         for (let round = 0; round < 10; round++) await box.load({ files: [file] });
         await writeFile(file, server("a", "evil"));

@@ -411,7 +411,7 @@ async function cook(server: object) {
   return {
     listing,
     entry: recipe && plainCopy(recipe.entry),
-    needs: recipe?.needs.map(({ kind, name }) => `${kind} ${name}`),
+    needs: recipe?.requiredValues.map(({ kind, name }) => `${kind} ${name}`),
     optional: recipe?.optional,
   };
 }

@@ -24,7 +24,7 @@ export type Unit = "time" | "rate" | "count" | "bytes" | "moment" | "nines";
 export interface Curve {
   readonly name: string;
   /** Whether it is about the hub or the server; decides the colour. */
-  readonly hue: "hub" | "server";
+  readonly role: "hub" | "server";
   /** Position among the curves of its colour, 0 (pale) to 1 (strong). */
   readonly shade: number;
   readonly isDashed: boolean;
@@ -32,7 +32,7 @@ export interface Curve {
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
-const LEVELS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
+const LEVEL_AXIS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
 
 /** All charts of a result that have data. */
 export function drawCharts(result: BenchResult): Chart[] {
@@ -42,7 +42,7 @@ export function drawCharts(result: BenchResult): Chart[] {
     drawLatencies(result),
     drawRatesOverTime(result),
     drawLatenciesOverTime(result),
-    drawWork(result),
+    drawCpu(result),
     drawMemory(result),
   ];
   return charts
@@ -56,7 +56,7 @@ function drawPercentiles(result: BenchResult): Chart {
     note: "How long the slowest calls take: each mark on the lower axis leaves a tenth of the calls to its right. A curve that stays flat promises the same to all.",
     x: { label: "percentile", unit: "nines", scale: "linear" },
     y: { label: "latency", unit: "time", scale: "log10" },
-    curves: drawLevels(result, ({ latency }) => spreadCurve(latency)),
+    curves: drawLevels(result, ({ latency }) => ninesCurve(latency)),
   };
 }
 
@@ -64,8 +64,8 @@ function drawPercentiles(result: BenchResult): Chart {
  * A latency curve over nines (-log10 of the remaining part). The slowest of n calls is at log10(n): beyond
  * that there is no data.
  */
-export function spreadCurve({ count: some, curve }: LatencyResult): [number, number][] {
-  const end = Math.log10(Math.max(some, 1));
+export function ninesCurve({ count: total, curve }: LatencyResult): [number, number][] {
+  const end = Math.log10(Math.max(total, 1));
   return curve
     .filter(({ value }) => value > 0)
     .map(({ percentile, value }): [number, number] => [
@@ -79,9 +79,9 @@ function drawRates(result: BenchResult): Chart {
   return {
     title: "Throughput",
     note: "Calls answered in a second, by how many are in flight at once.",
-    x: LEVELS,
+    x: LEVEL_AXIS,
     y: { label: "calls per second", unit: "rate", scale: "linear" },
-    curves: drawWays(result, { rate: ({ rate }) => rate }),
+    curves: drawRoutes(result, { rate: ({ rate }) => rate }),
   };
 }
 
@@ -89,22 +89,22 @@ function drawLatencies(result: BenchResult): Chart {
   return {
     title: "Latency",
     note: "What half of the calls stay below, and what all but one of a hundred do (dashed), by how many are in flight.",
-    x: LEVELS,
+    x: LEVEL_AXIS,
     y: { label: "latency", unit: "time", scale: "log10" },
-    curves: drawWays(result, {
+    curves: drawRoutes(result, {
       p50: ({ latency }) => latency.p50 || undefined,
       p99: ({ latency }) => latency.p99 || undefined,
     }),
   };
 }
 
-const TIME: Axis = { label: "since the level began", unit: "moment", scale: "linear" };
+const TIME_AXIS: Axis = { label: "since the level began", unit: "moment", scale: "linear" };
 
 function drawRatesOverTime(result: BenchResult): Chart {
   return {
     title: "Throughput over time",
     note: "Each level from its beginning to its end; dips are pauses that all calls share.",
-    x: TIME,
+    x: TIME_AXIS,
     y: { label: "calls per second", unit: "rate", scale: "linear" },
     curves: drawLevels(result, (level) =>
       readSpans(level).map(({ at, length, calls }) => [at, calls / length]),
@@ -116,7 +116,7 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
   return {
     title: "p99 over time",
     note: "The slowest call of a hundred, from each level's beginning to its end.",
-    x: TIME,
+    x: TIME_AXIS,
     y: { label: "p99 latency", unit: "time", scale: "log10" },
     curves: drawLevels(result, (level) =>
       readSpans(level)
@@ -145,12 +145,12 @@ function readSpans({ timeline, seconds }: LevelResult): Span[] {
   for (const span of spans) {
     const before = merged.at(-1);
     if (span.length > whole / 2) merged.push(span);
-    else if (before) merged[merged.length - 1] = join(before, span);
+    else if (before) merged[merged.length - 1] = joinSpans(before, span);
   }
   return merged;
 }
 
-function join(one: Span, next: Span): Span {
+function joinSpans(one: Span, next: Span): Span {
   return {
     at: one.at,
     length: one.length + next.length,
@@ -159,11 +159,11 @@ function join(one: Span, next: Span): Span {
   };
 }
 
-function drawWork(result: BenchResult): Chart {
+function drawCpu(result: BenchResult): Chart {
   return {
     title: "CPU per call",
     note: "CPU time that the hub's process, and the server's, take for one call.",
-    x: LEVELS,
+    x: LEVEL_AXIS,
     y: { label: "CPU per call", unit: "time", scale: "linear" },
     curves: drawCosts(result, ({ cpuPerCall }) => cpuPerCall),
   };
@@ -173,7 +173,7 @@ function drawMemory(result: BenchResult): Chart {
   return {
     title: "Memory",
     note: "The most that was resident at once during a level.",
-    x: LEVELS,
+    x: LEVEL_AXIS,
     y: { label: "peak memory", unit: "bytes", scale: "linear" },
     curves: drawCosts(result, ({ peak }) => peak),
   };
@@ -187,7 +187,7 @@ function drawLevels(
   return subjects.flatMap((subject) =>
     subject.levels.map((level, at, { length }) => ({
       name: `${subjects.length > 1 ? `${routeName(subject)}, ` : ""}${countNoun(level.concurrency, "call")}`,
-      hue: subject.kind,
+      role: subject.kind,
       shade: length > 1 ? at / (length - 1) : 1,
       isDashed: false,
       points: plot(level),
@@ -196,7 +196,7 @@ function drawLevels(
 }
 
 /** Curves over the levels, by name, for each subject; the second and later ones are dashed. */
-function drawWays(
+function drawRoutes(
   { subjects }: BenchResult,
   plots: Readonly<Record<string, (level: LevelResult) => number | undefined>>,
 ): Curve[] {
@@ -207,7 +207,7 @@ function drawWays(
         subjects.length === 1
           ? name
           : [routeName(subject), ...(entries.length > 1 ? [name] : [])].join(" "),
-      hue: subject.kind,
+      role: subject.kind,
       shade: 1,
       isDashed: at > 0,
       points: plotLevels(subject.levels, plot),
@@ -222,10 +222,10 @@ function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number
     const hub = plotLevels(levels, (level) => level.hub && plot(level.hub));
     const server = plotLevels(levels, (level) => level.server && plot(level.server));
     return [
-      { name: "hub", hue: "hub" as const, shade: 1, isDashed: false, points: hub },
+      { name: "hub", role: "hub" as const, shade: 1, isDashed: false, points: hub },
       {
         name: isBehind ? "server behind it" : "server direct",
-        hue: "server" as const,
+        role: "server" as const,
         shade: 1,
         isDashed: isBehind,
         points: server,
@@ -261,28 +261,28 @@ export function chartTable(
   if (x.unit === "nines") {
     const rows = PERCENTILES.map((it) => [
       `${it}%`,
-      ...curves.map((curve) => cell(reach(curve, -Math.log10(1 - it / 100)))),
+      ...curves.map((curve) => cell(valueAt(curve, -Math.log10(1 - it / 100)))),
     ]);
     return { columns, rows: rows.filter((row) => row.slice(1).some((it) => it !== "–")) };
   }
   // x values that are formatted alike share a row: the intervals of different levels start slightly apart.
-  const places = new Map(
+  const xByLabel = new Map(
     curves
       .flatMap(({ points }) => points.map(([at]) => at))
       .toSorted((a, b) => a - b)
       .map((at) => [formats[x.unit](at), at]),
   );
-  const byPlace = curves.map(
+  const valuesByLabel = curves.map(
     ({ points }) => new Map(points.map(([at, value]) => [formats[x.unit](at), value])),
   );
-  const rows = [...places.keys()].map((place) => [
-    place,
-    ...byPlace.map((values) => cell(values.get(place))),
+  const rows = [...xByLabel.keys()].map((label) => [
+    label,
+    ...valuesByLabel.map((values) => cell(values.get(label))),
   ]);
   return { columns, rows };
 }
 
 /** The y value of an ascending curve: of the first point at or after `place`. */
-function reach({ points }: Curve, place: number): number | undefined {
-  return points.find(([at]) => at >= place - 1e-9)?.[1];
+function valueAt({ points }: Curve, x: number): number | undefined {
+  return points.find(([at]) => at >= x - 1e-9)?.[1];
 }

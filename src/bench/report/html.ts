@@ -34,7 +34,7 @@ const FORMATS: Formats = {
 export function formatHtmlReport(result: BenchResult): string {
   const charts = drawCharts(result);
   const { title, facts, tables } = tabulateResult(result);
-  const program = `${script}\n(${String(drawPage)})(uPlot, JSON.parse(document.getElementById("charts").textContent), ${spellFormats()});`;
+  const program = `${script}\n(${String(drawPage)})(uPlot, JSON.parse(document.getElementById("charts").textContent), ${formatFunctionsSource()});`;
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -114,7 +114,7 @@ ${body.join("\n")}
 }
 
 /** The formatting functions as the source text of an object. */
-function spellFormats(): string {
+function formatFunctionsSource(): string {
   const members = Object.entries(FORMATS).map(([unit, format]) => `${unit}: ${String(format)}`);
   return `{${members.join(", ")}}`;
 }

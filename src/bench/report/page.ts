@@ -14,10 +14,10 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
   const FONT = "12px system-ui, sans-serif";
   const isDark = matchMedia("(prefers-color-scheme: dark)");
 
-  const colorOf = ({ hue, shade }: Curve): string => {
+  const colorOf = ({ role, shade }: Curve): string => {
     // From close to the background's brightness to strong contrast.
     const light = isDark.matches ? 38 + 32 * shade : 78 - 36 * shade;
-    return hue === "hub" ? `hsl(217 85% ${light}%)` : `hsl(28 90% ${light - 4}%)`;
+    return role === "hub" ? `hsl(217 85% ${light}%)` : `hsl(28 90% ${light - 4}%)`;
   };
 
   const themeColor = (name: string): string =>
@@ -88,7 +88,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
     return Math.ceil(Math.max(30, ...widths)) + 12;
   };
 
-  const makePlot = ({ x, y, curves }: Chart, place: HTMLElement): uPlot => {
+  const makePlot = ({ x, y, curves }: Chart, element: HTMLElement): uPlot => {
     const tables = curves.map(({ points }): uPlot.AlignedData => [
       points.map(([at]) => at),
       points.map(([, value]) => value),
@@ -96,7 +96,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
     const data = Plot.join(tables);
     return new Plot(
       {
-        width: place.clientWidth,
+        width: element.clientWidth,
         height: HEIGHT,
         padding: [12, 28, 0, 0],
         scales: { x: { time: false, ...makeScale(x) }, y: makeScale(y) },
@@ -124,31 +124,31 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
         ],
       },
       data,
-      place,
+      element,
     );
   };
 
   const nameColor = (curve: Curve | undefined): string => (curve ? colorOf(curve) : "transparent");
 
-  const places = [...document.querySelectorAll<HTMLElement>("[data-chart]")];
+  const elements = [...document.querySelectorAll<HTMLElement>("[data-chart]")];
   const plots = new Map<HTMLElement, uPlot>();
-  const draw = (place: HTMLElement): void => {
-    const chart = charts[Number(place.dataset["chart"])];
-    plots.get(place)?.destroy();
-    if (chart) plots.set(place, makePlot(chart, place));
+  const draw = (element: HTMLElement): void => {
+    const chart = charts[Number(element.dataset["chart"])];
+    plots.get(element)?.destroy();
+    if (chart) plots.set(element, makePlot(chart, element));
   };
-  const resized = new ResizeObserver((entries) => {
+  const resizeObserver = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       plots.get(target as HTMLElement)?.setSize({ width: target.clientWidth, height: HEIGHT });
     }
   });
-  for (const place of places) {
-    draw(place);
-    resized.observe(place);
+  for (const element of elements) {
+    draw(element);
+    resizeObserver.observe(element);
   }
-  isDark.addEventListener("change", () => places.forEach(draw));
+  isDark.addEventListener("change", () => elements.forEach(draw));
 
-  const save = document.querySelector<HTMLAnchorElement>("#save");
+  const saveLink = document.querySelector<HTMLAnchorElement>("#save");
   const json = document.querySelector("#result")?.textContent ?? "";
-  if (save) save.href = URL.createObjectURL(new Blob([json], { type: "application/json" }));
+  if (saveLink) saveLink.href = URL.createObjectURL(new Blob([json], { type: "application/json" }));
 }

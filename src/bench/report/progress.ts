@@ -9,13 +9,13 @@ type Span = Extract<BenchProgress, { kind: "span" }>;
  * Widths, in characters, of the progress bar, of a subject's name at most, and of the throughput history,
  * chosen so that the main figures fit 80 columns.
  */
-const BAR = 8;
-const NAME = 16;
-const SPANS = 12;
-const COLUMNS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
+const BAR_WIDTH = 8;
+const NAME_WIDTH = 16;
+const HISTORY_WIDTH = 12;
+const BLOCKS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
 
 /** The level being measured, as far as it was reported. */
-interface Run {
+interface RunningLevel {
   readonly title: string;
   /** Time of its first event, in ms of the clock, and the completed part then. */
   readonly began: number;
@@ -26,54 +26,59 @@ interface Run {
 /** Formats progress events as one status line. All events must be passed in. */
 export class BenchProgressLine {
   readonly #clock: Clock;
-  #run: Run | undefined;
+  #level: RunningLevel | undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
   /** The new text of the status line; undefined: clear it, because a level is over. */
-  describe(event: BenchProgress): string | undefined {
+  format(event: BenchProgress): string | undefined {
     switch (event.kind) {
       case "starting":
         return `starting ${event.subject} …`;
       case "warmUp":
         return `${titleOf(event)}: warming up …`;
       case "span":
-        return this.#describeSpan(event);
+        return this.#formatSpan(event);
       case "level":
-        this.#run = undefined;
+        this.#level = undefined;
         return undefined;
     }
   }
 
-  #describeSpan(event: Span): string {
+  #formatSpan(event: Span): string {
     const { span, done } = event;
     const title = titleOf(event);
     const now = this.#clock.now();
-    const before = this.#run?.title === title ? this.#run : { title, began: now, done, spans: [] };
-    const run = { ...before, spans: [...before.spans, span] };
-    this.#run = run;
-    const errors = run.spans.reduce((sum, it) => sum + it.errors, 0);
+    const previous =
+      this.#level?.title === title ? this.#level : { title, began: now, done, spans: [] };
+    const level = { ...previous, spans: [...previous.spans, span] };
+    this.#level = level;
+    const errors = level.spans.reduce((sum, it) => sum + it.errors, 0);
     // The end of the line is cut off in a narrow terminal, so the least important is last.
     return [
       `${title} ${drawBar(done)}`,
-      ...describeRate(run.spans),
+      ...describeRate(level.spans),
       `p50 ${formatTime(span.p50)}`,
       `p99 ${formatTime(span.p99)}`,
       countNoun(errors, "error"),
-      ...describeRest(run, done, now),
-      drawColumns(run.spans.slice(-SPANS).map(({ calls }) => calls)),
+      ...describeTimeLeft(level, done, now),
+      drawHistory(level.spans.slice(-HISTORY_WIDTH).map(({ calls }) => calls)),
     ].join("  ");
   }
 }
 
 function titleOf({ subject, concurrency }: { subject: string; concurrency: number }): string {
-  return `${truncate(subject, NAME)}, ${concurrency} in flight`;
+  return `${truncate(subject, NAME_WIDTH)}, ${concurrency} in flight`;
 }
 
 /** Estimated remaining time, by the speed since the first event. */
-function describeRest({ began, done: first }: Run, done: number, now: number): string[] {
+function describeTimeLeft(
+  { began, done: first }: RunningLevel,
+  done: number,
+  now: number,
+): string[] {
   if (done <= first) return [];
   return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
 }
@@ -100,12 +105,12 @@ export function describeLevel(subject: string, level: LevelResult): string {
 }
 
 function drawBar(done: number): string {
-  const full = Math.round(Math.min(1, Math.max(0, done)) * BAR);
-  return "━".repeat(full) + "─".repeat(BAR - full);
+  const full = Math.round(Math.min(1, Math.max(0, done)) * BAR_WIDTH);
+  return "━".repeat(full) + "─".repeat(BAR_WIDTH - full);
 }
 
 /** Counts as block characters, scaled to the highest. */
-function drawColumns(counts: readonly number[]): string {
-  const most = Math.max(1, ...counts);
-  return counts.map((it) => COLUMNS[Math.round((it / most) * (COLUMNS.length - 1))]).join("");
+function drawHistory(counts: readonly number[]): string {
+  const highest = Math.max(1, ...counts);
+  return counts.map((it) => BLOCKS[Math.round((it / highest) * (BLOCKS.length - 1))]).join("");
 }

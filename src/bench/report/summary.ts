@@ -4,7 +4,7 @@ import {
   countErrors,
   formatChange,
   formatCount,
-  formatPart,
+  formatPercentage,
   formatRate,
   formatTime,
 } from "./tables.ts";
@@ -20,12 +20,12 @@ export interface SummaryFigure {
 export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigure[] {
   const [first] = subjects;
   const levels = (first?.levels ?? []).filter(({ calls }) => calls > 0);
-  const [least] = levels;
-  const most = levels.at(-1);
-  if (!first || !least || !most) return [];
+  const [lowest] = levels;
+  const highest = levels.at(-1);
+  if (!first || !lowest || !highest) return [];
   const best = levels.reduce((a, b) => (b.rate > a.rate ? b : a));
   const through = subjects.length > 1 ? "through the hub, " : "";
-  const tiles: SummaryFigure[] = [
+  const figures: SummaryFigure[] = [
     {
       label: "Best throughput",
       value: formatRate(best.rate),
@@ -33,37 +33,41 @@ export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigu
     },
     {
       label: "Median latency",
-      value: formatTime(least.latency.p50),
-      note: through + describeLevel(least),
+      value: formatTime(lowest.latency.p50),
+      note: through + describeLevel(lowest),
     },
     {
       label: "p99 latency",
-      value: formatTime(most.latency.p99),
-      note: through + describeLevel(most),
+      value: formatTime(highest.latency.p99),
+      note: through + describeLevel(highest),
     },
     ...summarizeOverhead(overhead),
   ];
   const all = subjects.flatMap((subject) => subject.levels);
   const failed = all.reduce((sum, level) => sum + countErrors(level), 0);
   const answered = all.reduce((sum, { calls }) => sum + calls, 0);
-  tiles.push({
+  figures.push({
     label: "Errors",
     value: formatCount(failed),
     note: `beside ${formatCount(answered)} answered calls`,
   });
-  return tiles;
+  return figures;
 }
 
 function summarizeOverhead(overhead: readonly OverheadResult[]): SummaryFigure[] {
-  const [least] = overhead;
-  const most = overhead.at(-1);
-  if (!least || !most) return [];
+  const [lowest] = overhead;
+  const highest = overhead.at(-1);
+  if (!lowest || !highest) return [];
   return [
-    { label: "The hub adds", value: formatChange(least.p50), note: `p50, ${describeLevel(least)}` },
+    {
+      label: "The hub adds",
+      value: formatChange(lowest.p50),
+      note: `p50, ${describeLevel(lowest)}`,
+    },
     {
       label: "The hub keeps",
-      value: formatPart(most.rate),
-      note: `of the direct rate, ${describeLevel(most)}`,
+      value: formatPercentage(highest.rate),
+      note: `of the direct rate, ${describeLevel(highest)}`,
     },
   ];
 }

@@ -27,8 +27,8 @@ export function formatRate(perSecond: number): string {
 }
 
 /** With thousands separators: `41,234`. */
-export function formatCount(some: number): string {
-  return String(Math.round(some)).replace(/\B(?=(?:\d{3})+$)/g, ",");
+export function formatCount(value: number): string {
+  return String(Math.round(value)).replace(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
 /** Bytes with three significant digits: `640 B`, `12.3 KB`, `123 MB`. */
@@ -77,7 +77,7 @@ export interface TableColumn {
   readonly kind: "number" | "text";
 }
 
-const NOTHING = "–";
+const NO_VALUE = "–";
 
 /** Converts a result to texts and tables; nothing is summed over levels. */
 export function tabulateResult(result: BenchResult): ReportTables {
@@ -91,8 +91,8 @@ export function tabulateResult(result: BenchResult): ReportTables {
     ],
     tables: [
       ...subjects.flatMap((subject) => {
-        const way = subject.kind === "hub" ? "through the hub" : "direct";
-        const suffix = subjects.length > 1 ? `, ${way}` : "";
+        const route = subject.kind === "hub" ? "through the hub" : "direct";
+        const suffix = subjects.length > 1 ? `, ${route}` : "";
         return describeSubject(subject, load).map((it) => ({ ...it, title: it.title + suffix }));
       }),
       ...(overhead.length > 0 ? [describeOverhead(overhead, subjects)] : []),
@@ -104,7 +104,7 @@ export function tabulateResult(result: BenchResult): ReportTables {
 /** `bun echo.ts, with and without the hub`. */
 function describeSubjects(subjects: readonly SubjectResult[]): string {
   const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
-  return `${named?.name ?? NOTHING}${subjects.length > 1 ? ", with and without the hub" : ""}`;
+  return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;
 }
 
 /** `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
@@ -121,7 +121,7 @@ function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettin
   const { killEvery, delay, cancelRate } = chaos;
   if (killEvery !== null) parts.push(`server killed every ${formatTime(killEvery * 1000)}`);
   if (delay !== null) parts.push(`answers held back by ${formatTime(delay * 1000)}`);
-  if (cancelRate > 0) parts.push(`${formatPart(cancelRate)} of the calls cancelled`);
+  if (cancelRate > 0) parts.push(`${formatPercentage(cancelRate)} of the calls cancelled`);
   return parts.join("; ");
 }
 
@@ -134,7 +134,17 @@ function describeSubject(subject: SubjectResult, load: LoadSettingsResult): Repo
     notes: isOpen
       ? [startNote, "Latency counts from when a call was due, so waiting for a turn is part of it."]
       : [startNote],
-    columns: numbers("in flight", "rate", "p50", "p90", "p99", "p99.9", "max", "calls", "errors"),
+    columns: numberColumns(
+      "in flight",
+      "rate",
+      "p50",
+      "p90",
+      "p99",
+      "p99.9",
+      "max",
+      "calls",
+      "errors",
+    ),
     rows: levels.map((level) => [
       String(level.concurrency),
       formatRate(level.rate),
@@ -149,29 +159,29 @@ function describeSubject(subject: SubjectResult, load: LoadSettingsResult): Repo
   const service: ReportTable = {
     title: "Service time",
     notes: ["Latency from when a call was really sent: what the server alone would claim."],
-    columns: numbers("in flight", "p50", "p90", "p99", "p99.9", "max"),
+    columns: numberColumns("in flight", "p50", "p90", "p99", "p99.9", "max"),
     rows: serviced.map((level) => [String(level.concurrency), ...latencyCells(level)]),
   };
   return [main, service, describeCosts(subject), describeCancels(subject), describeKills(subject)];
 }
 
 function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
-  const { count: some, p50, p90, p99, p999, max } = latency;
-  return [p50, p90, p99, p999, max].map((us) => (some > 0 ? formatTime(us) : NOTHING));
+  const { count: total, p50, p90, p99, p999, max } = latency;
+  return [p50, p90, p99, p999, max].map((us) => (total > 0 ? formatTime(us) : NO_VALUE));
 }
 
 /** Minimum duration in s for CPU figures: operating systems count CPU time in steps of 10 ms. */
-const SHORTEST = 0.2;
-const isLong = (seconds: number): boolean => seconds >= SHORTEST;
+const MIN_CPU_DURATION = 0.2;
+const hasCpuFigures = (seconds: number): boolean => seconds >= MIN_CPU_DURATION;
 
 function describeCosts({ levels }: SubjectResult): ReportTable {
   return {
     title: "CPU and memory",
     notes: [],
     columns: [
-      ...numbers("in flight"),
+      ...numberColumns("in flight"),
       { title: "of", kind: "text" },
-      ...numbers("processes", "CPU per call", "CPU", "memory", "peak"),
+      ...numberColumns("processes", "CPU per call", "CPU", "memory", "peak"),
     ],
     rows: levels.flatMap(({ concurrency, seconds, calls, hub, server }) =>
       [
@@ -185,10 +195,10 @@ function describeCosts({ levels }: SubjectResult): ReportTable {
                 String(concurrency),
                 of,
                 String(cost.processes),
-                calls > 0 && isLong(seconds) ? formatTime(cost.cpuPerCall) : NOTHING,
-                isLong(seconds)
+                calls > 0 && hasCpuFigures(seconds) ? formatTime(cost.cpuPerCall) : NO_VALUE,
+                hasCpuFigures(seconds)
                   ? `${((cost.cpu / 1000 / seconds) * 100).toFixed(0)}% of a core`
-                  : NOTHING,
+                  : NO_VALUE,
                 formatBytes(cost.memory),
                 formatBytes(cost.peak),
               ],
@@ -202,7 +212,7 @@ function describeCancels({ levels }: SubjectResult): ReportTable {
   return {
     title: "Cancelled calls",
     notes: ["From the client's cancel until the server has it."],
-    columns: numbers(
+    columns: numberColumns(
       "in flight",
       "cancelled",
       "seen by server",
@@ -214,14 +224,14 @@ function describeCancels({ levels }: SubjectResult): ReportTable {
     ),
     rows: levels.flatMap(({ concurrency, cancels }) => {
       if (!cancels) return [];
-      const { count: some, seen, latency, late } = cancels;
+      const { count: total, seen, latency, late } = cancels;
       const times = latency && [latency.p50, latency.p90, latency.p99, latency.max].map(formatTime);
-      const cells = times ?? Array<string>(4).fill(NOTHING);
+      const cells = times ?? Array<string>(4).fill(NO_VALUE);
       return [
         [
           String(concurrency),
-          formatCount(some),
-          seen === null ? NOTHING : formatCount(seen),
+          formatCount(total),
+          seen === null ? NO_VALUE : formatCount(seen),
           ...cells,
           formatCount(late),
         ],
@@ -234,7 +244,7 @@ function describeKills({ levels }: SubjectResult): ReportTable {
   return {
     title: "Killed servers",
     notes: ["Recovery lasts from a kill to the next result, if there is one in the same turn."],
-    columns: numbers(
+    columns: numberColumns(
       "in flight",
       "kills",
       "calls lost",
@@ -246,10 +256,10 @@ function describeKills({ levels }: SubjectResult): ReportTable {
     ),
     rows: levels.flatMap(({ concurrency, kills }) => {
       if (!kills) return [];
-      const { count: some, lost, strays, recovery } = kills;
+      const { count: total, lost, strays, recovery } = kills;
       const times = recovery && [recovery.p50, recovery.p90, recovery.max].map(formatTime);
-      const cells = times ?? Array<string>(3).fill(NOTHING);
-      const counts = [concurrency, some, lost, strays, recovery?.count ?? 0].map(formatCount);
+      const cells = times ?? Array<string>(3).fill(NO_VALUE);
+      const counts = [concurrency, total, lost, strays, recovery?.count ?? 0].map(formatCount);
       return [[...counts, ...cells]];
     }),
   };
@@ -267,7 +277,7 @@ function describeOverhead(
   return {
     title: "What the hub costs",
     notes: ["The same server with the hub in front of it and without, measured in turns."],
-    columns: numbers(
+    columns: numberColumns(
       "in flight",
       "p50 direct",
       "hub",
@@ -282,7 +292,7 @@ function describeOverhead(
         (level) => level?.latency,
       );
       const time = (us: number | undefined): string =>
-        us === undefined ? NOTHING : formatTime(us);
+        us === undefined ? NO_VALUE : formatTime(us);
       return [
         String(concurrency),
         time(direct?.p50),
@@ -291,7 +301,7 @@ function describeOverhead(
         time(direct?.p99),
         time(hub?.p99),
         formatChange(p99),
-        formatPart(rate),
+        formatPercentage(rate),
       ];
     }),
   };
@@ -300,10 +310,10 @@ function describeOverhead(
 function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   const rows = subjects.flatMap((subject) =>
     subject.levels.flatMap(({ concurrency, errors }) =>
-      Object.entries(errors).map(([kind, { count: some, example }]) => [
+      Object.entries(errors).map(([kind, { count: total, example }]) => [
         ...(subjects.length > 1 ? [routeName(subject)] : []),
         String(concurrency),
-        formatCount(some),
+        formatCount(total),
         kind,
         example,
       ]),
@@ -312,7 +322,7 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   const text = (title: string): TableColumn => ({ title, kind: "text" });
   const columns = [
     ...(subjects.length > 1 ? [text("of")] : []),
-    ...numbers("in flight", "times"),
+    ...numberColumns("in flight", "times"),
     text("error"),
     text("what the first one said"),
   ];
@@ -335,11 +345,11 @@ export function formatChange(us: number): string {
 }
 
 /** As a percentage: `97%`, `0.5%`. */
-export function formatPart(part: number): string {
+export function formatPercentage(part: number): string {
   return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
 }
 
-function numbers(...titles: readonly string[]): TableColumn[] {
+function numberColumns(...titles: readonly string[]): TableColumn[] {
   return titles.map((title) => ({ title, kind: "number" }));
 }
 

@@ -31,8 +31,8 @@ import { type CommandLog, openLog } from "../load-manifest.ts";
 import {
   editManifestFile,
   manifestToEdit,
-  type Neighbours,
-  readNeighbours,
+  type ExistingServers,
+  readExistingServers,
 } from "../manifest-file.ts";
 import { openHub } from "../open-hub.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
@@ -46,22 +46,23 @@ export type ServerArguments =
   /** Nothing but a name, to be looked up in registries. */
   | { readonly kind: "name" };
 
-const MAIN = ["url", "package", "command"] as const;
+const MAIN_OPTIONS = ["url", "package", "command"] as const;
 
 /** Parses it. @throws {HubError} usage */
 export function readServerArguments({ words, values }: Invocation): ServerArguments {
   const [, ...rest] = words;
-  const said = MAIN.filter((option) => values.has(option)).map((option) => `--${option}`);
-  const ways = rest.length > 0 && !values.has("package") ? [...said, "a command"] : said;
-  if (ways.length > 1) throw usageError(`${ways.join(" and ")} say different things: choose one.`);
+  const given = MAIN_OPTIONS.filter((option) => values.has(option)).map((option) => `--${option}`);
+  const sources = rest.length > 0 && !values.has("package") ? [...given, "a command"] : given;
+  if (sources.length > 1)
+    throw usageError(`${sources.join(" and ")} say different things: choose one.`);
   const url = values.get("url")?.at(-1);
-  checkBeside(values, "url", ["header", "transport"]);
-  checkBeside(values, "package", ["runner"]);
+  requireOption(values, "url", ["header", "transport"]);
+  requireOption(values, "package", ["runner"]);
   if (url !== undefined) {
     if (values.has("env"))
       throw usageError("--env is for what is started; with --url there is --header.");
     const transport = values.get("transport")?.at(-1);
-    return { kind: "entry", entry: compose({ url, transport, headers: readHeaders(values) }) };
+    return { kind: "entry", entry: withoutEmpty({ url, transport, headers: readHeaders(values) }) };
   }
   const named = values.get("package")?.at(-1);
   const env = readEnv(values);
@@ -72,11 +73,11 @@ export function readServerArguments({ words, values }: Invocation): ServerArgume
       );
     }
     const runner = values.get("runner")?.at(-1);
-    return { kind: "entry", entry: compose({ package: named, runner, args: rest, env }) };
+    return { kind: "entry", entry: withoutEmpty({ package: named, runner, args: rest, env }) };
   }
   const line = values.get("command")?.at(-1);
   const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
-  if (command !== undefined) return { kind: "entry", entry: compose({ command, args, env }) };
+  if (command !== undefined) return { kind: "entry", entry: withoutEmpty({ command, args, env }) };
   if (line !== undefined)
     throw usageError("--command has a quote that does not end, or no word in it.");
   return { kind: "name" };
@@ -85,20 +86,20 @@ export function readServerArguments({ words, values }: Invocation): ServerArgume
 /** Adds the options that apply to any kind of server; they override a registry's values. */
 export function addOptionSettings(entry: Table, { values }: Invocation): Table {
   const prefix = values.get("prefix")?.at(-1);
-  const env = values.has("env") ? merge(entry["env"], readEnv(values)) : entry["env"];
-  return compose({ ...entry, env, prefix });
+  const env = values.has("env") ? mergeTables(entry["env"], readEnv(values)) : entry["env"];
+  return withoutEmpty({ ...entry, env, prefix });
 }
 
-function merge(before: unknown, more: Table): Table {
+function mergeTables(before: unknown, more: Table): Table {
   return { ...(isTable(before) ? before : {}), ...more };
 }
 
 type Values = Invocation["values"];
 
 /** @throws {HubError} usage */
-function checkBeside(values: Values, main: string, options: readonly string[]): void {
-  const stray = options.find((option) => values.has(option) && !values.has(main));
-  if (stray !== undefined) throw usageError(`--${stray} means something only beside --${main}.`);
+function requireOption(values: Values, main: string, options: readonly string[]): void {
+  const orphan = options.find((option) => values.has(option) && !values.has(main));
+  if (orphan !== undefined) throw usageError(`--${orphan} means something only beside --${main}.`);
 }
 
 function readEnv(values: Values): Table {
@@ -112,22 +113,22 @@ export function readHeaders(values: Values): Readonly<Record<string, string>> {
 
 /** @throws {HubError} usage, without the value */
 function readPairs(
-  given: readonly string[],
-  form: RegExp,
+  texts: readonly string[],
+  pattern: RegExp,
   option: string,
-  shape: string,
+  format: string,
 ): Record<string, string> {
   const pairs = createTable<string>();
-  for (const text of given) {
-    const [, key, value = ""] = form.exec(text) ?? [];
-    if (key === undefined) throw usageError(`${option} is written ${shape}.`);
+  for (const text of texts) {
+    const [, key, value = ""] = pattern.exec(text) ?? [];
+    if (key === undefined) throw usageError(`${option} is written ${format}.`);
     pairs[key] = value;
   }
   return pairs;
 }
 
 /** The entry without undefined and empty values. */
-function compose(entry: Table): Table {
+function withoutEmpty(entry: Table): Table {
   const made = createTable<unknown>();
   for (const [key, value] of Object.entries(entry)) {
     const isEmpty = typeof value === "object" && value !== null && Object.keys(value).length === 0;
@@ -163,7 +164,7 @@ export async function tryServer(
     line?.clear();
     print(level, text);
   };
-  const once = askOnce(spec);
+  const once = withoutRetries(spec);
   const manifest: Manifest = {
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
@@ -173,7 +174,7 @@ export async function tryServer(
   };
   const options = { kinds: [], authorizes: false };
   const { hub, bus, close } = await openHub(manifest, world, log, options);
-  const endGauge = line && openStartProgress([once.name], bus, line, systemClock);
+  const endProgress = line && openStartProgress([once.name], bus, line, systemClock);
   try {
     hub.startAll();
     await untilAborted(hub.settled("untilStarted"), world.signal);
@@ -181,33 +182,33 @@ export async function tryServer(
     // A server that requires authorization counts as settled.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
-    const standing = serverStateOf(once, hub);
-    if (standing.at === "connected") {
-      const { peer, tools = 0 } = standing.connection;
+    const state = serverStateOf(once, hub);
+    if (state.at === "connected") {
+      const { peer, tools = 0 } = state.connection;
       return { kind: "connected", name: peer?.name, version: peer?.version, tools };
     }
-    const cause = standing.at === "failed" ? standing.cause : undefined;
-    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${standing.at}`);
+    const cause = state.at === "failed" ? state.cause : undefined;
+    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
     return { kind: "failed", cause, remedies: hintsFor(cause, spec, world.env) };
   } finally {
-    endGauge?.();
+    endProgress?.();
     await close();
   }
 }
 
-function askOnce(spec: RunnableServer): RunnableServer {
+function withoutRetries(spec: RunnableServer): RunnableServer {
   const reconnect = { ...spec.reconnect, policy: "none" } as const;
   const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
   return { ...spec, ...common };
 }
 
 /** A server to be added. */
-interface Wanted {
+interface ServerToAdd {
   readonly key: string;
   readonly entry: Table;
   /** Values that must be set before it can start. */
-  readonly needs: readonly RequiredValue[];
+  readonly requiredValues: readonly RequiredValue[];
   readonly optional: readonly string[];
 }
 
@@ -217,14 +218,14 @@ interface Wanted {
  */
 export async function add(invocation: Invocation, world: CommandContext): Promise<number> {
   const log = openLog(invocation);
-  const tell = (text: string): void => {
+  const print = (text: string): void => {
     if (invocation.json === false) ownConsole.log(sanitizeLine(text));
   };
   const file = await manifestToEdit(invocation, world);
-  const neighbours = await readNeighbours(file, invocation, world);
-  const wanted = await readWanted(invocation, neighbours, world, log);
-  const { key, needs } = wanted;
-  const entry = nameTools(addOptionSettings(wanted.entry, invocation), key, neighbours);
+  const existing = await readExistingServers(file, invocation, world);
+  const wanted = await readServerToAdd(invocation, existing, world, log);
+  const { key, requiredValues: needs } = wanted;
+  const entry = withPrefix(addOptionSettings(wanted.entry, invocation), key, existing);
   const isNew = !invocation.switches.has("replace");
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
@@ -233,24 +234,24 @@ export async function add(invocation: Invocation, world: CommandContext): Promis
       `${file} is the file of another client: name one of toolmux's own with --file.`,
     );
   }
-  tell(`${key}: ${describeServer(await withInstalledRunner(server, world))}`);
-  warnClear(entry, key, log);
+  print(`${key}: ${describeServer(await withInstalledRunner(server, world))}`);
+  warnPlaintextSecrets(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
-  const trial = isTried ? await tryServer(server, world, log) : undefined;
-  const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
+  const result = isTried ? await tryServer(server, world, log) : undefined;
+  const isAdded = result?.kind !== "failed" || invocation.switches.has("force");
   const edit = isAdded ? await editManifestFile(file, change, world) : undefined;
   if (invocation.json !== false)
-    ownConsole.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
-  for (const line of describeTrial(trial, key)) tell(line);
-  if (trial?.kind === "failed") tellFailure(trial, log);
+    ownConsole.log(formatJson(toJson(wanted, file, result, edit !== undefined)));
+  for (const line of describeTrialResult(result, key)) print(line);
+  if (result?.kind === "failed") logTrialFailure(result, log);
   if (edit === undefined) {
     log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
-    return trial?.kind === "failed" ? trial.cause.properties.exit : 3;
+    return result?.kind === "failed" ? result.cause.properties.exit : 3;
   }
-  tell(`${edit.before === undefined ? "made" : "added to"} ${file}`);
-  for (const need of needs) tell(describeNeed(need));
-  if (wanted.optional.length > 0) tell(`may be given as well: ${wanted.optional.join(", ")}`);
+  print(`${edit.before === undefined ? "made" : "added to"} ${file}`);
+  for (const need of needs) print(describeRequiredValue(need));
+  if (wanted.optional.length > 0) print(`may be given as well: ${wanted.optional.join(", ")}`);
   return 0;
 }
 
@@ -258,14 +259,16 @@ export async function add(invocation: Invocation, world: CommandContext): Promis
  * Sets a valid prefix if the key is not one.
  * @throws {HubError} usage if the prefix is taken, or not allowed with the separator of another manifest
  */
-function nameTools(entry: Table, key: string, { separators, servers }: Neighbours): Table {
-  const said = entry["prefix"];
-  const isGood = (text: string): boolean => separators.every((it) => isPrefix(text, it));
+function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
+  const given = entry["prefix"];
+  const isAllowed = (text: string): boolean => separators.every((it) => isPrefix(text, it));
   const sanitized = separators.reduce((text, it) => sanitizePrefix(text, it), key);
-  const prefix = typeof said === "string" ? said : isGood(key) ? key : sanitized;
-  if (!isGood(prefix)) {
-    const marks = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
-    throw usageError(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
+  const prefix = typeof given === "string" ? given : isAllowed(key) ? key : sanitized;
+  if (!isAllowed(prefix)) {
+    const separatorList = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
+    throw usageError(
+      `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
+    );
   }
   // Servers from clients' files are given a prefix that is free.
   const owner = servers.find(
@@ -281,54 +284,58 @@ function nameTools(entry: Table, key: string, { separators, servers }: Neighbour
       `The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`,
     );
   }
-  return prefix === key || said !== undefined ? entry : { ...entry, prefix };
+  return prefix === key || given !== undefined ? entry : { ...entry, prefix };
 }
 
-async function readWanted(
+async function readServerToAdd(
   invocation: Invocation,
-  { separators }: Neighbours,
+  { separators }: ExistingServers,
   world: CommandContext,
   log: CommandLog,
-): Promise<Wanted> {
+): Promise<ServerToAdd> {
   const [name = ""] = invocation.words;
-  const said = readServerArguments(invocation);
-  const as = invocation.values.get("as")?.at(-1);
-  if (said.kind === "entry") {
-    return { key: as ?? name, entry: said.entry, needs: [], optional: [] };
+  const serverArguments = readServerArguments(invocation);
+  const ownKey = invocation.values.get("as")?.at(-1);
+  if (serverArguments.kind === "entry") {
+    return { key: ownKey ?? name, entry: serverArguments.entry, requiredValues: [], optional: [] };
   }
   const directories = await openRegistries(invocation, world);
-  const { entry: listing, failures } = await findServer(directories, name, world.signal);
+  const { entry: registryEntry, failures } = await findServer(directories, name, world.signal);
   logRegistryFailures(failures, log);
-  if (listing === undefined) {
+  if (registryEntry === undefined) {
     if (failures.length === directories.length && failures[0] !== undefined)
       throw failures[0].cause;
     const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
     throw usageError(`No directory has "${name}"; ${hint}`);
   }
-  const key = as ?? serverKeyOf(listing.name, separators[0]);
-  const recipe = await choose(listing, key, world);
-  for (const omission of listing.omissions) log("info", omission);
-  return { key, ...recipe };
+  const key = ownKey ?? serverKeyOf(registryEntry.name, separators[0]);
+  const manifestEntry = await chooseOption(registryEntry, key, world);
+  for (const note of registryEntry.omissions) log("info", note);
+  return { key, ...manifestEntry };
 }
 
 /** Prefers what can be run here, then remote servers. @throws {HubError} notSupported */
-async function choose(
-  listing: RegistryEntry,
+async function chooseOption(
+  registryEntry: RegistryEntry,
   key: string,
   world: CommandContext,
 ): Promise<ManifestEntry> {
   const ranked = await Promise.all(
-    listing.options.map(async (offer) => {
-      if (offer.kind === "remote") return { offer, rank: 1 };
-      return { offer, rank: (await canRun(offer.name, world)) ? 0 : 2 };
+    registryEntry.options.map(async (option) => {
+      if (option.kind === "remote") return { offer: option, rank: 1 };
+      return { offer: option, rank: (await canRun(option.name, world)) ? 0 : 2 };
     }),
   );
-  for (const { offer } of ranked.toSorted((a, b) => a.rank - b.rank)) {
-    const recipe = makeManifestEntry(offer, key);
-    if (recipe !== undefined) return recipe;
+  for (const { offer: option } of ranked.toSorted((a, b) => a.rank - b.rank)) {
+    const manifestEntry = makeManifestEntry(option, key);
+    if (manifestEntry !== undefined) return manifestEntry;
   }
-  const why = listing.omissions.join(" ") || "Its directory does not say how it is started.";
-  throw new HubError("notSupported", `${listing.name} cannot be added by its name. ${why}`);
+  const reason =
+    registryEntry.omissions.join(" ") || "Its directory does not say how it is started.";
+  throw new HubError(
+    "notSupported",
+    `${registryEntry.name} cannot be added by its name. ${reason}`,
+  );
 }
 
 /** Whether PATH has a runner for a package. */
@@ -337,11 +344,15 @@ async function canRun(name: string, world: CommandContext): Promise<boolean> {
   return (await findInstalledRunner(runners, world)) !== undefined;
 }
 
-function describeTrial(trial: TrialResult | undefined, key: string): readonly string[] {
-  switch (trial?.kind) {
+function describeTrialResult(result: TrialResult | undefined, key: string): readonly string[] {
+  switch (result?.kind) {
     case "connected": {
-      const who = [trial.name, trial.version].filter((part) => part !== undefined).join(" ");
-      return [`it is there: ${who === "" ? "" : `${who}, `}${countNoun(trial.tools, "tool")}`];
+      const implementation = [result.name, result.version]
+        .filter((part) => part !== undefined)
+        .join(" ");
+      return [
+        `it is there: ${implementation === "" ? "" : `${implementation}, `}${countNoun(result.tools, "tool")}`,
+      ];
     }
     case "unauthorized":
       return [`it wants an authorization: toolmux auth login ${key}`];
@@ -350,21 +361,21 @@ function describeTrial(trial: TrialResult | undefined, key: string): readonly st
   }
 }
 
-function tellFailure(
-  { cause, remedies }: TrialResult & { readonly kind: "failed" },
+function logTrialFailure(
+  { cause, remedies: hints }: TrialResult & { readonly kind: "failed" },
   log: CommandLog,
 ): void {
   log("error", describeFailure(cause));
-  for (const remedy of remedies) log("error", remedy);
+  for (const hint of hints) log("error", hint);
 }
 
-function describeNeed({ kind, name, description }: RequiredValue): string {
+function describeRequiredValue({ kind, name, description }: RequiredValue): string {
   const about = description === undefined ? "" : `   # ${description}`;
   const what = kind === "secret" ? `toolmux secret set ${name}` : `export ${name}=…`;
   return `to be set before it can start: ${what}${about}`;
 }
 
-function warnClear(entry: Table, key: string, log: CommandLog): void {
+function warnPlaintextSecrets(entry: Table, key: string, log: CommandLog): void {
   for (const { label, secretName: secret } of findPlaintextSecrets(entry, key)) {
     const form = `\${secret:${secret}}`;
     log(
@@ -375,19 +386,19 @@ function warnClear(entry: Table, key: string, log: CommandLog): void {
 }
 
 function toJson(
-  { key, needs, optional }: Wanted,
+  { key, requiredValues: needs, optional }: ServerToAdd,
   file: string,
-  trial: TrialResult | undefined,
+  result: TrialResult | undefined,
   added: boolean,
 ): object {
   const outcome =
-    trial?.kind === "failed"
+    result?.kind === "failed"
       ? {
-          kind: trial.kind,
-          code: trial.cause.code,
-          message: trial.cause.message,
-          remedies: trial.remedies,
+          kind: result.kind,
+          code: result.cause.code,
+          message: result.cause.message,
+          remedies: result.remedies,
         }
-      : trial;
+      : result;
   return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
 }

@@ -20,23 +20,25 @@ import {
 /** The authorization status of a server in half a sentence. `now` in ms since the epoch. */
 export function describeAuthStatus(
   { name, auth }: Pick<RemoteServer, "name" | "auth">,
-  standing: AuthorizationStatus,
+  status: AuthorizationStatus,
   now: number,
 ): string {
-  switch (standing.kind) {
+  switch (status.kind) {
     case "fixed":
-      return standing.by === "header" ? "an Authorization header" : "a key file";
+      return status.by === "header" ? "an Authorization header" : "a key file";
     case "none":
       if (auth === "none") return "none";
       if (auth === "auto") return "none yet; got when the server asks for it";
       return `login needed: toolmux auth login ${quoteArgument(name)}`;
     case "authorized": {
-      const { expires, isRefreshable } = standing;
+      const { expires, isRefreshable } = status;
       if (isRefreshable) return "authorized, renewed by itself";
-      return expires === undefined ? "authorized" : `authorized for ${describeSpan(expires - now)}`;
+      return expires === undefined
+        ? "authorized"
+        : `authorized for ${formatTimeLeft(expires - now)}`;
     }
     case "expired":
-      if (standing.isRefreshable) return "expired, renewed when it is needed";
+      if (status.isRefreshable) return "expired, renewed when it is needed";
       return `expired; login needed: toolmux auth login ${quoteArgument(name)}`;
   }
 }
@@ -44,12 +46,12 @@ export function describeAuthStatus(
 /** The same as JSON: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
 export function authStatusToJson(
   { name }: Pick<RemoteServer, "name">,
-  standing: AuthorizationStatus,
+  status: AuthorizationStatus,
 ): object {
-  const { kind: state } = standing;
-  if (standing.kind === "none") return { server: name, state };
-  if (standing.kind === "fixed") return { server: name, state, by: standing.by };
-  const { issuer, expires, isRefreshable, scopes } = standing;
+  const { kind: state } = status;
+  if (status.kind === "none") return { server: name, state };
+  if (status.kind === "fixed") return { server: name, state, by: status.by };
+  const { issuer, expires, isRefreshable, scopes } = status;
   return {
     server: name,
     state,
@@ -64,7 +66,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-function describeSpan(ms: number): string {
+function formatTimeLeft(ms: number): string {
   if (ms < 2 * MINUTE) return `${Math.max(0, Math.round(ms / 1000))} s`;
   if (ms < 2 * HOUR) return `${Math.round(ms / MINUTE)} min`;
   return ms < 2 * DAY ? `${Math.round(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
@@ -101,7 +103,7 @@ export function resolveRemoteSpec(
 }
 
 /** Delay before a message that the login is still being prepared, in ms. */
-const PATIENCE = 3000;
+const WAIT_NOTICE_DELAY = 3000;
 
 /** Logs in to a server by OAuth in the user's browser, even if there already is a valid token. */
 export async function runLogin(
@@ -111,29 +113,29 @@ export async function runLogin(
 ): Promise<number> {
   const { json, scope, noBrowser } = invocation;
   const log = openLog(invocation);
-  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const { spec, resolved } = await resolveNamedServer(invocation, world, name, log);
   const challenge = await findChallenge(spec, resolved, world);
   if (challenge === undefined) {
     throw usageError(
       `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
     );
   }
-  const undo = systemClock.after(PATIENCE, () => {
+  const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
     printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
   });
-  const ask = askHere(world, noBrowser);
+  const showPage = showPageInTerminal(world, noBrowser);
   const authorizer = await openUserAuthorizer(world, (url, server) => {
-    undo();
-    return ask(url, server);
+    cancelNotice();
+    return showPage(url, server);
   });
-  const proceeding = { signal: world.signal, onProgress: () => {} };
+  const options = { signal: world.signal, onProgress: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
-  await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
-  const standing = await authorizer.stand(spec, resolved);
-  if (json !== false) ownConsole.log(formatJson(authStatusToJson(spec, standing)));
+  await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
+  const status = await authorizer.stand(spec, resolved);
+  if (json !== false) ownConsole.log(formatJson(authStatusToJson(spec, status)));
   else
     ownConsole.log(
-      `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, standing, Date.now()))}`,
+      `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, status, Date.now()))}`,
     );
   return 0;
 }
@@ -145,14 +147,14 @@ export async function runLogout(
   name: string,
 ): Promise<number> {
   const log = openLog(invocation);
-  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const { spec, resolved } = await resolveNamedServer(invocation, world, name, log);
   const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const { was, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
+  const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
   if (invocation.json !== false) {
-    ownConsole.log(formatJson({ server: name, loggedOut: was, revoked: isRevoked }));
+    ownConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
     return 0;
   }
-  if (!was) ownConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) ownConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
   else if (isRevoked) ownConsole.log(`logged out of ${sanitizeLine(name)}`);
   else {
     const rest = "its authorization server was not told, and may take the token until it expires";
@@ -161,17 +163,17 @@ export async function runLogout(
   return 0;
 }
 
-interface Subject {
+interface ResolvedServer {
   readonly spec: RemoteServer;
   readonly resolved: ResolvedRemote;
 }
 
-async function findSubject(
+async function resolveNamedServer(
   invocation: Invocation,
   world: CommandContext,
   name: string,
   log: CommandLog,
-): Promise<Subject> {
+): Promise<ResolvedServer> {
   const manifest = await loadManifestOnly(invocation, world, log);
   const [spec] = pickRemoteServers(manifest, [name]);
   if (spec === undefined) throw usageError(`There is no server "${name}" in the manifest.`);
@@ -186,26 +188,28 @@ async function findChallenge(
 ): Promise<AuthChallenge | undefined> {
   const { makeFetch } = await import("../../transport/http-client/fetch.ts");
   const { requestChallenge } = await import("../../auth/discovery.ts");
-  const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
-  const dial = makeFetch({ ca, env });
-  return (await requestChallenge({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
+  const assumed = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
+  const fetch = makeFetch({ ca, env });
+  return (
+    (await requestChallenge({ url, headers, dial: fetch, signal, clock: systemClock })) ?? assumed
+  );
 }
 
 /** Prints to stderr; stdout is for the result. */
-function askHere(desktop: CommandContext, noBrowser: boolean): ShowLoginPage {
+function showPageInTerminal(environment: CommandContext, noBrowser: boolean): ShowLoginPage {
   return async (url, server) => {
     printLine(`To log in to ${server}, open this page:`);
     ownConsole.warn(sanitizeLine(url));
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
-    if (!(await openBrowser(url, desktop))) printLine("No browser could be opened here.");
+    if (!(await openBrowser(url, environment))) printLine("No browser could be opened here.");
   };
 }
 
 interface Row {
   readonly spec: RemoteServer;
   /** The status, or the error that prevented reading it. */
-  readonly standing: AuthorizationStatus | HubError;
+  readonly status: AuthorizationStatus | HubError;
 }
 
 /**
@@ -220,7 +224,7 @@ export async function printAuthStatus(
   const manifest = await loadManifestOnly(invocation, world, openLog(invocation));
   const specs = pickRemoteServers(manifest, names);
   const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const rows = await Promise.all(specs.map((spec) => look(spec, authorizer, world)));
+  const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, world)));
   if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
   else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
   else
@@ -234,28 +238,28 @@ export async function printAuthStatus(
   return 0;
 }
 
-async function look(
+async function statusRowOf(
   spec: RemoteServer,
   authorizer: OAuthAuthorizer,
   world: CommandContext,
 ): Promise<Row> {
   try {
-    return { spec, standing: await authorizer.stand(spec, await resolveRemoteSpec(spec, world)) };
+    return { spec, status: await authorizer.stand(spec, await resolveRemoteSpec(spec, world)) };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
-    return { spec, standing: error };
+    return { spec, status: error };
   }
 }
 
-function toCells({ spec, standing }: Row): readonly string[] {
-  if (standing instanceof HubError) return [spec.name, `unknown: ${standing.message}`, ""];
-  const issuer = "issuer" in standing ? standing.issuer : "";
-  return [spec.name, describeAuthStatus(spec, standing, Date.now()), issuer];
+function toCells({ spec, status }: Row): readonly string[] {
+  if (status instanceof HubError) return [spec.name, `unknown: ${status.message}`, ""];
+  const issuer = "issuer" in status ? status.issuer : "";
+  return [spec.name, describeAuthStatus(spec, status, Date.now()), issuer];
 }
 
-function toJson({ spec, standing }: Row): object {
-  if (!(standing instanceof HubError)) return authStatusToJson(spec, standing);
-  const { code, message } = standing;
+function toJson({ spec, status }: Row): object {
+  if (!(status instanceof HubError)) return authStatusToJson(spec, status);
+  const { code, message } = status;
   return { server: spec.name, state: "unknown", error: { code, message } };
 }
 

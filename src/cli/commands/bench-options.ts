@@ -12,9 +12,9 @@ export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
 
 type Values = Invocation["values"];
 
-const MOST_IN_FLIGHT = 100_000;
+const MAX_IN_FLIGHT = 100_000;
 /** Default warm-up: a tenth of the level, up to `most` ms. */
-const WARM_UP = { part: 10, most: 2000 };
+const WARM_UP = { divisor: 10, max: 2000 };
 
 /** Parses the options. @throws {HubError} usage */
 export function readBenchOptions({ values }: Invocation): BenchOptions {
@@ -25,16 +25,16 @@ export function readBenchOptions({ values }: Invocation): BenchOptions {
   const killEvery = readDuration(values, "kill-every") ?? null;
   const delay = readDuration(values, "delay") ?? null;
   return {
-    levels: readLevels(last(values, "concurrency") ?? BENCH_DEFAULTS.concurrency),
+    levels: readLevels(lastValue(values, "concurrency") ?? BENCH_DEFAULTS.concurrency),
     loop,
     extent,
     warmUp: readWarmUp(values, extent),
     chaos: { killEvery, delay, cancelRate },
-    tool: last(values, "tool"),
-    args: readArguments(last(values, "args")),
+    tool: lastValue(values, "tool"),
+    args: readArguments(lastValue(values, "args")),
     timeout: readDuration(values, "timeout") ?? toDuration("timeout", BENCH_DEFAULTS.timeout),
-    era: last(values, "era") === "modern" ? "modern" : "legacy",
-    isCompared: last(values, "compare") === "direct",
+    era: lastValue(values, "era") === "modern" ? "modern" : "legacy",
+    isCompared: lastValue(values, "compare") === "direct",
   };
 }
 
@@ -49,17 +49,17 @@ function readExtent(values: Values): Extent {
 }
 
 function readWarmUp(values: Values, extent: Extent): Extent | undefined {
-  const said = last(values, "warm-up");
-  if (said !== undefined) {
-    return Number(said) === 0 ? undefined : { duration: toDuration("warm-up", said) };
+  const text = lastValue(values, "warm-up");
+  if (text !== undefined) {
+    return Number(text) === 0 ? undefined : { duration: toDuration("warm-up", text) };
   }
-  if ("calls" in extent) return { calls: Math.ceil(extent.calls / WARM_UP.part) };
-  return { duration: Math.min(extent.duration / WARM_UP.part, WARM_UP.most) };
+  if ("calls" in extent) return { calls: Math.ceil(extent.calls / WARM_UP.divisor) };
+  return { duration: Math.min(extent.duration / WARM_UP.divisor, WARM_UP.max) };
 }
 
 function readLevels(text: string): readonly number[] {
   const levels = text.split(",").map((part) => Number(part.trim() || Number.NaN));
-  if (levels.every((level) => isCount(level) && level <= MOST_IN_FLIGHT)) return levels;
+  if (levels.every((level) => isCount(level) && level <= MAX_IN_FLIGHT)) return levels;
   throw usageError(`--concurrency is a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`);
 }
 
@@ -75,7 +75,7 @@ function readArguments(text = "{}"): string {
 }
 
 function readDuration(values: Values, name: string): number | undefined {
-  const text = last(values, name);
+  const text = lastValue(values, name);
   return text === undefined ? undefined : toDuration(name, text);
 }
 
@@ -88,17 +88,17 @@ function toDuration(name: string, text: string): number {
 function readNumber(
   values: Values,
   name: string,
-  isRight: (value: number) => boolean,
+  isValid: (value: number) => boolean,
   what: string,
 ): number | undefined {
-  const text = last(values, name);
+  const text = lastValue(values, name);
   if (text === undefined) return undefined;
   const value = Number(text.trim() || Number.NaN);
-  if (isRight(value)) return value;
+  if (isValid(value)) return value;
   throw usageError(`--${name} is ${what}, not "${text}".`);
 }
 
-function last(values: Values, name: string): string | undefined {
+function lastValue(values: Values, name: string): string | undefined {
   return values.get(name)?.at(-1);
 }
 

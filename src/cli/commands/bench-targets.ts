@@ -29,26 +29,26 @@ import type { BenchOptions } from "./bench-options.ts";
  * Minimum age of a folder to be removed, in ms: with a shared file system but separate process ids, its owner
  * may be alive.
  */
-const AGE = 3_600_000;
+const MIN_STALE_AGE = 3_600_000;
 
 /** Creates a temporary folder for a measurement, and removes those left by killed processes. */
 export async function makeBenchFolder(parent: string): Promise<string> {
-  await sweep(parent);
+  await removeStaleFolders(parent);
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
 }
 
 /** Folders that cannot be removed belong to other users. */
-async function sweep(parent: string): Promise<void> {
+async function removeStaleFolders(parent: string): Promise<void> {
   for (const name of await readdir(parent).catch(() => [])) {
     const [, pid] = /^toolmux-bench-(\d+)-\w+$/.exec(name) ?? [];
-    if (pid === undefined || isThere(Number(pid))) continue;
+    if (pid === undefined || isAlive(Number(pid))) continue;
     const path = join(parent, name);
     const age = Date.now() - ((await stat(path).catch(() => undefined))?.mtimeMs ?? Infinity);
-    if (age > AGE) await rm(path, { recursive: true, force: true }).catch(() => {});
+    if (age > MIN_STALE_AGE) await rm(path, { recursive: true, force: true }).catch(() => {});
   }
 }
 
-function isThere(pid: number): boolean {
+function isAlive(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch (error) {
@@ -72,7 +72,7 @@ export const ECHO_SERVER: TargetSpec = (() => {
 })();
 
 /** The server's key in the generated manifest. */
-const SERVER = "server";
+const SERVER_KEY = "server";
 /** As long as connecting may take, so that the first list includes all tools. */
 const LIST_WAIT = "60s";
 /** Prefix of environment variables that carry header values: they may be secret, and the manifest is a file. */
@@ -85,12 +85,13 @@ export function readTarget(
 ): TargetSpec | undefined {
   const url = values.get("url")?.at(-1);
   const [command, ...args] = words;
-  const ways = [
+  const sources = [
     ...(config.length > 0 ? ["--config"] : []),
     ...(url === undefined ? [] : ["--url"]),
     ...(command === undefined ? [] : ["a command"]),
   ];
-  if (ways.length > 1) throw usageError(`${ways.join(" and ")} say different things: choose one.`);
+  if (sources.length > 1)
+    throw usageError(`${sources.join(" and ")} say different things: choose one.`);
   if (url !== undefined) {
     const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
     if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
@@ -109,14 +110,14 @@ export function readTarget(
  * The generated manifest. Tool names are not prefixed, and the command inherits the whole environment, as
  * from a shell.
  */
-export function writeManifest(target: TargetSpec, env: Env): string {
+export function formatManifest(target: TargetSpec, env: Env): string {
   return JSON.stringify({
     hub: { clientPrefix: "", nameLimit: 128, listWait: LIST_WAIT },
-    servers: { [SERVER]: { ...writeEntry(target, env), prefix: "" } },
+    servers: { [SERVER_KEY]: { ...makeEntry(target, env), prefix: "" } },
   });
 }
 
-function writeEntry(target: TargetSpec, env: Env): object {
+function makeEntry(target: TargetSpec, env: Env): object {
   const literal = (text: string): string => text.replaceAll("${", () => "$${");
   if (target.kind === "url") {
     const names = Object.keys(target.headers);
@@ -133,10 +134,10 @@ function writeEntry(target: TargetSpec, env: Env): object {
 }
 
 /** The environment variables that the manifest refers to. */
-export function listVariables(target: TargetSpec): Env {
+export function headerVariables(target: TargetSpec): Env {
   if (target.kind !== "url") return {};
-  const said = Object.values(target.headers);
-  return Object.fromEntries(said.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
+  const headerValues = Object.values(target.headers);
+  return Object.fromEntries(headerValues.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
 }
 
 /** The subjects of a measurement, and the removal of their temporary files. */
@@ -144,33 +145,33 @@ export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
-const VARIABLE = "TOOLMUX_SERVERS";
+const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
 /** Prepares the subjects that the command line names. @throws {HubError} usage, manifestInvalid */
 export async function openBenchSetup(
   invocation: Invocation,
-  settings: BenchOptions,
+  options: BenchOptions,
   world: CommandContext,
   log: CommandLog,
 ): Promise<BenchSetup> {
-  const said = readTarget(invocation, world);
-  if (said?.kind === "url") checkRemote(settings);
+  const target = readTarget(invocation, world);
+  if (target?.kind === "url") rejectChaosForUrl(options);
   const folder = await makeBenchFolder(tmpdir());
   const close = (): Promise<void> => rm(folder, { recursive: true, force: true });
   try {
-    const { chaos } = settings;
-    const isTapped = said?.kind !== "url" && (chaos.delay !== null || chaos.cancelRate > 0);
-    const tap = isTapped ? formatProxyVariable(folder, chaos.delay ?? 0) : undefined;
-    const site: Site = {
-      settings,
-      world: { ...world, env: { ...world.env, [PROXY_VARIABLE]: tap } },
-      taps: isTapped ? openTaps(folder) : undefined,
+    const { chaos } = options;
+    const isProxied = target?.kind !== "url" && (chaos.delay !== null || chaos.cancelRate > 0);
+    const proxy = isProxied ? formatProxyVariable(folder, chaos.delay ?? 0) : undefined;
+    const resources: SubjectResources = {
+      options,
+      world: { ...world, env: { ...world.env, [PROXY_VARIABLE]: proxy } },
+      proxies: isProxied ? openProxyFolder(folder) : undefined,
       log,
     };
-    const isFound = said === undefined && (await hasManifest(invocation, world));
-    const subjects = isFound
-      ? await openManifestStage(invocation, site)
-      : await openOwnStage(said ?? ECHO_SERVER, join(folder, "toolmux.json"), site);
+    const usesManifest = target === undefined && (await hasManifest(invocation, world));
+    const subjects = usesManifest
+      ? await openManifestHub(invocation, resources)
+      : await openSingleServer(target ?? ECHO_SERVER, join(folder, "toolmux.json"), resources);
     return { ...subjects, close };
   } catch (error) {
     await close();
@@ -179,49 +180,49 @@ export async function openBenchSetup(
 }
 
 /** What subjects are made with. */
-interface Site {
-  readonly settings: BenchOptions;
+interface SubjectResources {
+  readonly options: BenchOptions;
   readonly world: CommandContext;
-  readonly taps: ProxyFolder | undefined;
+  readonly proxies: ProxyFolder | undefined;
   readonly log: CommandLog;
 }
 
 async function hasManifest({ config }: Invocation, world: CommandContext): Promise<boolean> {
-  if (config.length > 0 || world.env[VARIABLE]?.trim()) return true;
+  if (config.length > 0 || world.env[MANIFEST_VARIABLE]?.trim()) return true;
   const { files: found, problems } = await discoverManifests(world);
   return found.length + problems.length > 0;
 }
 
 /** @throws {HubError} usage */
-function checkRemote({ chaos }: BenchOptions): void {
+function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
     throw usageError("--kill-every is for what is started, not for --url.");
   if (chaos.delay !== null) throw usageError("--delay is for what is started, not for --url.");
 }
 
 /** A single server, either alone or behind a hub with a manifest generated for it. */
-async function openOwnStage(
-  said: TargetSpec,
+async function openSingleServer(
+  target: TargetSpec,
   file: string,
-  { settings, world, taps }: Site,
+  { options, world, proxies }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
-  await writeFile(file, writeManifest(said, world.env), { mode: 0o600 });
-  const alone: CommandContext = {
+  await writeFile(file, formatManifest(target, world.env), { mode: 0o600 });
+  const serverContext: CommandContext = {
     ...world,
-    env: { ...world.env, [VARIABLE]: undefined, ...listVariables(said) },
+    env: { ...world.env, [MANIFEST_VARIABLE]: undefined, ...headerVariables(target) },
   };
-  const manifest = await readManifest(file, alone);
+  const manifest = await readManifest(file, serverContext);
   const [spec] = manifest.servers;
   if (spec === undefined || (spec.kind !== "stdio" && spec.kind !== "remote")) {
     throw new HubError("internal", "The manifest that was written has no server.");
   }
-  const server = directSubject(spec, alone, taps);
-  const shown = said === ECHO_SERVER ? "the embedded echo server" : server.name;
-  const bare: BenchSubject = { ...server, name: shown };
-  if (said !== ECHO_SERVER && !settings.isCompared) return { subject: bare };
-  const subject = hubSubject([file], `toolmux, with ${shown}`, alone, taps);
-  if (!settings.isCompared) return { subject };
-  return { subject, direct: (tool) => Promise.resolve({ subject: bare, tool }) };
+  const server = makeDirectSubject(spec, serverContext, proxies);
+  const displayName = target === ECHO_SERVER ? "the embedded echo server" : server.name;
+  const directSubject: BenchSubject = { ...server, name: displayName };
+  if (target !== ECHO_SERVER && !options.isCompared) return { subject: directSubject };
+  const subject = makeHubSubject([file], `toolmux, with ${displayName}`, serverContext, proxies);
+  if (!options.isCompared) return { subject };
+  return { subject, direct: (tool) => Promise.resolve({ subject: directSubject, tool }) };
 }
 
 async function readManifest(file: string, world: CommandContext): Promise<Manifest> {
@@ -231,19 +232,19 @@ async function readManifest(file: string, world: CommandContext): Promise<Manife
 }
 
 /** A hub with the named manifest, or the one that is found. */
-async function openManifestStage(
+async function openManifestHub(
   invocation: Invocation,
-  { settings, world, taps, log }: Site,
+  { options, world, proxies, log }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
   const manifest = await loadManifestOnly(invocation, world, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
   const name = `toolmux, ${countNoun(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
-  const subject = { ...hubSubject(invocation.config, name, world, taps), listWait };
-  if (!settings.isCompared) return { subject };
+  const subject = { ...makeHubSubject(invocation.config, name, world, proxies), listWait };
+  if (!options.isCompared) return { subject };
   const find = async (tool: string): Promise<DirectServer> => {
     const { spec, remoteName } = await findServer(tool, manifest, world, log);
-    return { subject: directSubject(spec, world, taps), tool: remoteName };
+    return { subject: makeDirectSubject(spec, world, proxies), tool: remoteName };
   };
   return { subject, direct: find };
 }
@@ -255,14 +256,14 @@ async function findServer(
   world: CommandContext,
   log: CommandLog,
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
-  const { hub, manifest: whole, close } = await openHub(manifest, world, log, { kinds: [] });
+  const { hub, manifest: prepared, close } = await openHub(manifest, world, log, { kinds: [] });
   try {
     await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
     if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
     const route = hub.catalog.tools.find(tool);
-    const spec = whole.servers.find((one) => one.name === route?.server);
+    const spec = prepared.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
       throw usageError(`"${tool}" is no tool of a server that can be reached without a hub.`);
     }
@@ -273,20 +274,20 @@ async function findServer(
 }
 
 /** A hub as clients start it: a child process running this program. */
-function hubSubject(
+function makeHubSubject(
   config: readonly string[],
   name: string,
   { env }: CommandContext,
-  taps: ProxyFolder | undefined,
+  proxies: ProxyFolder | undefined,
 ): BenchSubject {
-  const [command, ...before] = ownCommand();
+  const [command, ...firstArgs] = ownCommand();
   const files = config.flatMap((file) => ["--config", file]);
-  const args = [...before, "serve", ...files, "--log-level", "error"];
+  const args = [...firstArgs, "serve", ...files, "--log-level", "error"];
   return {
     kind: "hub",
     name,
-    taps,
-    makeLink: async () => {
+    proxies,
+    makeTransport: async () => {
       const { openStdioTransport } = await import("../../transport/stdio.ts");
       const server = "toolmux";
       return openStdioTransport({
@@ -309,24 +310,24 @@ function hubSubject(
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /** A server as a hub would start or reach it, but without a hub. Logs in to nothing: only stored tokens are used. */
-function directSubject(
+function makeDirectSubject(
   spec: ExternalServer,
   world: CommandContext,
-  taps: ProxyFolder | undefined,
+  proxies: ProxyFolder | undefined,
 ): BenchSubject {
-  const { makeLink } = openTransportFactory(world, async () => {
+  const { openTransport: makeLink } = openTransportFactory(world, async () => {
     const { openUserAuthorizer } = await import("../transport-factory.ts");
     return openUserAuthorizer(world, () => Promise.resolve());
   });
   return {
     kind: "server",
-    taps,
+    proxies,
     name: describeServer(spec.kind === "stdio" ? { ...spec, env: {} } : spec),
-    makeLink: () => makeLink(spec, new Map()),
+    makeTransport: () => makeLink(spec, new Map()),
   };
 }
 
-function openTaps(folder: string): ProxyFolder {
+function openProxyFolder(folder: string): ProxyFolder {
   const files = async (): Promise<readonly string[]> =>
     (await readdir(folder)).filter((name) => /^\d+$/.test(name));
   return {
@@ -334,8 +335,8 @@ function openTaps(folder: string): ProxyFolder {
     cancels: async () => {
       const texts = (await files()).map((name) => readFile(join(folder, name), "utf8"));
       const lines = (await Promise.all(texts)).flatMap((text) => text.split("\n"));
-      const whole = lines.filter((line) => line.includes(" ")).map((line) => line.split(" "));
-      return new Map(whole.map(([mark, time]) => [Number(mark), Number(time)]));
+      const fields = lines.filter((line) => line.includes(" ")).map((line) => line.split(" "));
+      return new Map(fields.map(([mark, time]) => [Number(mark), Number(time)]));
     },
   };
 }

@@ -15,7 +15,7 @@ import { readBenchOptions } from "./bench-options.ts";
 import { openBenchSetup } from "./bench-targets.ts";
 
 /** @throws {HubError} usage if the file cannot be written, as far as that can be checked without writing it */
-export async function checkPage(path: string): Promise<void> {
+export async function checkReportFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a folder");
   const folder = dirname(resolve(path));
@@ -32,7 +32,7 @@ export async function checkPage(path: string): Promise<void> {
  * existing file keeps its mode.
  * @throws {HubError} usage if it cannot be written
  */
-export async function writePage(path: string, result: BenchResult): Promise<void> {
+export async function writeReportFile(path: string, result: BenchResult): Promise<void> {
   // The chart library is loaded only when a report is written.
   const { formatHtmlReport } = await import("../../bench/report/html.ts");
   try {
@@ -42,9 +42,11 @@ export async function writePage(path: string, result: BenchResult): Promise<void
   }
 }
 
-function unwritable(path: string, why: unknown): HubError {
-  const cause = why instanceof Error ? why.message : String(why);
-  return new HubError("usage", `The page cannot be written to ${path}: ${cause}.`, { cause: why });
+function unwritable(path: string, reason: unknown): HubError {
+  const cause = reason instanceof Error ? reason.message : String(reason);
+  return new HubError("usage", `The page cannot be written to ${path}: ${cause}.`, {
+    cause: reason,
+  });
 }
 
 /** How a measurement is reported. */
@@ -52,7 +54,7 @@ export interface ReporterOptions {
   /** Print the result as one JSON document. */
   readonly isJson: boolean;
   /** Absolute path of the HTML report. */
-  readonly html: string | undefined;
+  readonly htmlFile: string | undefined;
   readonly world: CommandContext;
 }
 
@@ -73,13 +75,13 @@ export interface Reporter {
 
 /** @throws {HubError} usage if the report's file cannot be written: checked before anything is measured */
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
-  const { isJson, html, world } = options;
-  if (html !== undefined) await checkPage(html);
+  const { isJson, htmlFile, world } = options;
+  if (htmlFile !== undefined) await checkReportFile(htmlFile);
   const line = openStatusLine(world.env);
-  const live = new BenchProgressLine(systemClock);
+  const progressLine = new BenchProgressLine(systemClock);
   return {
     progress(event) {
-      const text = line && live.describe(event);
+      const text = line && progressLine.format(event);
       if (text !== undefined) line?.show(text);
       if (event.kind !== "level" || (isJson && !line)) return;
       line?.clear();
@@ -93,37 +95,37 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
           ? formatJson(result)
           : formatReportText(tabulateResult(result), terminalStyleOf(world.env)),
       );
-      if (html === undefined) return;
-      await writePage(html, result);
-      printLine(`wrote ${html}`);
+      if (htmlFile === undefined) return;
+      await writeReportFile(htmlFile, result);
+      printLine(`wrote ${htmlFile}`);
     },
   };
 }
 
-const INTERRUPTED = 130;
+const INTERRUPTED_EXIT_CODE = 130;
 
 /** `toolmux bench`: measures and prints the result. */
 export async function bench(invocation: Invocation, world: CommandContext): Promise<number> {
-  const settings = readBenchOptions(invocation);
+  const options = readBenchOptions(invocation);
   const file = invocation.values.get("html")?.at(-1);
   const html = file === undefined ? undefined : resolve(world.cwd, file);
-  const reporter = await makeReporter({ isJson: invocation.json !== false, html, world });
-  const stage = await openBenchSetup(invocation, settings, world, openLog(invocation));
+  const reporter = await makeReporter({ isJson: invocation.json !== false, htmlFile: html, world });
+  const setup = await openBenchSetup(invocation, options, world, openLog(invocation));
   let result: BenchResult | undefined;
-  let broken: HubError | undefined;
+  let failure: HubError | undefined;
   try {
-    const plan = { ...settings, subject: stage.subject, direct: stage.direct };
-    const tell = reporter.progress.bind(reporter);
-    ({ result, broken } = await measure(plan, tell, world.signal));
+    const plan = { ...options, subject: setup.subject, direct: setup.direct };
+    const onProgress = reporter.progress.bind(reporter);
+    ({ result, failure } = await measure(plan, onProgress, world.signal));
   } finally {
     try {
       await reporter.finish(result);
     } finally {
-      await stage.close();
+      await setup.close();
     }
   }
-  if (world.signal.aborted) return INTERRUPTED;
-  if (broken !== undefined) throw broken;
+  if (world.signal.aborted) return INTERRUPTED_EXIT_CODE;
+  if (failure !== undefined) throw failure;
   return hasAnswers(result) ? 0 : 1;
 }
 

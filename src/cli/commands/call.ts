@@ -24,10 +24,10 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
-import { openStartProgress, startedBy } from "./status.ts";
+import { openStartProgress, startedServersOf } from "./status.ts";
 
 /** `3/10 (30%) copying`; unknown parts are left out. */
-export function describeProgress({ progress, total, message }: CallProgress): string {
+export function formatProgress({ progress, total, message }: CallProgress): string {
   const isNumber = (value: unknown): value is number => typeof value === "number";
   const parts: string[] = [];
   if (isNumber(progress)) {
@@ -40,7 +40,7 @@ export function describeProgress({ progress, total, message }: CallProgress): st
 }
 
 /** A truncated tool name ends with this many characters of a hash. */
-const HASH = 7;
+const HASH_LENGTH = 7;
 
 /**
  * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix fits the tool's
@@ -55,51 +55,51 @@ export async function call(invocation: Invocation, world: CommandContext): Promi
     line?.clear();
     print(level, text);
   };
-  const given = await untilAborted(readArgumentSource(invocation, world), world.signal);
-  const whole = await loadManifestOnly(invocation, world, log);
-  refuseWrong(whole);
-  const { hub, bus, manifest, close } = await openHub(whole, world, log, {
+  const argumentSource = await untilAborted(readArgumentSource(invocation, world), world.signal);
+  const loaded = await loadManifestOnly(invocation, world, log);
+  throwIfNoneUsable(loaded);
+  const { hub, bus, manifest, close } = await openHub(loaded, world, log, {
     kinds: ["log", "alert"],
     choose(all) {
-      const servers = all.servers.filter(({ prefix }) => mayBeOf(prefix, name, all.hub));
+      const servers = all.servers.filter(({ prefix }) => mayHaveTool(prefix, name, all.hub));
       return { ...all, servers };
     },
   });
-  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
     // A server that is late is waited for: this process makes no later call.
     if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
-    endGauge?.();
+    endProgress?.();
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
-    if (item === undefined) throw explainAbsence(name, items, serverStatesOf(manifest, hub));
+    if (item === undefined) throw unknownToolError(name, items, serverStatesOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
-    const args = formatArguments(given, inputSchema);
-    const folder = await makeFolder(invocation, world);
+    const args = formatArguments(argumentSource, inputSchema);
+    const folder = await makeOutputFolder(invocation, world);
     const response = await client.callTool(
       name,
       args,
-      line && ((it) => line.show(describeProgress(it))),
+      line && ((it) => line.show(formatProgress(it))),
     );
     line?.clear();
-    const account = describeResult(response, view);
-    const isWhole = await printAccount(account, folder, world);
-    return isWhole ? account.code : account.code || 1;
+    const report = describeResult(response, view);
+    const allSaved = await printReport(report, folder, world);
+    return allSaved ? report.code : report.code || 1;
   } finally {
-    endGauge?.();
+    endProgress?.();
     line?.clear();
     await close();
   }
 }
 
 /** @throws {HubError} serverInvalid if no server of the manifest is usable and one has an invalid entry */
-function refuseWrong({ servers, plugins }: Manifest): void {
-  const wrong = servers.find((spec) => spec.enabled && spec.kind === "invalid");
-  const isAnyRight = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
-  if (wrong?.kind === "invalid" && !isAnyRight) throw invalidError(wrong);
+function throwIfNoneUsable({ servers, plugins }: Manifest): void {
+  const invalid = servers.find((spec) => spec.enabled && spec.kind === "invalid");
+  const hasUsable = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
+  if (invalid?.kind === "invalid" && !hasUsable) throw invalidError(invalid);
 }
 
 function readView({ raw, structured, output }: Invocation): ResultView {
@@ -110,7 +110,7 @@ function readView({ raw, structured, output }: Invocation): ResultView {
 }
 
 /** Creates the folder of `--output`, before the call: the result of a call may not be available a second time. */
-async function makeFolder(
+async function makeOutputFolder(
   { output }: Invocation,
   { cwd, env }: CommandContext,
 ): Promise<string | undefined> {
@@ -125,13 +125,13 @@ async function makeFolder(
 }
 
 /** Prints all parts, and saves attachments if there is a folder. @returns whether all of them were saved */
-async function printAccount(
+async function printReport(
   { stream, parts }: CallReport,
   folder: string | undefined,
   { env }: CommandContext,
 ): Promise<boolean> {
   const { isTerminal } = terminalStyleOf(env, stream);
-  let isWhole = true;
+  let allSaved = true;
   for (const part of parts) {
     const text = part.kind === "text" ? part.text : describeAttachment(part);
     let note = "";
@@ -139,7 +139,7 @@ async function printAccount(
       try {
         note = ` saved as ${await saveAttachment(part, folder)}`;
       } catch (error) {
-        isWhole = false;
+        allSaved = false;
         printLine(`not saved: ${(error as Error).message}`);
       }
     }
@@ -147,27 +147,27 @@ async function printAccount(
     if (stream === "stdout") ownConsole.log(shown);
     else ownConsole.warn(shown);
   }
-  return isWhole;
+  return allSaved;
 }
 
 /** Whether a name starts with a server's prefix, as far as it is not truncated. */
-function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
-  const longest = hub.nameLimit - hub.clientPrefix.length - HASH;
-  return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, longest));
+function mayHaveTool(prefix: string, name: string, hub: HubSettings): boolean {
+  const maxPrefixLength = hub.nameLimit - hub.clientPrefix.length - HASH_LENGTH;
+  return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));
 }
 
 /** The error for an unknown tool: why its server is unavailable, or that no server has it. */
-function explainAbsence(
+function unknownToolError(
   name: string,
   items: readonly ListedItem[],
-  standings: readonly ServerState[],
+  states: readonly ServerState[],
 ): HubError {
-  const failed = standings.find((standing) => standing.at === "failed");
+  const failed = states.find((state) => state.at === "failed");
   if (failed !== undefined) return failed.cause;
-  const off = standings.find((standing) => standing.at === "disabled");
-  if (off !== undefined && !standings.some((standing) => "tools" in standing)) {
-    const text = `Server "${off.server}" is switched off in the manifest (enabled = false).`;
-    return new HubError("serverStopped", text, { server: off.server });
+  const disabled = states.find((state) => state.at === "disabled");
+  if (disabled !== undefined && !states.some((state) => "tools" in state)) {
+    const text = `Server "${disabled.server}" is switched off in the manifest (enabled = false).`;
+    return new HubError("serverStopped", text, { server: disabled.server });
   }
   const names = items.map((item) => item.key);
   const near = suggestName(name, names) || " toolmux list shows what there is.";

@@ -69,7 +69,7 @@ export async function check(invocation: Invocation, world: CommandContext): Prom
   }
   const log = openLog(invocation);
   for (const note of notes) log("warn", note);
-  for (const problem of problems) await tellProblem(problem, world);
+  for (const problem of problems) await printProblemWithFrame(problem, world);
   if (!ok) {
     const rest = starts
       ? "; servers with a problem would not be started"
@@ -81,14 +81,14 @@ export async function check(invocation: Invocation, world: CommandContext): Prom
   const table = servers.map(({ name, state, text }) => [name, state, text]);
   if (table.length > 0)
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
-  tellSecrets(secrets, env);
-  tellPlugins(plugins);
+  printSecrets(secrets, env);
+  printPlugins(plugins);
   const more = plugins.length > 0 ? `; ${countNoun(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
 
-interface Findings {
+interface CheckResult {
   /** If there are any, all other lists are empty. */
   readonly problems: readonly Problem[];
   /** Whether the problems are limited to single servers, so that the others would be started. */
@@ -99,19 +99,19 @@ interface Findings {
   readonly plugins: readonly PluginSpec[];
 }
 
-async function inspect(loaded: LoadedManifest, world: CommandContext): Promise<Findings> {
+async function inspect(loaded: LoadedManifest, world: CommandContext): Promise<CheckResult> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
     return { ...nothing, problems: loaded.problems, starts: loaded.ok };
   }
   const { servers, plugins, sources: files } = loaded.manifest;
-  const wrong = await findFaults(plugins);
-  if (wrong.length > 0)
-    return { ...nothing, problems: await placePluginProblems(wrong), starts: false };
-  const strays = await placePluginProblems(findKnownStrays(loaded.manifest));
-  if (strays.length > 0) return { ...nothing, problems: strays, starts: true };
+  const pluginProblems = await findPluginProblems(plugins);
+  if (pluginProblems.length > 0)
+    return { ...nothing, problems: await placePluginProblems(pluginProblems), starts: false };
+  const unknownServers = await placePluginProblems(findUnknownPluginServers(loaded.manifest));
+  if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const schemesFor = openSchemeResolvers(world);
-  const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
+  const rows = await Promise.all(servers.map((spec) => checkServer(spec, world, schemesFor)));
   const found = await findSecrets(servers, world);
   return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
 }
@@ -120,20 +120,20 @@ async function findSecrets(
   specs: readonly ServerSpec[],
   world: CommandContext,
 ): Promise<readonly SecretRow[]> {
-  const outer = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
-  const names = [...new Set(outer.flatMap(listSecrets))].toSorted();
+  const external = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
+  const names = [...new Set(external.flatMap(listSecrets))].toSorted();
   if (names.length === 0) return [];
   const secrets = (await import("../../secrets/secrets.ts")).openSecrets(world);
   return Promise.all(
     names.map(async (name) => {
-      const users = outer.filter((spec) => listSecrets(spec).includes(name));
+      const users = external.filter((spec) => listSecrets(spec).includes(name));
       const found = await secrets.find(name, users[0]?.secretSources).catch(() => undefined);
       return { name, place: found?.source, servers: users.map((spec) => spec.name) };
     }),
   );
 }
 
-function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
+function printSecrets(secrets: readonly SecretRow[], env: Env): void {
   if (secrets.length === 0) return;
   const table = secrets.map(({ name, place = "nowhere", servers }) => [
     name,
@@ -144,7 +144,7 @@ function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
 }
 
 /** Problems in the options of plugins. */
-async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
+async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
     return (await checkPlugin(spec)).map((complaint) => ({ file, problem: complaint }));
@@ -153,7 +153,7 @@ async function findFaults(plugins: readonly PluginSpec[]): Promise<PluginProblem
 }
 
 /** References to servers that no plugin provides. */
-function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
+function findUnknownPluginServers(manifest: Manifest): readonly PluginProblem[] {
   const { plugins } = manifest;
   // The names that an external plugin provides are known only once it is loaded.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
@@ -166,17 +166,17 @@ function findKnownStrays(manifest: Manifest): readonly PluginProblem[] {
 }
 
 /** Plugin paths are printed unmasked: the user decides by them whether to trust the code. */
-function tellPlugins(plugins: readonly PluginSpec[]): void {
+function printPlugins(plugins: readonly PluginSpec[]): void {
   for (const plugin of plugins) console.log(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
   console.log("What is not built in was not loaded: its options are checked when it is.");
 }
 
-async function tellProblem(problem: Problem, { env }: CommandContext): Promise<void> {
+async function printProblemWithFrame(problem: Problem, { env }: CommandContext): Promise<void> {
   console.warn(sanitizeLine(formatProblem(problem)));
   const source = await readSource(problem.file, env);
-  const picture = source && formatCodeFrame(problem, source, terminalStyleOf(env, "stderr"));
-  if (picture) console.warn(picture);
+  const frame = source && formatCodeFrame(problem, source, terminalStyleOf(env, "stderr"));
+  if (frame) console.warn(frame);
 }
 
 /** The text of the file (or variable) with the problem; undefined if it cannot be read. */
@@ -194,11 +194,11 @@ function toJson({ file, position, path, message }: Problem): object {
 
 function countServers(rows: readonly Row[]): string {
   const started = rows.filter(({ state }) => state === "starts").length;
-  const whole = countNoun(rows.length, "server");
-  return started === rows.length ? whole : `${whole}, of which ${started} would start`;
+  const total = countNoun(rows.length, "server");
+  return started === rows.length ? total : `${total}, of which ${started} would start`;
 }
 
-async function examineServer(
+async function checkServer(
   spec: ServerSpec,
   world: CommandContext,
   schemesFor: ReturnType<typeof openSchemeResolvers>,
@@ -211,7 +211,7 @@ async function examineServer(
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {
-    const schemes = new Map([...schemesFor(spec, new Map()), ...assumeSchemes(spec)]);
+    const schemes = new Map([...schemesFor(spec, new Map()), ...makePlaceholderSchemes(spec)]);
     if (spec.kind === "remote") await resolveRemote(spec, env, cwd, schemes);
     else await resolveServer(spec, env, cwd, schemes);
     return { name, state: "starts", text };
@@ -225,7 +225,7 @@ async function examineServer(
  * Stand-ins for what a check cannot know, because it loads no plugin and runs no command: such a value counts
  * as present.
  */
-function assumeSchemes(spec: ExternalServer): SchemeResolvers {
+function makePlaceholderSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];
   return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));
 }

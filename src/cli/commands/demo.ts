@@ -22,19 +22,19 @@ const LAST_WORDS = "cannot read the price list: no such file";
  */
 export async function demo({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word, ...rest] = words;
-  if (word === undefined) return showAll(world);
-  if (word === "tap") return beTap(rest);
+  if (word === undefined) return runDemo(world);
+  if (word === "tap") return runBenchProxy(rest);
   if (rest.length > 0) throw usageError(`Command "demo" does not take "${rest[0]}".`);
   if (word === "echo") {
     await (await import("../../bench/echo-server.ts")).serveEcho();
     return 0;
   }
   const server = SERVERS.find((one) => one === word);
-  if (server !== undefined) return beServer(server);
+  if (server !== undefined) return runServer(server);
   throw usageError(`The demo has no server "${word}".${suggestName(word, SERVERS)}`);
 }
 
-async function beServer(server: Server): Promise<number> {
+async function runServer(server: Server): Promise<number> {
   if (server === "broken") {
     console.warn(LAST_WORDS);
     return 1;
@@ -46,7 +46,12 @@ async function beServer(server: Server): Promise<number> {
 }
 
 /** What `toolmux bench` puts in front of a server: see `src/cli/transport-factory.ts`. */
-async function beTap([folder = "", delay, command, ...args]: readonly string[]): Promise<number> {
+async function runBenchProxy([
+  folder = "",
+  delay,
+  command,
+  ...args
+]: readonly string[]): Promise<number> {
   if (command === undefined) throw usageError("A tap needs a folder, a delay and a command.");
   const { runStdioProxy } = await import("../../bench/stdio-proxy.ts");
   return runStdioProxy({ folder, delay: Number(delay), command, args });
@@ -63,16 +68,16 @@ async function loadServer(server: Exclude<Server, "broken">) {
   }
 }
 
-async function showAll({ env, signal }: CommandContext): Promise<number> {
+async function runDemo({ env, signal }: CommandContext): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
   try {
     const file = join(folder, "toolmux.toml");
-    await writeFile(file, writeManifest());
+    await writeFile(file, formatManifest());
     const { runTour } = await import("../../demo/tour.ts");
-    const [command, ...before] = ownCommand();
+    const [command, ...firstArgs] = ownCommand();
     const program = {
       command,
-      args: [...before, "serve", "--config", file],
+      args: [...firstArgs, "serve", "--config", file],
       env: withoutManifest(env),
     };
     console.log(`One client, one hub, and behind it the servers ${SERVERS.join(", ")}.\n`);
@@ -90,17 +95,17 @@ async function showAll({ env, signal }: CommandContext): Promise<number> {
 
 /** The user's own manifest must not affect the demo. */
 function withoutManifest(env: Env): Record<string, string> {
-  const kept = Object.entries(env).filter(
+  const entries = Object.entries(env).filter(
     (entry): entry is [string, string] => entry[0] !== "TOOLMUX_SERVERS" && entry[1] !== undefined,
   );
-  return Object.fromEntries(kept);
+  return Object.fromEntries(entries);
 }
 
-function writeManifest(): string {
-  const [command, ...before] = ownCommand();
+function formatManifest(): string {
+  const [command, ...firstArgs] = ownCommand();
   return SERVERS.map((server) => {
     // JSON strings and arrays of strings are valid TOML.
-    const args = JSON.stringify([...before, "demo", server]);
+    const args = JSON.stringify([...firstArgs, "demo", server]);
     return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
   }).join("\n");
 }

@@ -69,13 +69,13 @@ export async function readTakenNames(
 export async function addServers(
   file: string,
   servers: ReadonlyMap<string, ServerEntry>,
-  before: () => Promise<void>,
+  beforeWrite: () => Promise<void>,
   world: CommandContext,
 ): Promise<void> {
   const change = { kind: "addAll", servers } as const;
-  await refuseForeign(file);
+  await rejectClientFile(file);
   await prepareEdit(file, change);
-  await before();
+  await beforeWrite();
   await editManifestFile(file, change, world);
 }
 
@@ -83,11 +83,11 @@ export async function addServers(
  * A file in another client's format is not edited, because that client would not understand the entry.
  * @throws {HubError} usage
  */
-async function refuseForeign(file: string): Promise<void> {
+async function rejectClientFile(file: string): Promise<void> {
   const content = await readClientFileText(file, detectFormat(file, ""));
-  const isForeign =
+  const isClientFile =
     content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
-  if (!isForeign && !/^\.?mcp\.json$/.test(basename(file))) return;
+  if (!isClientFile && !/^\.?mcp\.json$/.test(basename(file))) return;
   const text = `${file} is the file of another client; name a manifest of toolmux with --config.`;
   throw new HubError("usage", text);
 }
@@ -139,25 +139,25 @@ export async function readImportSources(
  * @param store receives values that look like secrets; undefined: they stay in the entries
  */
 export async function applyImport(
-  { planned: additions, manifest }: Pick<ImportSources, "planned" | "manifest">,
+  { planned, manifest }: Pick<ImportSources, "planned" | "manifest">,
   store: SecretStore | undefined,
   world: CommandContext,
 ): Promise<void> {
-  if (additions.length === 0) return;
+  if (planned.length === 0) return;
   const servers = new Map(
-    additions.map(({ name, entry, plaintextSecrets: clear }): [string, ServerEntry] => [
+    planned.map(({ name, entry, plaintextSecrets }): [string, ServerEntry] => [
       name,
-      store === undefined ? entry : replacePlaintextSecrets(entry, clear),
+      store === undefined ? entry : replacePlaintextSecrets(entry, plaintextSecrets),
     ]),
   );
-  const keep = async (): Promise<void> => {
-    for (const { secretName: secret, value } of additions.flatMap(
+  const storeSecrets = async (): Promise<void> => {
+    for (const { secretName: secret, value } of planned.flatMap(
       ({ plaintextSecrets: clear }) => clear,
     )) {
       await store?.set(secret, value);
     }
   };
-  await addServers(manifest, servers, keep, world);
+  await addServers(manifest, servers, storeSecrets, world);
 }
 
 /**
@@ -169,28 +169,28 @@ export async function importServers(
   world: CommandContext,
 ): Promise<number> {
   const { switches, words, json } = invocation;
-  const gathered = await readImportSources(pickClients(words), invocation, world);
-  const { planned: additions, manifest } = gathered;
+  const sources = await readImportSources(pickClients(words), invocation, world);
+  const { planned, manifest } = sources;
   const isForPeople = json === false;
-  const moves = switches.has("secrets");
-  if (isForPeople) ownConsole.log(describeImport(gathered, moves, terminalStyleOf(world.env)));
-  const isWanted = additions.length > 0 && !switches.has("dry-run");
-  const consent =
-    isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered, world))));
-  if (consent === true) {
-    const store = moves ? openSecretStore(world) : undefined;
-    await applyImport(gathered, store, world);
-    for (const name of new Set(additions.flatMap(({ requiredSecrets: wanted }) => wanted))) {
+  const movesSecrets = switches.has("secrets");
+  if (isForPeople)
+    ownConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(world.env)));
+  const shouldAdd = planned.length > 0 && !switches.has("dry-run");
+  const isConfirmed =
+    shouldAdd && (switches.has("yes") || (isForPeople && (await confirmImport(sources, world))));
+  if (isConfirmed === true) {
+    const store = movesSecrets ? openSecretStore(world) : undefined;
+    await applyImport(sources, store, world);
+    for (const name of new Set(planned.flatMap(({ requiredSecrets: wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
-    if (isForPeople)
-      ownConsole.log(`added to ${manifest}: ${countNoun(additions.length, "server")}`);
+    if (isForPeople) ownConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
   }
-  if (!isForPeople) ownConsole.log(formatJson(toJson(gathered, consent === true, moves)));
+  if (!isForPeople) ownConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
   // A malformed file makes the exit code 2 only if its client was named.
-  const isBroken = words.length > 0 && gathered.files.some(({ problem }) => problem !== undefined);
-  if (!isWanted || consent === true) return isBroken ? 2 : 0;
-  if (consent === undefined) {
+  const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
+  if (!shouldAdd || isConfirmed === true) return isBroken ? 2 : 0;
+  if (isConfirmed === undefined) {
     throw usageError(
       "Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.",
     );
@@ -199,39 +199,35 @@ export async function importServers(
   return 2;
 }
 
-function ask(
-  { planned: additions, manifest }: ImportSources,
+function confirmImport(
+  { planned, manifest }: ImportSources,
   { signal }: CommandContext,
 ): Promise<boolean | undefined> {
-  return askConsent(`Add ${countNoun(additions.length, "server")} to ${manifest}?`, signal);
+  return askConsent(`Add ${countNoun(planned.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: the files found, servers to be added and skipped, and secrets in plain text. */
 export function describeImport(
-  { files, planned: additions, skipped: omissions, manifest }: ImportSources,
-  moves: boolean,
+  { files, planned, skipped, manifest }: ImportSources,
+  movesSecrets: boolean,
   paper: TerminalStyle,
 ): string {
   const parts = [describeFiles(files, paper)];
-  if (additions.length > 0) {
-    const rows = additions.map(({ name, source: origin, entry }) => [
+  if (planned.length > 0) {
+    const rows = planned.map(({ name, source: origin, entry }) => [
       origin.client,
       name,
-      show(entry),
+      describeEntryStart(entry),
     ]);
     parts.push(
       sanitizeLine(`would be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, paper),
     );
   } else parts.push("nothing to add");
-  const notes = additions.flatMap((addition) => noteAddition(addition, moves));
+  const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
   if (notes.length > 0) parts.push(notes.join("\n"));
-  if (omissions.length > 0) {
-    const rows = omissions.map(({ source: origin, reason }) => [
-      origin.client,
-      origin.name,
-      reason,
-    ]);
+  if (skipped.length > 0) {
+    const rows = skipped.map(({ source: origin, reason }) => [origin.client, origin.name, reason]);
     parts.push("left out:", alignTable(["CLIENT", "SERVER", "WHY"], rows, paper));
   }
   return parts.join("\n");
@@ -247,25 +243,25 @@ function describeFiles(files: readonly ClientFile[], paper: TerminalStyle): stri
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, paper);
 }
 
-function noteAddition(
-  { name, notes, requiredSecrets: wanted, plaintextSecrets: clear }: PlannedServer,
-  moves: boolean,
+function describeNotes(
+  { name, notes, requiredSecrets: wanted, plaintextSecrets }: PlannedServer,
+  movesSecrets: boolean,
 ): readonly string[] {
-  const labels = clear.map(({ label }) => label).join(", ");
-  const fate = moves
+  const labels = plaintextSecrets.map(({ label }) => label).join(", ");
+  const action = movesSecrets
     ? "moved into the secret store"
     : "stands there in the clear, and would in the manifest: --secrets moves it into the secret store";
-  const told = [
+  const lines = [
     ...notes,
-    ...(clear.length === 0 ? [] : [`${labels} ${fate}`]),
+    ...(plaintextSecrets.length === 0 ? [] : [`${labels} ${action}`]),
     ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
   ];
   // Names and keys come from the client's file, so control characters are removed.
-  return told.map((text) => sanitizeLine(`  ${name}: ${text}`));
+  return lines.map((text) => sanitizeLine(`  ${name}: ${text}`));
 }
 
 /** What an entry starts, with values that look like secrets masked. */
-function show(entry: PlannedServer["entry"]): string {
+function describeEntryStart(entry: PlannedServer["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
   return describeCommand({
@@ -277,9 +273,9 @@ function show(entry: PlannedServer["entry"]): string {
 
 /** For programs. Values that look like secrets are replaced by the placeholder that would take their place. */
 function toJson(
-  { files, planned: additions, skipped: omissions, manifest }: ImportSources,
+  { files, planned, skipped, manifest }: ImportSources,
   isDone: boolean,
-  moves: boolean,
+  movesSecrets: boolean,
 ): object {
   return {
     manifest,
@@ -290,33 +286,24 @@ function toJson(
       servers: servers.length,
       ...(problem && { problem: problem.message, line: problem.position?.line ?? null }),
     })),
-    additions: additions.map(
-      ({
-        name,
-        entry,
-        source: origin,
-        notes,
-        requiredSecrets: wanted,
-        plaintextSecrets: clear,
-      }) => ({
+    additions: planned.map(
+      ({ name, entry, source: origin, notes, requiredSecrets: wanted, plaintextSecrets }) => ({
         name,
         origin,
-        entry: replacePlaintextSecrets(entry, clear),
+        entry: replacePlaintextSecrets(entry, plaintextSecrets),
         notes,
         wanted,
-        secrets: clear.map(({ label, secretName: secret }) => ({
+        secrets: plaintextSecrets.map(({ label, secretName: secret }) => ({
           at: label,
           name: secret,
-          moved: moves && isDone,
+          moved: movesSecrets && isDone,
         })),
       }),
     ),
-    omissions: omissions.map(
-      ({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
-        origin,
-        reason,
-        same,
-      }),
-    ),
+    omissions: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
+      origin,
+      reason,
+      same,
+    })),
   };
 }

@@ -27,7 +27,7 @@ import {
 } from "./import.ts";
 
 /** What was done with a client's file. */
-interface Outcome {
+interface InstallOutcome {
   readonly action: "install" | "restore" | "remove" | "edit" | "none";
   /** Path of the backup file; undefined: none was made. */
   readonly backup: string | undefined;
@@ -38,55 +38,56 @@ export async function install(invocation: Invocation, world: CommandContext): Pr
   const { switches, words, json } = invocation;
   const [client] = pickClients(words);
   if (client === undefined) throw usageError("Which client?");
-  const spot = await findSpot(client, switches.has("project"), world);
-  const tell = (text: string): void => {
+  const table = await findServerTable(client, switches.has("project"), world);
+  const print = (text: string): void => {
     if (json === false) ownConsole.log(text);
   };
   const outcome = switches.has("undo")
-    ? await undo(client, spot, invocation, world, tell)
-    : await write(client, spot, invocation, world, tell);
+    ? await undo(client, table, invocation, world, print)
+    : await write(client, table, invocation, world, print);
   const written = outcome.action !== "none" && !switches.has("dry-run");
-  if (written) tell(`${client.title}: ${client.restartHint}`);
+  if (written) print(`${client.title}: ${client.restartHint}`);
   if (written && outcome.action === "install") {
-    tell(`To take it out again: toolmux install ${client.name} --undo`);
+    print(`To take it out again: toolmux install ${client.name} --undo`);
   }
   if (json !== false) {
-    ownConsole.log(formatJson({ client: client.name, file: spot.file, ...outcome, written }));
+    ownConsole.log(formatJson({ client: client.name, file: table.file, ...outcome, written }));
   }
   return 0;
 }
 
 async function write(
   client: ClientApp,
-  spot: ServerTable,
+  table: ServerTable,
   invocation: Invocation,
   world: CommandContext,
-  tell: (text: string) => void,
-): Promise<Outcome> {
+  print: (text: string) => void,
+): Promise<InstallOutcome> {
   const { switches } = invocation;
   const entry = makeEntry(client, invocation, world);
-  const moves = switches.has("secrets");
-  const gathered = switches.has("replace")
-    ? await gatherFrom(client, spot, invocation, world)
+  const movesSecrets = switches.has("secrets");
+  const sources = switches.has("replace")
+    ? await readReplacedServers(client, table, invocation, world)
     : undefined;
-  const removed = gathered?.names ?? [];
-  const prepared = await prepareInstall(client, spot, entry, removed);
+  const removed = sources?.names ?? [];
+  const prepared = await prepareInstall(client, table, entry, removed);
   switch (prepared.kind) {
     case "refused":
-      throw refuse(spot.file, prepared.problem);
+      throw installError(table.file, prepared.problem);
     case "same":
-      tell(`${spot.file} has it already`);
+      print(`${table.file} has it already`);
       return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
       const paper = terminalStyleOf(world.env);
-      if (gathered) tell(describeImport(gathered, moves, paper));
-      tell(showDifference(spot.file, before, after, removed, paper));
+      if (sources) print(describeImport(sources, movesSecrets, paper));
+      print(formatDifference(table.file, before, after, removed, paper));
       if (switches.has("dry-run")) return { action: "install", backup: undefined };
-      if (gathered) await applyImport(gathered, moves ? openSecretStore(world) : undefined, world);
+      if (sources)
+        await applyImport(sources, movesSecrets ? openSecretStore(world) : undefined, world);
       const backup = await prepared.apply(Date.now());
-      tell(`written: ${spot.file}`);
-      if (backup !== undefined) tell(`as it was: ${backup}`);
+      print(`written: ${table.file}`);
+      if (backup !== undefined) print(`as it was: ${backup}`);
       return { action: "install", backup };
     }
   }
@@ -94,50 +95,53 @@ async function write(
 
 async function undo(
   client: ClientApp,
-  spot: ServerTable,
+  table: ServerTable,
   { switches }: Invocation,
   { env }: CommandContext,
-  tell: (text: string) => void,
-): Promise<Outcome> {
-  const { file } = spot;
-  const undoing = await prepareUndo(client, spot);
-  switch (undoing.kind) {
+  print: (text: string) => void,
+): Promise<InstallOutcome> {
+  const { file } = table;
+  const prepared = await prepareUndo(client, table);
+  switch (prepared.kind) {
     case "refused":
-      throw refuse(file, undoing.problem);
+      throw installError(file, prepared.problem);
     case "absent":
-      tell(`${file} does not have it`);
+      print(`${file} does not have it`);
       return { action: "none", backup: undefined };
     case "restore":
-      tell(`${file}: as it was before, from ${undoing.backup}`);
+      print(`${file}: as it was before, from ${prepared.backup}`);
       break;
     case "remove":
-      tell(`${file}: goes, as it was not there before`);
+      print(`${file}: goes, as it was not there before`);
       break;
     case "edit":
-      tell(`${file} has been changed since: only the entry of toolmux goes`);
-      tell(showDifference(file, undoing.before, undoing.after, [], terminalStyleOf(env)));
+      print(`${file} has been changed since: only the entry of toolmux goes`);
+      print(formatDifference(file, prepared.before, prepared.after, [], terminalStyleOf(env)));
   }
-  if (!switches.has("dry-run")) await undoing.apply();
-  return { action: undoing.kind, backup: undoing.kind === "restore" ? undoing.backup : undefined };
+  if (!switches.has("dry-run")) await prepared.apply();
+  return {
+    action: prepared.kind,
+    backup: prepared.kind === "restore" ? prepared.backup : undefined,
+  };
 }
 
 /** The client's existing file; if there is none, the first candidate. @throws {HubError} usage */
-async function findSpot(
+async function findServerTable(
   client: ClientApp,
   isProject: boolean,
   world: CommandContext,
 ): Promise<ServerTable> {
   const { env, cwd, platform } = world;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
-  const [main] = all;
+  const [first] = all;
   // Candidates that keep servers under another key are for older versions of the client, or for another
   // purpose.
-  const spots = all.filter(({ keys }) => keys.join() === main?.keys.join());
-  for (const spot of spots) {
-    const content = await readClientFileText(spot.file, client.format);
-    if (content.kind !== "absent") return spot;
+  const tables = all.filter(({ keys }) => keys.join() === first?.keys.join());
+  for (const table of tables) {
+    const content = await readClientFileText(table.file, client.format);
+    if (content.kind !== "absent") return table;
   }
-  if (main !== undefined) return main;
+  if (first !== undefined) return first;
   throw usageError(`${client.title} has no file for the folder of a project.`);
 }
 
@@ -145,9 +149,9 @@ async function findSpot(
 function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: CommandContext): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
-    const [command, ...before] = ownCommand();
+    const [command, ...firstArgs] = ownCommand();
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
-    const args = [...before, "serve", ...files.flatMap((file) => ["--config", file])];
+    const args = [...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])];
     return client.command(command, args);
   }
   if (!URL.canParse(http) || !/^https?:/.test(http)) {
@@ -165,26 +169,26 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Comm
 }
 
 /** The servers of this file that are to be added to the manifest, and the names of all that it has afterwards. */
-async function gatherFrom(
+async function readReplacedServers(
   client: ClientApp,
-  spot: ServerTable,
+  serverTable: ServerTable,
   invocation: Invocation,
   world: CommandContext,
 ): Promise<ImportSources & { readonly names: readonly string[] }> {
   const all = await readImportSources([client], invocation, world);
-  const content = await readClientFileText(spot.file, client.format);
+  const content = await readClientFileText(serverTable.file, client.format);
   // Servers in per-project tables of the same file stay.
-  const table = content.kind === "read" ? tableAt(content.root, spot.keys) : undefined;
+  const table = content.kind === "read" ? tableAt(content.root, serverTable.keys) : undefined;
   const isHere = ({ source: origin }: Pick<PlannedServer, "source">): boolean =>
-    origin.file === spot.file && origin.name in (table ?? {});
-  const additions = all.planned.filter(isHere);
-  const omissions = all.skipped.filter(isHere);
-  const there = omissions.filter(({ identicalServer: same }) => same !== undefined);
-  const names = [...additions, ...there].map(({ source: origin }) => origin.name);
-  return { ...all, planned: additions, skipped: omissions, names };
+    origin.file === serverTable.file && origin.name in (table ?? {});
+  const planned = all.planned.filter(isHere);
+  const skipped = all.skipped.filter(isHere);
+  const present = skipped.filter(({ identicalServer: same }) => same !== undefined);
+  const names = [...planned, ...present].map(({ source: origin }) => origin.name);
+  return { ...all, planned, skipped, names };
 }
 
-function refuse(file: string, { message, position }: ClientFileProblem): HubError {
+function installError(file: string, { message, position }: ClientFileProblem): HubError {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}:`;
   return new HubError("usage", `${place} ${message}. Nothing was written.`);
 }
@@ -193,23 +197,23 @@ function refuse(file: string, { message, position }: ClientFileProblem): HubErro
  * The difference as text: added lines in full; removed servers by name only, because their entries may
  * contain secrets.
  */
-function showDifference(
+function formatDifference(
   file: string,
   before: string,
   after: string,
   removed: readonly string[],
   { colors }: TerminalStyle,
 ): string {
-  const most = Math.min(before.length, after.length);
+  const maxCommon = Math.min(before.length, after.length);
   let start = 0;
-  while (start < most && before[start] === after[start]) start++;
+  while (start < maxCommon && before[start] === after[start]) start++;
   let end = 0;
-  while (end < most - start && before.at(-1 - end) === after.at(-1 - end)) end++;
+  while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
   // If servers are removed, the text between may be theirs, so only the new key is shown.
-  const fresh = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
+  const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
   // Lines with only a comma or a comment after it are left out.
-  const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
+  const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),
     ...removed.map((name) => colors.red(`- "${sanitizeLine(name)}"`)),

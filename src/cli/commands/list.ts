@@ -8,7 +8,7 @@ import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
 import { ownConsole } from "../../terminal/stderr.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
-import { openStartProgress, startedBy } from "./status.ts";
+import { openStartProgress, startedServersOf } from "./status.ts";
 import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
@@ -24,10 +24,10 @@ import { describeFailure, printLine } from "../../terminal/log.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
-type Entries = Exclude<List, "servers">;
+type EntryList = Exclude<List, "servers">;
 
 /** The catalog kinds of each list, and the noun for one entry. */
-const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }>> = {
+const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: string }>> = {
   tools: { kinds: ["tools"], noun: "tool" },
   prompts: { kinds: ["prompts"], noun: "prompt" },
   resources: { kinds: ["resources", "resourceTemplates"], noun: "resource" },
@@ -46,18 +46,18 @@ export async function list(invocation: Invocation, world: CommandContext): Promi
     line?.clear();
     print(level, text);
   };
-  const whole = await loadManifestOnly(invocation, world, log);
-  const { hub, bus, manifest, close } = await openHub(whole, world, log, { authorizes: false });
-  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
+  const loaded = await loadManifestOnly(invocation, world, log);
+  const { hub, bus, manifest, close } = await openHub(loaded, world, log, { authorizes: false });
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
-    endGauge?.();
+    endProgress?.();
     const standings = serverStatesOf(manifest, hub);
     const code = exitCode(standings);
     if (what === "servers") printServers(manifest, standings, invocation, world);
     else await printEntries(what, client, hub, invocation, world);
-    if (what !== "servers") tellFailures(standings);
+    if (what !== "servers") printFailures(standings);
     if (code === 0 && invocation.json === false) {
       ownConsole.log(
         what === "servers" ? countServers(standings) : countEntries(what, standings, hub),
@@ -65,7 +65,7 @@ export async function list(invocation: Invocation, world: CommandContext): Promi
     }
     return code;
   } finally {
-    endGauge?.();
+    endProgress?.();
     await close();
   }
 }
@@ -78,43 +78,43 @@ function readList(word: string): List {
 }
 
 async function printEntries(
-  what: Entries,
+  what: EntryList,
   client: InProcessClient,
   hub: Hub,
   { json, all }: Invocation,
   { env }: CommandContext,
 ): Promise<void> {
-  const { kinds, noun } = ENTRIES[what];
+  const { kinds, noun } = LIST_KINDS[what];
   // The in-process client speaks the legacy era, which has no list of skills.
   const lists = await Promise.all(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
-  const remarks = all ? remarksOf(what, hub) : [];
+  const exposureNotes = all ? notesOf(what, hub) : [];
   if (json !== false) {
     // The entries' bytes as clients get them: parsing would change numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
     });
-    const told = remarks.map((remark) => remarkToJson(noun, remark));
-    const more = all ? `,\n"remarks":${formatJson(told)}` : "";
+    const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
+    const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
     ownConsole.log(`{${members.join(",\n")}${more}}`);
     return;
   }
   const rows = lists.flat().map(({ key: name, bytes }) => {
     const route = kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
-    return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as Described)];
+    return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as DescribedEntry)];
   });
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
   if (rows.length > 0) ownConsole.log(alignTable(head, rows, terminalStyleOf(env)));
-  const asides = remarks.map(({ remoteName, server, kind, text }) => {
+  const noteRows = exposureNotes.map(({ remoteName, server, kind, text }) => {
     const state = STATES[kind];
     return [remoteName, server, state, text];
   });
-  if (rows.length > 0 && asides.length > 0) ownConsole.log();
-  if (asides.length > 0)
+  if (rows.length > 0 && noteRows.length > 0) ownConsole.log();
+  if (noteRows.length > 0)
     ownConsole.log(
-      alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, terminalStyleOf(env)),
+      alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows, terminalStyleOf(env)),
     );
 }
 
@@ -123,15 +123,15 @@ function skillsOf({ catalog }: Hub): readonly ListedItem[] {
   return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
 }
 
-function remarksOf(what: Entries, hub: Hub): readonly ExposureNote[] {
-  return hub.catalog.notes.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
+function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
+  return hub.catalog.notes.filter((note) => LIST_KINDS[what].kinds.includes(note.list));
 }
 
 /**
  * `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`; the entry's name is the
  * server's own.
  */
-function remarkToJson(noun: string, { server, remoteName, kind, text }: ExposureNote): object {
+function noteToJson(noun: string, { server, remoteName, kind, text }: ExposureNote): object {
   return { server, [noun]: remoteName, kind, text };
 }
 
@@ -150,31 +150,31 @@ const STATES: Readonly<
   idleOverride: "not used",
 };
 
-function countEntries(what: Entries, standings: readonly ServerState[], hub: Hub): string {
-  const { kinds, noun } = ENTRIES[what];
-  const known = standings.filter((standing) => "tools" in standing);
+function countEntries(what: EntryList, standings: readonly ServerState[], hub: Hub): string {
+  const { kinds, noun } = LIST_KINDS[what];
+  const known = standings.filter((state) => "tools" in state);
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
-  const hidden = remarksOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
+  const hidden = notesOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
   return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
 }
 
 function countServers(standings: readonly ServerState[]): string {
   const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
-    const some = standings.filter(({ at }) => at === state).length;
-    return some === 0 ? "" : `${some} ${state}`;
+    const number = standings.filter(({ at }) => at === state).length;
+    return number === 0 ? "" : `${number} ${state}`;
   });
   return [countNoun(standings.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
-interface Described {
+interface DescribedEntry {
   readonly description?: unknown;
   readonly title?: unknown;
   readonly frontmatter?: { readonly description?: unknown } | null;
 }
 
 /** Of the description or else the title; a skill's description may be in its frontmatter. */
-function firstLine({ description: listed, title, frontmatter }: Described): string {
+function firstLine({ description: listed, title, frontmatter }: DescribedEntry): string {
   const description = listed ?? frontmatter?.description;
   const text = typeof description === "string" && description.trim() !== "" ? description : title;
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
@@ -196,15 +196,15 @@ function printServers(
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
-  const places = (standing: ServerState): readonly string[] => {
-    const way = standing.at === "connected" ? standing.connection.way : undefined;
-    return urls.size === 0 ? [] : [way ?? "", urls.get(standing.server) ?? ""];
+  const transportCells = (state: ServerState): readonly string[] => {
+    const transport = state.at === "connected" ? state.connection.way : undefined;
+    return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
   };
   const rows = standings.map((standing) => [
     standing.server,
     standing.at === "starting" ? describeStarting(standing.elapsed) : standing.at,
     "tools" in standing ? String(standing.tools) : "",
-    ...places(standing),
+    ...transportCells(standing),
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
   const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
@@ -228,27 +228,27 @@ function toJson(standing: ServerState, urls: ReadonlyMap<string, string>): objec
   if (standing.at === "disabled") return { name, ...state };
   if (standing.at === "starting") return { name, ...state, elapsed: Math.round(standing.elapsed) };
   const { message, code, step, stderr } = standing.cause;
-  const words = stderr.length > 0 ? { stderr } : {};
+  const stderrLines = stderr.length > 0 ? { stderr } : {};
   return {
     name,
     ...state,
-    error: { code, message, ...(step !== undefined && { step }), ...words },
+    error: { code, message, ...(step !== undefined && { step }), ...stderrLines },
   };
 }
 
-function tellFailures(standings: readonly ServerState[]): void {
-  for (const standing of standings) {
-    if (standing.at === "starting") {
-      printLine(`${standing.server}: ${describeStarting(standing.elapsed)}`);
+function printFailures(standings: readonly ServerState[]): void {
+  for (const state of standings) {
+    if (state.at === "starting") {
+      printLine(`${state.server}: ${describeStarting(state.elapsed)}`);
     }
-    if (standing.at === "failed") {
-      printLine(`${standing.server}: ${describeFailure(standing.cause)}`);
+    if (state.at === "failed") {
+      printLine(`${state.server}: ${describeFailure(state.cause)}`);
     }
   }
 }
 
 /** Exit code 3 if servers are enabled and none is available. */
 function exitCode(standings: readonly ServerState[]): number {
-  const wanted = standings.filter(({ at }) => at !== "disabled");
-  return wanted.length === 0 || wanted.some((standing) => "tools" in standing) ? 0 : 3;
+  const enabled = standings.filter(({ at }) => at !== "disabled");
+  return enabled.length === 0 || enabled.some((state) => "tools" in state) ? 0 : 3;
 }

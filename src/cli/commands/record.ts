@@ -13,13 +13,13 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */
-const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
+const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
 
 /** A recording in progress, and the wrappers that feed it. */
 export interface HubRecording {
-  readonly openTap: (redact: (text: string) => string) => TransportWrapper;
-  client(link: Transport): Transport;
-  face(hub: ServedHub): ServedHub;
+  readonly makeTransportWrapper: (redact: (text: string) => string) => TransportWrapper;
+  recordClient(link: Transport): Transport;
+  recordHttp(hub: ServedHub): ServedHub;
   manifest(manifest: Manifest): void;
   close(): Promise<void>;
 }
@@ -37,13 +37,13 @@ export async function openHubRecording(
   warn: (text: string) => void,
 ): Promise<HubRecording> {
   const limit = readLimit(values.get("record-limit")?.at(-1));
-  const outlet = await openRecordingFile(resolve(cwd, path));
+  const sink = await openRecordingFile(resolve(cwd, path));
   const own = new Redactor(secrets);
-  let others = (text: string): string => text;
+  let redactServerSecrets = (text: string): string => text;
   const recorder = new Recorder({
-    outlet,
+    outlet: sink,
     limit,
-    redact: (text) => own.apply(others(text)),
+    redact: (text) => own.apply(redactServerSecrets(text)),
     now: () => performance.now(),
     warn,
   });
@@ -51,12 +51,12 @@ export async function openHubRecording(
   // After a bug has ended the process at once, the last lines are needed to explain it.
   process.once("exit", flush);
   return {
-    openTap: (redact) => {
-      others = redact;
+    makeTransportWrapper: (redact) => {
+      redactServerSecrets = redact;
       return (link, server) => recordTransport(link, recorder.server(server), recorder);
     },
-    client: (link) => recordTransport(link, recorder.client(), recorder),
-    face: (hub) => recordHttpServer(hub, recorder),
+    recordClient: (link) => recordTransport(link, recorder.client(), recorder),
+    recordHttp: (hub) => recordHttpServer(hub, recorder),
     manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
     close: async () => {
       await recorder.close();
@@ -69,6 +69,6 @@ export async function openHubRecording(
 function readLimit(text: string | undefined): number {
   if (text === undefined) return LIMIT.default;
   const limit = parseSize(text);
-  if (limit !== undefined && limit >= LIMIT.least) return limit;
+  if (limit !== undefined && limit >= LIMIT.min) return limit;
   throw usageError(`--record-limit is a size of at least 4KiB, as 64MiB, not "${text}".`);
 }

@@ -14,15 +14,15 @@ export async function remove(invocation: Invocation, world: CommandContext): Pro
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
   const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
-  const alone = listSecrets(server).filter((secret) => !shared.has(secret));
+  const unshared = listSecrets(server).filter((secret) => !shared.has(secret));
   // A secret store that cannot be opened is ignored.
-  const kept =
-    alone.length === 0
+  const stored =
+    unshared.length === 0
       ? []
       : await openSecrets(world)
           .file.list()
           .catch(() => []);
-  for (const secret of alone.filter((one) => kept.includes(one))) {
+  for (const secret of unshared.filter((one) => stored.includes(one))) {
     ownConsole.log(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
   }
   if (server.kind === "remote" && server.auth !== "none") {

@@ -24,7 +24,7 @@ import { untilParentGone, untilSignal } from "../serve-hub.ts";
 const FLUSH_LIMIT = 250;
 
 /** Replay options by server name. */
-type Cast = ReadonlyMap<string, ReplayOptions>;
+type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
 /** `toolmux replay`: serves a recording, either one server (`--server`) or a hub over all of them. */
 export async function replay(invocation: Invocation, world: CommandContext): Promise<number> {
@@ -32,83 +32,99 @@ export async function replay(invocation: Invocation, world: CommandContext): Pro
   const [path = ""] = words;
   const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
   const recorded = readRecording(await read(resolve(world.cwd, path), path), path);
-  const notices = new StderrWriter((missing) => `${missing} lines are missing here: nobody read`);
-  const tell = (level: "info" | "warn", text: string): void =>
-    notices.print(formatLogRecord(makeLogRecord(level, text), logFormat));
-  const review = new ReplayReport((text) => tell("warn", text));
-  const scenes = new Map(
+  const stderrWriter = new StderrWriter(
+    (missing) => `${missing} lines are missing here: nobody read`,
+  );
+  const log = (level: "info" | "warn", text: string): void =>
+    stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
+  const report = new ReplayReport((text) => log("warn", text));
+  const exchanges = new Map(
     [...groupEntries(recorded.entries, ({ server }) => server)].map(
       ([name, entries]) => [name, readExchanges(entries)] as const,
     ),
   );
-  const cast: Cast = new Map(
-    [...scenes].map(([server, of]) => {
-      const score = new ExchangeMatcher(of);
-      return [server, { server, score, review, clock: systemClock, speed }] as const;
+  const servers: RecordedServers = new Map(
+    [...exchanges].map(([server, serverExchanges]) => {
+      const matcher = new ExchangeMatcher(serverExchanges);
+      return [
+        server,
+        { server, score: matcher, review: report, clock: systemClock, speed },
+      ] as const;
     }),
   );
   const server = values.get("server")?.at(-1);
-  if (server !== undefined && !cast.has(server)) throw missServer(server, [...cast.keys()]);
-  for (const note of recorded.notes) tell("info", note);
-  let hasDied = false;
+  if (server !== undefined && !servers.has(server))
+    throw unknownServerError(server, [...servers.keys()]);
+  for (const note of recorded.notes) log("info", note);
+  let hasEnded = false;
   try {
     if (server === undefined) {
-      const manifest = castManifest(readManifest(recorded.manifest, [...cast.keys()]), scenes);
-      await serveHub(manifest, cast, invocation, world);
+      const manifest = withRecordedEras(
+        readManifest(recorded.manifest, [...servers.keys()]),
+        exchanges,
+      );
+      await serveReplayHub(manifest, servers, invocation, world);
     } else {
-      hasDied = await serveAlone(server, cast, world);
-      if (hasDied) tell("info", `${server} ends here, as it was recorded`);
+      hasEnded = await serveOneServer(server, servers, world);
+      if (hasEnded) log("info", `${server} ends here, as it was recorded`);
     }
   } finally {
-    const unplayed = [...cast.values()].reduce((sum, { score }) => sum + score.unplayed, 0);
-    tell(review.hasDiverged ? "warn" : "info", review.summary(unplayed));
-    await settlesWithin(FLUSH_LIMIT, notices.drained());
+    const unplayed = [...servers.values()].reduce(
+      (sum, { score: matcher }) => sum + matcher.unplayed,
+      0,
+    );
+    log(report.hasDiverged ? "warn" : "info", report.summary(unplayed));
+    await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
-  return hasDied || (review.hasDiverged && switches.has("strict")) ? 1 : 0;
+  return hasEnded || (report.hasDiverged && switches.has("strict")) ? 1 : 0;
 }
 
 /** @returns whether the recorded server ended its connection */
-async function serveAlone(server: string, cast: Cast, world: CommandContext): Promise<boolean> {
-  const parts = cast.get(server);
-  if (parts === undefined) return false;
-  const played = replayServer(
+async function serveOneServer(
+  server: string,
+  servers: RecordedServers,
+  world: CommandContext,
+): Promise<boolean> {
+  const options = servers.get(server);
+  if (options === undefined) return false;
+  const replayed = replayServer(
     new StdioServerTransport(LIMIT_DEFAULTS.maxMessage),
-    parts,
+    options,
     world.signal,
   );
   const left = Promise.race([untilSignal(world.signal), untilParentGone()]).then(() => false);
-  return Promise.race([played, left]);
+  return Promise.race([replayed, left]);
 }
 
-function missServer(server: string, names: readonly string[]): HubError {
+function unknownServerError(server: string, names: readonly string[]): HubError {
   const nearest = findNearest(server, names);
   const others = names.length === 0 ? "no servers" : names.map((name) => `"${name}"`).join(", ");
   const hint = nearest === undefined ? ` It has ${others}.` : ` Did you mean "${nearest}"?`;
   return usageError(`The recording has no server "${server}".${hint}`);
 }
 
-async function serveHub(
+async function serveReplayHub(
   manifest: Manifest,
-  cast: Cast,
+  servers: RecordedServers,
   invocation: Invocation,
   world: CommandContext,
 ): Promise<void> {
   const { hub, close } = await openHub(manifest, world, openLog(invocation), {
     kinds: ["log"],
     authorizes: false,
-    outside: {
+    transportFactory: {
       redact: (text) => text,
       finish: () => Promise.resolve(),
       identify: () => Promise.resolve(undefined),
-      makeLink: ({ name }) => {
-        const parts = cast.get(name);
-        if (parts === undefined) {
+      openTransport: ({ name }) => {
+        const options = servers.get(name);
+        if (options === undefined) {
           const text = `Server "${name}" was never started in this recording.`;
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
         const [ours, theirs] = memoryTransportPair();
         // The hub closes this transport, which ends the replay; its errors have no receiver.
-        replayServer(theirs, parts, world.signal).catch(() => {});
+        replayServer(theirs, options, world.signal).catch(() => {});
         return Promise.resolve(ours);
       },
     },
@@ -122,14 +138,14 @@ async function serveHub(
 }
 
 /** Fixes each server to the era in which it was recorded, because the hub might negotiate another one. */
-function castManifest(
+function withRecordedEras(
   manifest: Manifest,
-  scenes: ReadonlyMap<string, readonly RecordedExchange[]>,
+  exchanges: ReadonlyMap<string, readonly RecordedExchange[]>,
 ): Manifest {
   const servers = manifest.servers.map((spec) => {
-    const of = scenes.get(spec.name);
-    if (of === undefined || !isRunnable(spec)) return spec;
-    const methods = new Set(of.map(({ method }) => method));
+    const serverExchanges = exchanges.get(spec.name);
+    if (serverExchanges === undefined || !isRunnable(spec)) return spec;
+    const methods = new Set(serverExchanges.map(({ method }) => method));
     const [isLegacy, isModern] = [methods.has("initialize"), methods.has("server/discover")];
     if (isLegacy === isModern) return spec;
     return { ...spec, era: isLegacy ? ("legacy" as const) : ("modern" as const) };

@@ -14,7 +14,7 @@ import {
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
-const USUAL_LIMIT = 20;
+const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 200;
 
 /** `toolmux search`: searches the registries. @returns 1 if nothing was found, 3 if no registry answered */
@@ -22,15 +22,15 @@ export async function search(invocation: Invocation, world: CommandContext): Pro
   const { words, json, values } = invocation;
   const limit = readLimit(values.get("limit")?.at(-1));
   const log = openLog(invocation);
-  const directories = await openRegistries(invocation, world);
+  const registries = await openRegistries(invocation, world);
   const { entries: listings, failures } = await searchRegistries(
-    directories,
+    registries,
     words,
     limit,
     world.signal,
   );
   logRegistryFailures(failures, log);
-  const isAsked = failures.length < directories.length;
+  const hasAnswer = failures.length < registries.length;
   if (json !== false) {
     const failed = failures.map(({ directory, cause: { code, message } }) => ({
       directory,
@@ -38,25 +38,29 @@ export async function search(invocation: Invocation, world: CommandContext): Pro
       message,
     }));
     ownConsole.log(formatJson({ servers: listings.map(toJson), failures: failed }));
-  } else if (listings.length > 0) ownConsole.log(describe(listings, terminalStyleOf(world.env)));
-  else if (isAsked) log("warn", `nothing was found for ${words.join(" ")}`);
-  return listings.length > 0 ? 0 : isAsked ? 1 : 3;
+  } else if (listings.length > 0)
+    ownConsole.log(describeResults(listings, terminalStyleOf(world.env)));
+  else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
+  return listings.length > 0 ? 0 : hasAnswer ? 1 : 3;
 }
 
 function readLimit(text: string | undefined): number {
-  if (text === undefined) return USUAL_LIMIT;
+  if (text === undefined) return DEFAULT_LIMIT;
   const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= MAX_LIMIT) return limit;
   throw usageError(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
 }
 
-function describe(listings: readonly RegistryEntry[], { colors, width }: TerminalStyle): string {
-  const blocks = listings.map((listing) => {
-    const { name, version, directory, description, title, repository, homepage } = listing;
+function describeResults(
+  listings: readonly RegistryEntry[],
+  { colors, width }: TerminalStyle,
+): string {
+  const blocks = listings.map((entry) => {
+    const { name, version, directory, description, title, repository, homepage } = entry;
     const head = [name, version, `(${directory})`].filter((part) => part !== undefined);
     const about = [title === name ? undefined : title, description].filter(Boolean).join(": ");
     const place = repository ?? homepage;
-    const lines = [about, describeWays(listing), place ?? ""];
+    const lines = [about, describeOptions(entry), place ?? ""];
     const [first = "", ...others] = head;
     return [
       `${colors.bold(sanitizeLine(first))} ${colors.dim(sanitizeLine(others.join(" ")))}`,
@@ -74,13 +78,13 @@ function describe(listings: readonly RegistryEntry[], { colors, width }: Termina
 }
 
 /** The ways to run or reach it, or why it cannot be added by name. */
-function describeWays({ options: offers, omissions }: RegistryEntry): string {
+function describeOptions({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }
 
 /** The package's name or the URL. */
-export function describeOption(offer: ServerOption): string {
-  return offer.kind === "package" ? offer.name : offer.url;
+export function describeOption(option: ServerOption): string {
+  return option.kind === "package" ? option.name : option.url;
 }
 
 function toJson({ options: offers, ...listing }: RegistryEntry): object {

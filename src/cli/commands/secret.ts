@@ -19,7 +19,7 @@ import { printLine } from "../../terminal/log.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
-const MAX_VALUE = 64 * 1024;
+const MAX_VALUE_SIZE = 64 * 1024;
 
 /** `toolmux secret`: stores, lists or removes secrets. Values are neither read from the command line nor printed. */
 export async function secret(invocation: Invocation, world: CommandContext): Promise<number> {
@@ -71,7 +71,7 @@ async function setSecret(
     throw usageError("The value holds a NUL character: nothing was changed.");
   await secrets[store].set(name, value);
   ownConsole.log(`${name} is kept in ${secrets[store].place}`);
-  await tellProtection(secrets);
+  await warnProtection(secrets);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
     printLine(`the environment has it as well (${variables}), where it is looked for first`);
@@ -88,7 +88,7 @@ async function readValue(): Promise<string> {
     for await (const chunk of process.stdin) {
       size += (chunk as Uint8Array).length;
       value += decoder.decode(chunk as Uint8Array, { stream: true });
-      if (size > MAX_VALUE) throw usageError(`A value has ${MAX_VALUE} bytes at most.`);
+      if (size > MAX_VALUE_SIZE) throw usageError(`A value has ${MAX_VALUE_SIZE} bytes at most.`);
     }
     value += decoder.decode();
   } catch (error) {
@@ -99,11 +99,11 @@ async function readValue(): Promise<string> {
 }
 
 /** Warns if the key is stored next to the encrypted file. */
-async function tellProtection(secrets: Secrets): Promise<void> {
+async function warnProtection(secrets: Secrets): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
-  const why = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+  const reason = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
   printLine(
-    `there was no keychain${why}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
+    `there was no keychain${reason}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
   );
 }
 
@@ -131,7 +131,7 @@ async function removeSecret(
   return 1;
 }
 
-interface Row {
+interface SecretRow {
   readonly name: string;
   /** Stores that have it. */
   readonly places: readonly string[];
@@ -144,7 +144,7 @@ async function printSecrets(
   secrets: Secrets,
   world: CommandContext,
 ): Promise<number> {
-  const uses = await findUses(invocation, world);
+  const uses = await usersBySecret(invocation, world);
   const rows = await listRows(secrets, uses ?? new Map(), world);
   const key = await secrets.protection();
   if (invocation.json !== false) {
@@ -165,7 +165,7 @@ async function printSecrets(
     ]);
     ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(world.env)));
   }
-  await tellProtection(secrets);
+  await warnProtection(secrets);
   return 0;
 }
 
@@ -173,22 +173,22 @@ async function listRows(
   secrets: Secrets,
   uses: ReadonlyMap<string, readonly string[]>,
   { env }: CommandContext,
-): Promise<readonly Row[]> {
-  const kept = { file: await secrets.file.list(), keychain: await secrets.keychain.list() };
-  const names = [...new Set([...kept.file, ...kept.keychain, ...uses.keys()])].toSorted();
+): Promise<readonly SecretRow[]> {
+  const stored = { file: await secrets.file.list(), keychain: await secrets.keychain.list() };
+  const names = [...new Set([...stored.file, ...stored.keychain, ...uses.keys()])].toSorted();
   return names.map((name) => ({
     name,
     places: [
       ...(readSecretVariable(env, name) === undefined ? [] : ["environment"]),
-      ...(kept.file.includes(name) ? ["file"] : []),
-      ...(kept.keychain.includes(name) ? ["keychain"] : []),
+      ...(stored.file.includes(name) ? ["file"] : []),
+      ...(stored.keychain.includes(name) ? ["keychain"] : []),
     ],
     servers: uses.get(name) ?? [],
   }));
 }
 
 /** The servers that refer to each secret; undefined if there is no usable manifest. */
-async function findUses(
+async function usersBySecret(
   invocation: Invocation,
   world: CommandContext,
 ): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
@@ -200,9 +200,9 @@ async function findUses(
     }
     return undefined;
   }
-  const outer = (spec: { kind: string }): spec is ExternalServer =>
+  const isExternal = (spec: { kind: string }): spec is ExternalServer =>
     spec.kind === "stdio" || spec.kind === "remote";
-  for (const spec of loaded.manifest.servers.filter(outer)) {
+  for (const spec of loaded.manifest.servers.filter(isExternal)) {
     for (const name of listSecrets(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);
   }
   return uses;

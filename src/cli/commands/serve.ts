@@ -24,86 +24,102 @@ const FLUSH_LIMIT = 250;
  */
 export async function serve(invocation: Invocation, world: CommandContext): Promise<number> {
   const { logFormat } = invocation;
-  const notices = new StderrWriter((missing) => {
+  const stderrWriter = new StderrWriter((missing) => {
     const text = `${missing} lines are missing here: nobody read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
-  const journal = new LogTapeLogger((record) => notices.print(formatLogRecord(record, logFormat)));
+  const logger = new LogTapeLogger((record) =>
+    stderrWriter.print(formatLogRecord(record, logFormat)),
+  );
   // After a bug has ended the process at once, the last lines are needed to explain it.
-  process.once("exit", () => journal.flush());
-  const log = openLog(invocation, (record) => journal.write(record));
+  process.once("exit", () => logger.flush());
+  const log = openLog(invocation, (record) => logger.write(record));
   try {
-    return await run(invocation, world, { journal, log, tell: (text) => notices.print(text) });
+    return await serveWithOutput(invocation, world, {
+      logger,
+      log,
+      print: (text) => stderrWriter.print(text),
+    });
   } finally {
-    journal.flush();
-    await settlesWithin(FLUSH_LIMIT, notices.drained());
+    logger.flush();
+    await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
 }
 
-async function run(
+async function serveWithOutput(
   invocation: Invocation,
   world: CommandContext,
-  voices: HostOutput,
+  output: HostOutput,
 ): Promise<number> {
-  const wanted = readHttpAddress(invocation, world);
+  const requestedAddress = readHttpAddress(invocation, world);
   // Recording options are validated only when the hub is opened, so nothing is answered early with them.
-  const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
-  if (isUsual) world.greetings?.note(listDependencies(loadOptions(invocation, world)));
-  const basis = await loadManifestLogged(invocation, world, voices.log);
-  await refuseToLoop(basis.manifest, wanted === undefined || invocation.stdio, world);
-  const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);
+  const isPlainStdio =
+    requestedAddress === undefined && !RECORDING_OPTIONS.some((it) => invocation.values.has(it));
+  if (isPlainStdio)
+    world.initializeCache?.recordFiles(listDependencies(loadOptions(invocation, world)));
+  const loaded = await loadManifestLogged(invocation, world, output.log);
+  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || invocation.stdio, world);
+  const earlyInitialize =
+    world.earlyInitialize ??
+    (isPlainStdio ? await answerInitializeEarly(loaded.manifest, world) : undefined);
   const { serveHub } = await import("../serve-hub.ts");
-  return serveHub({ invocation, world: { ...world, welcome }, voices, basis, wanted });
+  return serveHub({
+    invocation,
+    world: { ...world, earlyInitialize },
+    output,
+    loaded,
+    requestedAddress,
+  });
 }
 
 /**
  * @param isOnStdio whether there is a client to answer @throws {HubError} hubLoop, after the client was
  * answered with it
  */
-async function refuseToLoop(
+async function rejectHubLoop(
   manifest: Manifest,
   isOnStdio: boolean,
   world: CommandContext,
 ): Promise<void> {
   if (!world.env[HUBS_VARIABLE]) return;
-  const { answerWith, refuseLoop } = await import("../hub-loop.ts");
+  const { answerWithError, checkHubLoop } = await import("../hub-loop.ts");
   try {
-    await refuseLoop(manifest, world.env, 0);
+    await checkHubLoop(manifest, world.env, 0);
   } catch (error) {
     if (error instanceof HubError && isOnStdio) {
-      await answerWith(error, world.welcome, world.signal);
+      await answerWithError(error, world.earlyInitialize, world.signal);
     }
     throw error;
   }
 }
 
-const RECORDING = ["record", "record-limit"] as const;
+const RECORDING_OPTIONS = ["record", "record-limit"] as const;
 
 /**
  * Answers an early `initialize` before the hub's code is loaded, which takes most of the start time: the
  * manifest is valid, and the servers' instructions are known from snapshots. Not with plugins, whose effect
  * is unknown.
  */
-async function greetEarly(
+async function answerInitializeEarly(
   manifest: Manifest,
   world: CommandContext,
 ): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
   // With an invalid entry the instructions depend on the problem.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
-  let wording: InitializeAnswers | undefined = {};
-  if (mayKnow(world)) {
+  let answers: InitializeAnswers | undefined = {};
+  if (mayHaveSnapshots(world)) {
     const { openInstructionsRecall } = await import("../recalled-instructions.ts");
-    wording = openInstructionsRecall(manifest, world);
+    answers = openInstructionsRecall(manifest, world);
   }
-  const welcome =
-    wording && new EarlyInitialize({ name: manifest.hub.name, version: VERSION }, wording);
-  await welcome?.readAvailable();
-  return welcome;
+  const earlyInitialize =
+    answers && new EarlyInitialize({ name: manifest.hub.name, version: VERSION }, answers);
+  await earlyInitialize?.readAvailable();
+  return earlyInitialize;
 }
 
 /** Whether there may be snapshots: none can be read without the key file. */
-function mayKnow({ env, platform }: CommandContext): boolean {
+function mayHaveSnapshots({ env, platform }: CommandContext): boolean {
   try {
     return process
       .getBuiltinModule("node:fs")

@@ -30,9 +30,9 @@ import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
 
 /** What `status` found out about one server. */
-export type ServerDiagnosis = Healthy | Starting | Sick | Disabled;
+export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;
 
-interface Subject {
+interface ServerSubject {
   readonly server: string;
   /** undefined: an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
@@ -41,29 +41,29 @@ interface Subject {
   readonly package?: string;
 }
 
-interface Healthy extends Subject {
+interface HealthyServer extends ServerSubject {
   readonly state: "connected";
   /** Number of its tools that clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
   /** Usage of its processes; undefined: unknown, or there are none. */
-  readonly vitals: ProcessStats | undefined;
+  readonly processStats: ProcessStats | undefined;
 }
 
-interface Starting extends Subject {
+interface StartingServer extends ServerSubject {
   readonly state: "starting";
   /** Time since its start began, in ms: longer than `connectTimeout`. */
   readonly elapsed: number;
 }
 
-interface Sick extends Subject {
+interface FailedServer extends ServerSubject {
   readonly state: "failed" | "unsupported";
   readonly cause: HubError;
   /** Hints for the user: full sentences. */
-  readonly remedies: readonly string[];
+  readonly hints: readonly string[];
 }
 
-interface Disabled extends Subject {
+interface DisabledServer extends ServerSubject {
   readonly state: "disabled";
 }
 
@@ -89,36 +89,36 @@ const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".
 
 /** @param env the hub's own environment */
 export function diagnose(
-  standing: ServerState,
+  state: ServerState,
   spec: ServerSpec,
-  vitals: ProcessStats | undefined,
+  processStats: ProcessStats | undefined,
   env: Env,
 ): ServerDiagnosis {
   const { name: server, kind } = spec;
-  const subject: Subject = {
+  const subject: ServerSubject = {
     server,
     transport: isRunnable(spec) ? spec.kind : undefined,
     ...(spec.kind === "remote" && { start: describeServer(spec) }),
     ...(spec.kind === "stdio" &&
       spec.package !== undefined && { start: describeServer(spec), package: spec.package.name }),
   };
-  const fail = (cause: HubError): Sick => {
+  const fail = (cause: HubError): FailedServer => {
     const state = kind === "unsupported" ? kind : "failed";
-    return { ...subject, state, cause, remedies: hintsFor(cause, spec, env) };
+    return { ...subject, state, cause, hints: hintsFor(cause, spec, env) };
   };
-  switch (standing.at) {
+  switch (state.at) {
     case "disabled":
       return { ...subject, state: "disabled" };
     case "starting":
-      return { ...subject, state: "starting", elapsed: standing.elapsed };
+      return { ...subject, state: "starting", elapsed: state.elapsed };
     case "failed":
-      return fail(standing.cause);
+      return fail(state.cause);
     case "idle":
       return fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
     case "connected": {
-      const { connection, tools: shown } = standing;
+      const { connection, tools: shown } = state;
       if (connection.responsive !== false)
-        return { ...subject, state: "connected", shown, connection, vitals };
+        return { ...subject, state: "connected", shown, connection, processStats };
       const text = `Server "${server}" is connected, but does not answer.`;
       return fail(new HubError("notResponding", text, { server }));
     }
@@ -151,12 +151,15 @@ export function describeDiagnoses(
 
 /** If the table is too wide, it is split into two: what servers offer, and what runs. */
 function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): string {
-  const whole = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
+  const wide = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, paper);
-  if (fitting === whole) return whole;
-  const half = TITLES.indexOf("PID");
-  const first = (row: readonly string[]): readonly string[] => row.slice(0, half);
-  const second = (row: readonly string[]): readonly string[] => [row[0] ?? "", ...row.slice(half)];
+  if (fitting === wide) return wide;
+  const splitAt = TITLES.indexOf("PID");
+  const first = (row: readonly string[]): readonly string[] => row.slice(0, splitAt);
+  const second = (row: readonly string[]): readonly string[] => [
+    row[0] ?? "",
+    ...row.slice(splitAt),
+  ];
   const parts = [first, second].map((pick) => alignTable(pick(TITLES), rows.map(pick), paper));
   return parts.join("\n\n");
 }
@@ -165,12 +168,12 @@ function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): 
 function toRow(diagnosis: ServerDiagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") {
-    const how = diagnosis.state === "starting" ? describeStarting(diagnosis.elapsed) : state;
-    return [server, how, "", "", "", "", "", "", transport];
+    const stateText = diagnosis.state === "starting" ? describeStarting(diagnosis.elapsed) : state;
+    return [server, stateText, "", "", "", "", "", "", transport];
   }
-  const { shown, connection, vitals } = diagnosis;
+  const { shown, connection, processStats } = diagnosis;
   const { tools = 0, prompts, resources, startDuration, peer, way } = connection;
-  const how = way ?? transport;
+  const stateText = way ?? transport;
   return [
     server,
     state,
@@ -178,14 +181,14 @@ function toRow(diagnosis: ServerDiagnosis): readonly string[] {
     prompts === 0 ? "-" : String(prompts ?? ""),
     resources === 0 ? "-" : String(resources ?? ""),
     startDuration === undefined ? "" : formatDuration(startDuration),
-    String(vitals?.pid ?? ""),
-    vitals === undefined ? "" : formatSize(vitals.memory),
-    peer === undefined ? how : `${how}, ${peer.era} ${peer.protocolVersion}`,
+    String(processStats?.pid ?? ""),
+    processStats === undefined ? "" : formatSize(processStats.memory),
+    peer === undefined ? stateText : `${stateText}, ${peer.era} ${peer.protocolVersion}`,
   ];
 }
 
 function describeFailure(
-  { server, start, cause, remedies }: Sick,
+  { server, start, cause, hints }: FailedServer,
   { colors }: TerminalStyle,
 ): string {
   const { message, code, step, stderr } = cause;
@@ -195,7 +198,7 @@ function describeFailure(
     ...(start === undefined ? [] : [`  ${sanitizeLine(start)}`]),
     `  ${sanitizeLine(message)}`,
     ...stderr.map((line) => `  | ${sanitizeLine(line)}`),
-    ...remedies.map((line) => `  - ${sanitizeLine(line)}`),
+    ...hints.map((line) => `  - ${sanitizeLine(line)}`),
   ].join("\n");
 }
 
@@ -252,9 +255,9 @@ function toEntry(diagnosis: ServerDiagnosis): object {
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
-    return { name, state, transport, url, package: named, error, remedies: diagnosis.remedies };
+    return { name, state, transport, url, package: named, error, remedies: diagnosis.hints };
   }
-  const { shown, connection, vitals } = diagnosis;
+  const { shown, connection, processStats } = diagnosis;
   const { tools, prompts, resources, startDuration, peer, way, strayOutput } = connection;
   return {
     name,
@@ -271,14 +274,14 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     prompts,
     resources,
     startDuration: startDuration && Math.round(startDuration),
-    pid: vitals?.pid,
-    memory: vitals?.memory,
+    pid: processStats?.pid,
+    memory: processStats?.memory,
     strayOutput,
   };
 }
 
 /** Redraw interval, in ms. */
-const TICK = 100;
+const REDRAW_INTERVAL = 100;
 
 /** The state of a server being started; `since`: when that state began, in ms of the clock. */
 export interface StartProgress {
@@ -297,20 +300,20 @@ export function openStartProgress(
   line: StatusLine,
   clock: Clock,
 ): () => void {
-  const all = new Map<string, StartProgress>(
+  const progress = new Map<string, StartProgress>(
     servers.map((server) => [server, { server, state: "idle", since: clock.now() }]),
   );
-  let undo = (): void => {};
+  let cancelTimer = (): void => {};
   const draw = (): void => {
-    undo();
-    line.show(describeStartProgress([...all.values()], clock.now()));
-    undo = clock.after(TICK, draw);
+    cancelTimer();
+    line.show(describeStartProgress([...progress.values()], clock.now()));
+    cancelTimer = clock.after(REDRAW_INTERVAL, draw);
   };
   const unsubscribe = bus.subscribe(
     (event) => {
-      if (event.kind !== "state" || !all.has(event.server)) return;
+      if (event.kind !== "state" || !progress.has(event.server)) return;
       const { server, to: state } = event;
-      all.set(server, { server, state, since: clock.now() });
+      progress.set(server, { server, state, since: clock.now() });
       draw();
     },
     ["state"],
@@ -318,20 +321,20 @@ export function openStartProgress(
   draw();
   return () => {
     unsubscribe();
-    undo();
+    cancelTimer();
     line.clear();
   };
 }
 
 /** Names of the servers that a hub starts. */
-export function startedBy({ servers }: Manifest): readonly string[] {
+export function startedServersOf({ servers }: Manifest): readonly string[] {
   return servers.flatMap((spec) => (spec.enabled && isRunnable(spec) ? [spec.name] : []));
 }
 
 /** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: the longest wait first. */
 export function describeStartProgress(all: readonly StartProgress[], now: number): string {
   const waiting = all
-    .filter(({ state }) => isWaitedFor(state))
+    .filter(({ state }) => isStarting(state))
     .toSorted((a, b) => a.since - b.since)
     .map(({ server, since }) => `${server} ${formatDuration(now - since)}`);
   const ready = all.filter(({ state }) => state === "connected").length;
@@ -340,7 +343,7 @@ export function describeStartProgress(all: readonly StartProgress[], now: number
   return waiting.length > 0 ? `${counts}; waiting for ${waiting.join(", ")}` : counts;
 }
 
-function isWaitedFor(state: StateName): boolean {
+function isStarting(state: StateName): boolean {
   return state === "connecting" || state === "authenticating";
 }
 
@@ -361,16 +364,16 @@ export async function status(invocation: Invocation, world: CommandContext): Pro
     line?.clear();
     print(level, text);
   };
-  const whole = await loadManifestOnly(invocation, world, log);
-  const { hub, bus, manifest, close } = await openHub(whole, world, log, {
+  const loaded = await loadManifestOnly(invocation, world, log);
+  const { hub, bus, manifest, close } = await openHub(loaded, world, log, {
     choose: (all) => pickServers(all, invocation.words),
     // Checking the status must not open login pages.
     authorizes: false,
   });
-  const endGauge = line && openStartProgress(startedBy(manifest), bus, line, systemClock);
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
-    endGauge?.();
+    const diagnoses = await untilAborted(diagnoseServers(manifest, hub, world), world.signal);
+    endProgress?.();
     ownConsole.log(
       isForPeople
         ? describeDiagnoses(diagnoses, terminalStyleOf(world.env))
@@ -378,29 +381,29 @@ export async function status(invocation: Invocation, world: CommandContext): Pro
     );
     return EXIT_CODES[verdictOf(diagnoses)];
   } finally {
-    endGauge?.();
+    endProgress?.();
     await close();
   }
 }
 
-async function examine(
+async function diagnoseServers(
   manifest: Manifest,
   hub: Hub,
   world: CommandContext,
 ): Promise<readonly ServerDiagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
-  const vitals = new Map<string, ProcessStats | undefined>();
+  const processStats = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
       // A server that exits meanwhile shows it in its state, which is read after this.
       const running = await hub.inspect(server).catch(() => undefined);
-      vitals.set(server, running);
+      processStats.set(server, running);
     }),
   );
   return Promise.all(
     manifest.servers.map(async (spec) => {
       const settled = isRunnable(spec) ? await withInstalledRunner(spec, world) : spec;
-      return diagnose(serverStateOf(spec, hub), settled, vitals.get(spec.name), world.env);
+      return diagnose(serverStateOf(spec, hub), settled, processStats.get(spec.name), world.env);
     }),
   );
 }
@@ -408,17 +411,17 @@ async function examine(
 /** The manifest with only the named servers, or with all. @throws {HubError} usage */
 function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   const known = manifest.servers.map(({ name }) => name);
-  const strange = names.find((name) => !known.includes(name));
-  if (strange !== undefined) {
-    const near = suggestName(strange, known) || " toolmux check shows what there is.";
-    throw usageError(`There is no server "${strange}" in the manifest.${near}`);
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    const near = suggestName(unknown, known) || " toolmux check shows what there is.";
+    throw usageError(`There is no server "${unknown}" in the manifest.${near}`);
   }
   const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));
-  return { ...manifest, servers: servers.map(askOnce) };
+  return { ...manifest, servers: servers.map(withoutRetries) };
 }
 
 /** Each server is started once without retries, and is not stopped as idle before the last has started. */
-function askOnce(spec: ServerSpec): ServerSpec {
+function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }

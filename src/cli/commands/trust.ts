@@ -17,7 +17,7 @@ import { withManifestLock } from "../manifest-file.ts";
  */
 export async function trustFile({ words }: Invocation, world: CommandContext): Promise<number> {
   const [word = ""] = words;
-  const { real, manifest } = await trustContent(
+  const { real, manifest } = await trustFileContent(
     resolve(world.cwd, expandHome(word, world.env)),
     world,
   );
@@ -49,7 +49,7 @@ export async function trustFile({ words }: Invocation, world: CommandContext): P
  * @returns the real path, and the parsed manifest
  * @throws {HubError} manifestInvalid, and as `withManifestLock`
  */
-export function trustContent(
+export function trustFileContent(
   path: string,
   world: CommandContext,
 ): Promise<{ readonly real: string; readonly manifest: Manifest }> {

@@ -22,9 +22,9 @@ export async function checkClients(
   const files = (
     await Promise.all(CLIENTS.map((it) => readClientFiles(it, home, undefined)))
   ).flat();
-  const left = await Promise.all(files.map(({ file }) => findDrafts(file, now)));
-  const stale = await Promise.all(files.map(findStale));
-  const findings = [...files.flatMap(describeFault), ...stale.flat(), ...left.flat()];
+  const tempFiles = await Promise.all(files.map(({ file }) => findTempFiles(file, now)));
+  const stale = await Promise.all(files.map(findMissingExecutables));
+  const findings = [...files.flatMap(describeFileProblem), ...stale.flat(), ...tempFiles.flat()];
   if (manifest === undefined) return findings;
   const { servers, hub } = manifest;
   for (const file of files) {
@@ -40,14 +40,18 @@ export async function checkClients(
   return findings;
 }
 
-function describeFault({ client, file, problem }: ClientFile): readonly Finding[] {
+function describeFileProblem({ client, file, problem }: ClientFile): readonly Finding[] {
   if (problem === undefined) return [];
   const { position, message } = problem;
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   return [{ code: "TM952", subject: place, text: `The file of ${client.title}: ${message}.` }];
 }
 
-async function findStale({ client, file, servers }: ClientFile): Promise<readonly Finding[]> {
+async function findMissingExecutables({
+  client,
+  file,
+  servers,
+}: ClientFile): Promise<readonly Finding[]> {
   const found = await Promise.all(
     servers.map(async ({ entry }): Promise<readonly Finding[]> => {
       const path = findOwnExecutable(entry);
@@ -65,12 +69,14 @@ async function findStale({ client, file, servers }: ClientFile): Promise<readonl
 }
 
 /** @param now ms since the epoch */
-async function findDrafts(file: string, now: number): Promise<readonly Finding[]> {
+async function findTempFiles(file: string, now: number): Promise<readonly Finding[]> {
   const folder = dirname(file);
   const names = await readdir(folder).catch(() => []);
-  const drafts = names.filter((name) => name.startsWith(`${basename(file)}.`) && isTempFile(name));
+  const tempFiles = names.filter(
+    (name) => name.startsWith(`${basename(file)}.`) && isTempFile(name),
+  );
   const found = await Promise.all(
-    drafts.map(async (name): Promise<readonly Finding[]> => {
+    tempFiles.map(async (name): Promise<readonly Finding[]> => {
       const path = join(folder, name);
       const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: now }));
       if (now - mtimeMs <= MAX_TEMP_FILE_AGE) return [];

@@ -19,7 +19,7 @@ export async function checkTokens(
     remote.map(async (spec): Promise<readonly Finding[]> => {
       if (!spec.enabled || !isResolvable(spec)) return [];
       try {
-        return await examineToken(spec, secrets, world);
+        return await checkToken(spec, secrets, world);
       } catch (error) {
         // Entries that cannot be resolved and broken stores are reported by other checks.
         if (error instanceof HubError) return [];
@@ -30,7 +30,7 @@ export async function checkTokens(
   return found.flat();
 }
 
-async function examineToken(
+async function checkToken(
   spec: RemoteServer,
   secrets: Secrets,
   world: CommandContext,
@@ -38,14 +38,14 @@ async function examineToken(
   const { name: subject, auth, oauth } = spec;
   const resolved = await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets));
   const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const standing = await authorizer.stand(spec, resolved);
+  const status = await authorizer.stand(spec, resolved);
   const advice = `toolmux auth login ${subject}`;
-  if (standing.kind === "none") {
+  if (status.kind === "none") {
     if (auth !== "oauth" || oauth.grant === "clientCredentials") return [];
     return [{ code: "TM401", subject, text: "Nobody has logged in to it yet.", advice }];
   }
-  if (standing.kind !== "expired") return [];
-  if (standing.isRefreshable) {
+  if (status.kind !== "expired") return [];
+  if (status.isRefreshable) {
     return [{ code: "TM403", subject, text: "Its token has expired; it is renewed by itself." }];
   }
   const text = "Its token has expired, and there is nothing to renew it with.";
@@ -53,7 +53,7 @@ async function examineToken(
 }
 
 /** Names of secrets that toolmux stores for itself. */
-const OWN = /^(?:oauth\/|toolmux\/http-token$)/;
+const OWN_SECRET = /^(?:oauth\/|toolmux\/http-token$)/;
 
 /**
  * Checks the secret store: unused secrets, and where its key is. @param manifest undefined: there is none, so
@@ -66,16 +66,16 @@ export async function checkSecrets(
   try {
     const findings: Finding[] = [];
     if ((await secrets.protection()) === "beside") {
-      const why = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
-      const text = `The key of the secret store lies beside it, so that it keeps nothing from whoever can read the folder; there is no keychain that could have it${why}.`;
+      const reason = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+      const text = `The key of the secret store lies beside it, so that it keeps nothing from whoever can read the folder; there is no keychain that could have it${reason}.`;
       const advice = "Where the system has a keychain, it is used for new stores by itself.";
       findings.push({ code: "TM303", subject: secrets.folder, text, advice });
     }
     if (manifest === undefined) return findings;
-    const used = usedBy(manifest);
-    const kept = [...(await secrets.file.list()), ...(await secrets.keychain.list())];
-    for (const name of new Set(kept)) {
-      if (used.has(name) || OWN.test(name)) continue;
+    const used = secretsUsedBy(manifest);
+    const stored = [...(await secrets.file.list()), ...(await secrets.keychain.list())];
+    for (const name of new Set(stored)) {
+      if (used.has(name) || OWN_SECRET.test(name)) continue;
       const text = `The secret "${name}" is kept, and nothing in this manifest uses it.`;
       const advice = `If nothing else does: toolmux secret remove ${name}`;
       findings.push({ code: "TM302", subject: "secrets", text, advice });
@@ -87,10 +87,10 @@ export async function checkSecrets(
   }
 }
 
-function usedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
-  const outer = servers.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
+function secretsUsedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
+  const external = servers.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
   const parts = [
-    ...outer.flatMap(templatePartsOf),
+    ...external.flatMap(templatePartsOf),
     ...parseTemplate(httpToken?.text ?? "", "toolmux"),
   ];
   return new Set(

@@ -11,14 +11,14 @@ import type { CommandContext } from "../command.ts";
 import { countNoun } from "../../terminal/terminal.ts";
 
 /** Permission bits of group and others. */
-const OTHERS = 0o077;
-const READABLE = 0o044;
+const GROUP_AND_OTHERS = 0o077;
+const GROUP_AND_OTHERS_READ = 0o044;
 /** Maximum size of a lock file, in bytes. */
 const MAX_LOCK = 512;
 /** Depth to which folders are searched. */
-const DEPTH = 3;
+const MAX_DEPTH = 3;
 
-interface Entry {
+interface FileEntry {
   readonly path: string;
   readonly isFolder: boolean;
   readonly mode: number;
@@ -33,24 +33,24 @@ export async function checkDisk(
   { env, platform }: CommandContext,
   now: number,
 ): Promise<readonly Finding[]> {
-  const state = await listAll(stateFolder(env, platform), DEPTH);
+  const state = await listAll(stateFolder(env, platform), MAX_DEPTH);
   const configs = configFolders(env, platform);
   const secrets = await Promise.all(
-    configs.map((folder) => listAll(join(folder, "secrets"), DEPTH)),
+    configs.map((folder) => listAll(join(folder, "secrets"), MAX_DEPTH)),
   );
   const own = [...state, ...secrets.flat()];
-  const loose = await Promise.all(configs.map((folder) => listAll(folder, 1)));
+  const configEntries = await Promise.all(configs.map((folder) => listAll(folder, 1)));
   return [
-    ...(await examineManifests(manifest)),
-    ...examineOwn(own),
-    ...findDrafts([...own, ...loose.flat()], now),
-    ...(await findLocks(own)),
+    ...(await checkManifestPermissions(manifest)),
+    ...checkOwnPermissions(own),
+    ...findTempFiles([...own, ...configEntries.flat()], now),
+    ...(await findStaleLocks(own)),
     ...(await findOrphans()),
   ];
 }
 
 /** The entry itself and all entries below it, down to `depth`; symbolic links are skipped. */
-async function listAll(path: string, depth: number): Promise<readonly Entry[]> {
+async function listAll(path: string, depth: number): Promise<readonly FileEntry[]> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats === undefined || stats.isSymbolicLink()) return [];
   const { mode, size, mtimeMs: changed } = stats;
@@ -61,12 +61,14 @@ async function listAll(path: string, depth: number): Promise<readonly Entry[]> {
   return [entry, ...inner.flat()];
 }
 
-async function examineManifests(manifest: Manifest | undefined): Promise<readonly Finding[]> {
+async function checkManifestPermissions(
+  manifest: Manifest | undefined,
+): Promise<readonly Finding[]> {
   const { sources = [], servers = [], httpToken } = manifest ?? {};
   const found = await Promise.all(
     sources.map(async (path): Promise<readonly Finding[]> => {
       const stats = await lstat(path).catch(() => undefined);
-      if (stats === undefined || (stats.mode & READABLE) === 0) return [];
+      if (stats === undefined || (stats.mode & GROUP_AND_OTHERS_READ) === 0) return [];
       const own = servers.filter((spec) => "baseDir" in spec && spec.baseDir === dirname(path));
       const isToken =
         httpToken?.file === path &&
@@ -83,40 +85,44 @@ async function examineManifests(manifest: Manifest | undefined): Promise<readonl
   return found.flat();
 }
 
-function examineOwn(entries: readonly Entry[]): readonly Finding[] {
-  const open = entries.filter(({ mode }) => (mode & OTHERS) !== 0);
-  const [first] = open;
+function checkOwnPermissions(entries: readonly FileEntry[]): readonly Finding[] {
+  const accessible = entries.filter(({ mode }) => (mode & GROUP_AND_OTHERS) !== 0);
+  const [first] = accessible;
   if (first === undefined) return [];
-  const fixes = open.map(({ path, mode }): Fix => ({ kind: "permit", path, mode: mode & 0o700 }));
+  const fixes = accessible.map(({ path, mode }): Fix => ({
+    kind: "permit",
+    path,
+    mode: mode & 0o700,
+  }));
   const more =
-    open.length > 1
-      ? `, and so can ${countNoun(open.length - 1, "other entry").replace("entrys", "entries")}`
+    accessible.length > 1
+      ? `, and so can ${countNoun(accessible.length - 1, "other entry").replace("entrys", "entries")}`
       : "";
   const text = `Others can get at what toolmux keeps for itself${more}.`;
   return [{ code: "TM702", subject: first.path, text, advice: "toolmux doctor --fix", fixes }];
 }
 
-function findDrafts(entries: readonly Entry[], now: number): readonly Finding[] {
-  const left = entries.filter(
+function findTempFiles(entries: readonly FileEntry[], now: number): readonly Finding[] {
+  const stale = entries.filter(
     ({ path, isFolder, changed }) =>
       !isFolder && isTempFile(path) && now - changed > MAX_TEMP_FILE_AGE,
   );
-  const [first] = left;
+  const [first] = stale;
   if (first === undefined) return [];
-  const fixes = left.map(({ path }): Fix => ({ kind: "remove", path }));
-  const text = `Whoever wrote ${countNoun(left.length, "file")} there did not live to finish it.`;
+  const fixes = stale.map(({ path }): Fix => ({ kind: "remove", path }));
+  const text = `Whoever wrote ${countNoun(stale.length, "file")} there did not live to finish it.`;
   return [
     { code: "TM602", subject: dirname(first.path), text, advice: "toolmux doctor --fix", fixes },
   ];
 }
 
 /** A lock file contains its owner's tag, in the same form as processes carry it. */
-async function findLocks(entries: readonly Entry[]): Promise<readonly Finding[]> {
+async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly Finding[]> {
   const small = entries.filter(({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK);
   const found = await Promise.all(
     small.map(async ({ path }): Promise<readonly Finding[]> => {
-      const holder = await readFile(path, "utf8").catch(() => "");
-      if (isTempFile(path) || parseOwnerTag(holder) === undefined || !(await isOrphanTag(holder)))
+      const owner = await readFile(path, "utf8").catch(() => "");
+      if (isTempFile(path) || parseOwnerTag(owner) === undefined || !(await isOrphanTag(owner)))
         return [];
       const text = "The process that held this lock is dead.";
       const fixes: readonly Fix[] = [{ kind: "remove", path }];

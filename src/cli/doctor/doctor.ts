@@ -26,7 +26,7 @@ import {
   severityOf,
   sortFindings,
 } from "./findings.ts";
-import { checkListing, readListing, savedListing } from "./listing.ts";
+import { checkListing, connectAndList, savedListing } from "./listing.ts";
 import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
 import { checkPorts } from "./ports.ts";
 import { checkServers } from "./servers.ts";
@@ -39,13 +39,13 @@ export async function repair(findings: readonly Finding[]): Promise<readonly str
   const fixes = findings.flatMap((finding) => finding.fixes ?? []);
   const done: string[] = [];
   for (const fix of fixes) {
-    const text = await carryOut(fix).catch(() => undefined);
+    const text = await applyFix(fix).catch(() => undefined);
     if (text !== undefined) done.push(text);
   }
   return done;
 }
 
-async function carryOut(fix: Fix): Promise<string | undefined> {
+async function applyFix(fix: Fix): Promise<string | undefined> {
   switch (fix.kind) {
     case "permit":
       await chmod(fix.path, fix.mode);
@@ -79,21 +79,21 @@ export function describeFindings(
   const lines = shown.flatMap((finding) => {
     const { code, subject, text, advice } = finding;
     const severity = severityOf(finding);
-    const mark = colors[COLORS[severity]](`${severity.padEnd(7)} ${code}`);
+    const label = colors[COLORS[severity]](`${severity.padEnd(7)} ${code}`);
     const about = subject === "" ? "" : `${colors.bold(sanitizeLine(subject))}: `;
     const fix = (finding.fixes ?? []).length > 0 ? " (fixable)" : "";
     return [
-      `${mark}  ${about}${sanitizeLine(text)}${fix}`,
+      `${label}  ${about}${sanitizeLine(text)}${fix}`,
       ...(advice === undefined ? [] : [`               ${colors.dim(sanitizeLine(advice))}`]),
     ];
   });
-  return [...lines, summarize(findings)].join("\n");
+  return [...lines, summarizeFindings(findings)].join("\n");
 }
 
-function summarize(findings: readonly Finding[]): string {
+function summarizeFindings(findings: readonly Finding[]): string {
   const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
-    const some = findings.filter((it) => severityOf(it) === severity).length;
-    return some === 0 ? [] : [countNoun(some, noun)];
+    const number = findings.filter((it) => severityOf(it) === severity).length;
+    return number === 0 ? [] : [countNoun(number, noun)];
   });
   return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
 }
@@ -122,9 +122,9 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
  */
 export async function doctor(invocation: Invocation, world: CommandContext): Promise<number> {
   const { switches, json } = invocation;
-  let findings = await examine(invocation, world);
+  let findings = await collectFindings(invocation, world);
   const fixed = switches.has("fix") ? await repair(findings) : [];
-  if (fixed.length > 0) findings = await examine(invocation, world);
+  if (fixed.length > 0) findings = await collectFindings(invocation, world);
   if (json !== false) ownConsole.log(formatJson(findingsToJson(findings, fixed)));
   else {
     for (const line of fixed) ownConsole.log(`fixed: ${sanitizeLine(line)}`);
@@ -135,7 +135,7 @@ export async function doctor(invocation: Invocation, world: CommandContext): Pro
 }
 
 /** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
-export async function examine(
+export async function collectFindings(
   invocation: Invocation,
   world: CommandContext,
 ): Promise<readonly Finding[]> {
@@ -153,43 +153,48 @@ export async function examine(
    * in servers' texts and in advice.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
-  const [started, kept, tokens, ports, clients] = await Promise.all([
+  const [started, secretFindings, tokens, ports, clients] = await Promise.all([
     checkServers(servers, secrets, world, hidden),
     checkSecrets(secrets, manifest),
     checkTokens(servers, secrets, world),
     checkPorts(invocation, servers, world),
     checkClients(manifest, world, now),
   ]);
-  const recalled = await savedListing(manifest, world, now);
+  const saved = await savedListing(manifest, world, now);
   const isLive = manifest !== undefined && invocation.switches.has("connect");
-  const seen = isLive ? await readListing(manifest, world, log) : recalled;
-  const stored = recalled.findings.filter(({ code }) => !isLive || code !== "TM803");
+  const listing = isLive ? await connectAndList(manifest, world, log) : saved;
+  const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
     ...checkManifest(loaded, isThere || invocation.config.length > 0),
     ...started,
-    ...kept,
+    ...secretFindings,
     ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
     ...ports,
     ...disk,
-    ...stored,
+    ...snapshotFindings,
     // A server that cannot be started already has a finding.
-    ...(isLive ? seen.findings : []).filter(
+    ...(isLive ? listing.findings : []).filter(
       ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
     ),
-    ...(seen.catalog === undefined ? [] : checkListing(seen.catalog, isRepaired)),
+    ...(listing.catalog === undefined ? [] : checkListing(listing.catalog, isRepaired)),
     ...clients,
   ];
   const redactor = new Redactor([...hidden]);
-  const hide = (text: string): string => redactor.apply(seen.redact?.(text) ?? text);
-  return findings.map((finding) => hideIn(finding, hide));
+  const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);
+  return findings.map((finding) => redactFinding(finding, redact));
 }
 
 /** Redacts a finding; everything printed passes through here. */
-function hideIn(finding: Finding, hide: (text: string) => string): Finding {
+function redactFinding(finding: Finding, redact: (text: string) => string): Finding {
   const { subject, text, advice } = finding;
-  return { ...finding, subject: hide(subject), text: hide(text), advice: advice && hide(advice) };
+  return {
+    ...finding,
+    subject: redact(subject),
+    text: redact(text),
+    advice: advice && redact(advice),
+  };
 }
 
 function exists(file: string): Promise<boolean> {

@@ -35,7 +35,7 @@ import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
 
 /** Maximum number of servers named in a finding. */
-const MAX_TOOL_NAMES = 10;
+const MAX_SERVER_NAMES = 10;
 
 /** What clients see, and findings about how it was obtained. */
 export interface VisibleListing {
@@ -52,28 +52,28 @@ export async function savedListing(
   now: number,
 ): Promise<VisibleListing> {
   const survey = await surveySnapshots(stateFolder(world.env, world.platform), now);
-  const findings = [...examineFiles(survey)];
+  const findings = [...checkSnapshotFiles(survey)];
   if (manifest === undefined) return { catalog: undefined, findings };
   const sources: CatalogSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
-    const source = isResolvable(spec) ? await recall(spec, survey, world) : undefined;
+    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, survey, world) : undefined;
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);
   }
   if (unknown.length > 0) {
-    const names = unknown.slice(0, MAX_TOOL_NAMES).join(", ");
+    const names = unknown.slice(0, MAX_SERVER_NAMES).join(", ");
     const more =
-      unknown.length > MAX_TOOL_NAMES ? ` and ${unknown.length - MAX_TOOL_NAMES} more` : "";
+      unknown.length > MAX_SERVER_NAMES ? ` and ${unknown.length - MAX_SERVER_NAMES} more` : "";
     const text = `Nothing is known of what these list, so their tools were not looked at: ${names}${more}.`;
     const advice = "toolmux doctor --connect starts the servers and looks.";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
-  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), digest), findings };
+  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), findings };
 }
 
-function examineFiles({ files }: SnapshotSurvey): readonly Finding[] {
+function checkSnapshotFiles({ files }: SnapshotSurvey): readonly Finding[] {
   const group = (state: "old" | "broken"): readonly Fix[] =>
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
@@ -105,7 +105,7 @@ function examineFiles({ files }: SnapshotSurvey): readonly Finding[] {
   ];
 }
 
-async function recall(
+async function sourceFromSnapshot(
   spec: ExternalServer,
   survey: SnapshotSurvey,
   world: CommandContext,
@@ -114,34 +114,39 @@ async function recall(
     Promise.reject(new Error("Nobody logs in here.")),
   );
   const identity = await identify(spec, new Map());
-  const kept = identity && (await survey.find(listSubjects(identity)));
-  if (kept === undefined) return undefined;
+  const snapshot = identity && (await survey.find(possibleSnapshotKeys(identity)));
+  if (snapshot === undefined) return undefined;
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
     server,
-    listing: kept.offer,
+    listing: snapshot.offer,
     rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
     skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
   };
 }
 
-const MARK = {};
-const ROOTS = [undefined, { listChanged: true }, MARK];
-const SAMPLING = [
+const DECLARED = {};
+const ROOTS_CAPABILITIES = [undefined, { listChanged: true }, DECLARED];
+const SAMPLING_CAPABILITIES = [
   undefined,
-  MARK,
-  { tools: MARK },
-  { context: MARK, tools: MARK },
-  { context: MARK },
+  DECLARED,
+  { tools: DECLARED },
+  { context: DECLARED, tools: DECLARED },
+  { context: DECLARED },
 ];
-const ELICITATION = [undefined, { form: MARK }, { form: MARK, url: MARK }, { url: MARK }];
-const TASKS = [
+const ELICITATION_CAPABILITIES = [
+  undefined,
+  { form: DECLARED },
+  { form: DECLARED, url: DECLARED },
+  { url: DECLARED },
+];
+const TASK_CAPABILITIES = [
   undefined,
   {
-    list: MARK,
-    cancel: MARK,
-    requests: { sampling: { createMessage: MARK }, elicitation: { create: MARK } },
+    list: DECLARED,
+    cancel: DECLARED,
+    requests: { sampling: { createMessage: DECLARED }, elicitation: { create: DECLARED } },
   },
 ];
 
@@ -152,11 +157,13 @@ const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
  * The snapshot keys of a server for every combination of client capabilities, because snapshots are keyed by
  * a hash.
  */
-function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Iterable<SnapshotKey> {
-  for (const tasks of TASKS) {
-    for (const roots of ROOTS) {
-      for (const sampling of SAMPLING) {
-        for (const elicitation of ELICITATION) {
+function* possibleSnapshotKeys(
+  identity: Omit<SnapshotKey, "era" | "capabilities">,
+): Iterable<SnapshotKey> {
+  for (const tasks of TASK_CAPABILITIES) {
+    for (const roots of ROOTS_CAPABILITIES) {
+      for (const sampling of SAMPLING_CAPABILITIES) {
+        for (const elicitation of ELICITATION_CAPABILITIES) {
           const all = readCapabilities({ roots, sampling, elicitation, tasks });
           for (const names of EXTENSIONS) {
             yield { ...identity, era: "legacy", capabilities: capabilityClassOf(all, names) };
@@ -173,48 +180,50 @@ function* listSubjects(identity: Omit<SnapshotKey, "era" | "capabilities">): Ite
  * Starts every server and lists what clients would see now. @throws {HubError} manifestInvalid if a plugin
  * cannot be set up
  */
-export async function readListing(
-  whole: Manifest,
+export async function connectAndList(
+  loaded: Manifest,
   world: CommandContext,
   log: CommandLog,
 ): Promise<VisibleListing> {
-  const { hub, manifest, redact, close } = await openHub(whole, world, log, {
+  const { hub, manifest, redact, close } = await openHub(loaded, world, log, {
     authorizes: false,
-    choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
+    choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
   try {
     await InProcessClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
-    const findings = serverStatesOf(manifest, hub).flatMap((standing): readonly Finding[] => {
-      const spec = manifest.servers.find(({ name }) => name === standing.server);
-      if (standing.at === "starting") {
-        const text = `It is ${describeStarting(standing.elapsed)}.`;
+    const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
+      const spec = manifest.servers.find(({ name }) => name === state.server);
+      if (state.at === "starting") {
+        const text = `It is ${describeStarting(state.elapsed)}.`;
         const advice = "Look again later: its first start may have to download what it needs.";
-        return [{ code: "TM961", subject: standing.server, text, advice }];
+        return [{ code: "TM961", subject: state.server, text, advice }];
       }
-      if (standing.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
-      const { cause } = standing;
+      if (state.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
+      const { cause } = state;
       const text = toSentence(describeFailure(cause));
-      if (cause.code === "unauthorized" || isWaiting(hub, spec.name)) {
-        const wish = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
+      if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
+        const loginText = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
         const login = `toolmux auth login ${spec.name}`;
-        return [{ code: "TM401", subject: spec.name, text: wish, advice: login }];
+        return [{ code: "TM401", subject: spec.name, text: loginText, advice: login }];
       }
       const [advice = "toolmux status says more."] = hintsFor(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
-    return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)], redact };
+    return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
   } finally {
     await close();
   }
 }
 
 /** Finds servers that write to stdout what is not MCP. */
-function examineOutput(hub: Hub): readonly Finding[] {
+function checkStrayOutput(hub: Hub): readonly Finding[] {
   return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
-    const stray = connections.find(({ strayOutput }) => strayOutput !== undefined)?.strayOutput;
-    if (stray === undefined) return [];
-    const text = `It ${describeStrayOutput(stray)}`;
+    const strayOutput = connections.find(
+      ({ strayOutput }) => strayOutput !== undefined,
+    )?.strayOutput;
+    if (strayOutput === undefined) return [];
+    const text = `It ${describeStrayOutput(strayOutput)}`;
     const advice =
       "Look for a setting of the server that sends its logging to stderr or turns it off.";
     return [{ code: "TM964", subject, text, advice }];
@@ -222,19 +231,19 @@ function examineOutput(hub: Hub): readonly Finding[] {
 }
 
 /** Whether a server waits for authorization, which the doctor does not. */
-function isWaiting(hub: Hub, server: string): boolean {
+function isAuthenticating(hub: Hub, server: string): boolean {
   const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
   return connections.some(({ state }) => state === "authenticating");
 }
 
 /** Each server is started once, without retries. */
-function askOnce(spec: ServerSpec): ServerSpec {
+function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }
 
 /** Hash for truncated names; loaded only if one is needed. */
-function digest(text: string): Uint8Array {
+function sha256(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }
 

@@ -14,9 +14,9 @@ export async function checkPorts(
   const address = readHttpAddress(invocation, world);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
-    const fault = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
-    if (fault !== undefined) {
-      const text = `Nobody can serve at ${hostname}:${port} now: ${fault}.`;
+    const reason = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
+    if (reason !== undefined) {
+      const text = `Nobody can serve at ${hostname}:${port} now: ${reason}.`;
       const advice =
         "If a hub runs there already, that is as it should be; else take another port.";
       findings.push({ code: "TM501", subject: `${hostname}:${port}`, text, advice });
@@ -24,16 +24,16 @@ export async function checkPorts(
   }
   for (const spec of servers) {
     const port = spec.enabled && spec.kind === "remote" ? spec.oauth.callbackPort : undefined;
-    const fault = port === undefined ? undefined : await tryPort("127.0.0.1", port);
-    if (port === undefined || fault === undefined) continue;
-    const text = `Its oauth.callbackPort, ${port}, cannot be used now: ${fault}.`;
+    const reason = port === undefined ? undefined : await tryPort("127.0.0.1", port);
+    if (port === undefined || reason === undefined) continue;
+    const text = `Its oauth.callbackPort, ${port}, cannot be used now: ${reason}.`;
     const advice = "End what listens there before you log in, or leave out oauth.callbackPort.";
     findings.push({ code: "TM502", subject: spec.name, text, advice });
   }
   return findings;
 }
 
-const FAULTS: Readonly<Record<string, string>> = {
+const LISTEN_ERRORS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another process listens there",
   EACCES: "this user may not listen there",
   EADDRNOTAVAIL: "this machine has no such address",
@@ -41,11 +41,11 @@ const FAULTS: Readonly<Record<string, string>> = {
 
 /** @returns why listening fails; undefined: it works */
 function tryPort(host: string, port: number): Promise<string | undefined> {
-  return new Promise((settle) => {
+  return new Promise((resolve) => {
     const server = createServer();
     server.once("error", (error: NodeJS.ErrnoException) =>
-      settle(FAULTS[error.code ?? ""] ?? error.code ?? "unknown error"),
+      resolve(LISTEN_ERRORS[error.code ?? ""] ?? error.code ?? "unknown error"),
     );
-    server.listen({ host, port, exclusive: true }, () => server.close(() => settle(undefined)));
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
   });
 }

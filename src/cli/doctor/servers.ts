@@ -50,26 +50,26 @@ export async function checkServers(
         if (spec.kind === "remote") {
           await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets), hidden);
         } else {
-          for (const file of await locate(spec, secrets, world, hidden)) {
+          for (const file of await resolvePrograms(spec, secrets, world, hidden)) {
             if (!programs.has(file)) programs.set(file, spec.name);
           }
         }
         return [];
       } catch (error) {
         if (!(error instanceof HubError)) throw error;
-        const code = CODES_OF[error.code] ?? "TM205";
+        const code = FINDING_CODE_OF_ERROR[error.code] ?? "TM205";
         const [advice] = hintsFor(error, spec, world.env);
         return [{ code, subject: spec.name, text: toSentence(error.message), advice }];
       }
     }),
   );
-  const old = await Promise.all(
-    [...programs].map(([file, server]) => examineVersion(file, server)),
+  const versionFindings = await Promise.all(
+    [...programs].map(([file, server]) => checkVersion(file, server)),
   );
-  return [...found.flat(), ...old.flat()];
+  return [...found.flat(), ...versionFindings.flat()];
 }
 
-const CODES_OF: Readonly<Record<string, FindingCode>> = {
+const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
   commandNotFound: "TM201",
   notExecutable: "TM202",
   spawnFailed: "TM204",
@@ -81,7 +81,7 @@ const CODES_OF: Readonly<Record<string, FindingCode>> = {
  * Paths of the programs that a server needs: its command or the runtime of that. @throws {HubError} why it
  * cannot be started
  */
-async function locate(
+async function resolvePrograms(
   spec: StdioServer,
   secrets: Secrets,
   { env, cwd }: CommandContext,
@@ -99,37 +99,37 @@ async function locate(
     throw new HubError("spawnFailed", text, { server, step: "spawn" });
   }
   const { PATH: path } = childEnvironment(env, resolved.env, {});
-  const search = {
+  const query = {
     server,
     cwd: folder,
     path,
     extraPath: async () => loginShellPath(env, await newOwnerTag()),
   };
-  const { file } = await resolveFirstCommand({ ...resolved, server }, search);
+  const { file } = await resolveFirstCommand({ ...resolved, server }, query);
   // npm and npx run on the `node` in their own folder, or else in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
 /** Minimum versions that servers made with the SDKs need. */
-const LEAST: readonly { program: RegExp; name: string; least: readonly [number, number] }[] = [
-  { program: /^node$/, name: "Node.js", least: [18, 0] },
-  { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", least: [3, 10] },
+const MIN_VERSIONS: readonly { program: RegExp; name: string; min: readonly [number, number] }[] = [
+  { program: /^node$/, name: "Node.js", min: [18, 0] },
+  { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", min: [3, 10] },
 ];
-const LIMIT = 3000;
+const VERSION_TIMEOUT = 3000;
 
-async function examineVersion(file: string, server: string): Promise<readonly Finding[]> {
-  const rule = LEAST.find(({ program }) => program.test(basename(file)));
+async function checkVersion(file: string, server: string): Promise<readonly Finding[]> {
+  const rule = MIN_VERSIONS.find(({ program }) => program.test(basename(file)));
   if (rule === undefined) return [];
-  const said = await new Promise<string>((settle) => {
-    execFile(file, ["--version"], { timeout: LIMIT }, (_, stdout) => settle(stdout));
+  const output = await new Promise<string>((resolve) => {
+    execFile(file, ["--version"], { timeout: VERSION_TIMEOUT }, (_, stdout) => resolve(stdout));
   });
-  const [, major, minor] = /(\d+)\.(\d+)/.exec(said) ?? [];
+  const [, major, minor] = /(\d+)\.(\d+)/.exec(output) ?? [];
   if (major === undefined) return [];
-  const [first, second] = rule.least;
+  const [first, second] = rule.min;
   const isOld = Number(major) < first || (Number(major) === first && Number(minor ?? 0) < second);
   if (!isOld) return [];
-  const least = second === 0 ? `${first}` : `${first}.${second}`;
-  const text = `It runs on ${rule.name} ${major}.${minor ?? 0} (${file}); servers mostly want ${least} or later.`;
+  const minText = second === 0 ? `${first}` : `${first}.${second}`;
+  const text = `It runs on ${rule.name} ${major}.${minor ?? 0} (${file}); servers mostly want ${minText} or later.`;
   return [{ code: "TM203", subject: server, text, advice: `Install a newer ${rule.name}.` }];
 }
 

@@ -94,7 +94,7 @@ class HttpLink implements Transport, HttpVariantEvents {
   frame(frame: Message, exchange?: SentRequest): void {
     if (this.#state !== "open") return;
     const repaired = repairUtf8(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
-    this.#events?.frame(repaired, exchange);
+    this.#events?.message(repaired, exchange);
   }
 
   oversized({ head, tail, size }: Truncated): void {
