@@ -54,7 +54,7 @@ export async function serveEcho(): Promise<void> {
   };
   await new Promise<void>((resolve) => {
     const events = {
-      message: onMessage,
+      frame: onMessage,
       log() {},
       oversized() {},
       pressure() {},

@@ -242,10 +242,10 @@ class Caller implements PendingRequest {
   session: RequestChannel | undefined;
   clearCancelTimer: (() => void) | undefined;
 
-  constructor(load: LoadGenerator, { tool, paramHeaders }: CallTemplate) {
+  constructor(load: LoadGenerator, { tool, paramHeaders: headers }: CallTemplate) {
     this.#load = load;
     this.name = tool;
-    this.paramHeaders = paramHeaders;
+    this.paramHeaders = headers;
   }
 
   onResponse(response: Response): void {

@@ -225,12 +225,12 @@ async function withTimeout<T>(
 class CountingSession extends Session {
   responses = 0;
 
-  override message(message: Message, exchange?: SentRequest): void {
+  override frame(message: Message, exchange?: SentRequest): void {
     if (message.kind === "response") this.responses++;
     else if (message.kind === "batch") {
       for (const item of message.items) if (item.kind === "response") this.responses++;
     }
-    super.message(message, exchange);
+    super.frame(message, exchange);
   }
 }
 

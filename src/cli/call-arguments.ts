@@ -254,7 +254,7 @@ function splitKey(
 ): readonly [head: string, rest: string | undefined] {
   if (properties.has(key)) return [key, undefined];
   const dots = [...key.matchAll(/\./g)].map(({ index }) => index).filter((dot) => dot > 0);
-  const dot = dots.find((dot) => properties.has(key.slice(0, dot))) ?? dots[0];
+  const dot = dots.find((index) => properties.has(key.slice(0, index))) ?? dots[0];
   if (dot === undefined || dot === key.length - 1) return [key, undefined];
   return [key.slice(0, dot), key.slice(dot + 1)];
 }

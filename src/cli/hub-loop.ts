@@ -55,7 +55,7 @@ const MAX_MESSAGE = 1024 * 1024;
  * not start.
  */
 export async function answerWithError(
-  error: HubError,
+  startError: HubError,
   streams: OwnStreams | undefined,
   signal: AbortSignal,
 ): Promise<void> {
@@ -65,9 +65,9 @@ export async function answerWithError(
   signal.addEventListener("abort", () => left.resolve(), { once: true });
   await stdio.open(
     {
-      message: (frame) => {
+      frame: (frame) => {
         if (frame.kind !== "request") return;
-        stdio.send(buildError(frame.id, error.toRpc()));
+        stdio.send(buildError(frame.id, startError.toRpc()));
         requested.resolve();
       },
       log() {},

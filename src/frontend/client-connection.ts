@@ -45,7 +45,7 @@ export class ClientConnection implements TransportEvents {
     };
   }
 
-  message(message: Message, exchange?: SentRequest, responder?: Responder): void {
+  frame(message: Message, exchange?: SentRequest, responder?: Responder): void {
     if (message.kind === "request") {
       if (
         mayBeModernRequest(message) &&
@@ -59,7 +59,7 @@ export class ClientConnection implements TransportEvents {
     ) {
       return;
     }
-    this.#legacy.message(message, exchange, responder);
+    this.#legacy.frame(message, exchange, responder);
   }
 
   log(...line: Parameters<TransportEvents["log"]>): void {

@@ -281,11 +281,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       this.#transport.send(message);
   }
 
-  message(
-    message: Message,
-    _?: SentRequest,
-    responder: Responder = this.#connectionResponder,
-  ): void {
+  frame(message: Message, _?: SentRequest, responder: Responder = this.#connectionResponder): void {
     switch (message.kind) {
       case "request":
         this.#handleRequest(message, responder);
@@ -486,7 +482,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       return;
     }
     answerBatch(items, responder, (item, itemResponder) =>
-      this.message(item, undefined, itemResponder),
+      this.frame(item, undefined, itemResponder),
     );
   }
 }

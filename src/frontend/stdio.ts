@@ -40,7 +40,7 @@ export class StdioServerTransport implements Transport {
     let isAnswered = isInitializeAnswered;
     this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(onEnd), this.#maxMessage, {
       message: (frame) => {
-        this.#events?.message(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
+        this.#events?.frame(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
         isAnswered = false;
       },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
@@ -67,7 +67,7 @@ export class StdioServerTransport implements Transport {
     this.#pipe?.resume();
   }
 
-  processStats(): Promise<undefined> {
+  vitals(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 

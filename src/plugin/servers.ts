@@ -183,7 +183,7 @@ export class LeasedTransport implements Transport {
       this.#owner.addUse();
     }
     const forwarded: TransportEvents = {
-      message: (frame, exchange, inbound) => events.message(frame, exchange, inbound),
+      frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
       flaw: (flaw) => events.flaw?.(flaw),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
@@ -218,8 +218,8 @@ export class LeasedTransport implements Transport {
     this.#transport.resume();
   }
 
-  processStats(): Promise<ProcessStats | undefined> {
-    return this.#transport.processStats();
+  vitals(): Promise<ProcessStats | undefined> {
+    return this.#transport.vitals();
   }
 
   async close(): Promise<void> {

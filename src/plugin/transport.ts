@@ -31,7 +31,7 @@ class SdkTransportAdapter implements SdkTransport {
 
   async start(): Promise<void> {
     const events = {
-      message: (frame: Message) => this.#deliver(frame),
+      frame: (frame: Message) => this.#deliver(frame),
       log: () => {},
       oversized: () => {},
       pressure: () => {},

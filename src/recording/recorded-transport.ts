@@ -115,8 +115,8 @@ class RecordedLink implements Transport {
     this.#link.resume();
   }
 
-  processStats(): Promise<ProcessStats | undefined> {
-    return this.#link.processStats();
+  vitals(): Promise<ProcessStats | undefined> {
+    return this.#link.vitals();
   }
 
   close(): Promise<void> {
@@ -172,9 +172,9 @@ class RecordedEvents implements TransportEvents {
     this.#events = events;
   }
 
-  message(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
+  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
     const known = this.#link.noteFrame(frame, exchange);
-    this.#events.message(frame, known, inbound && this.#link.noteInbound(inbound));
+    this.#events.frame(frame, known, inbound && this.#link.noteInbound(inbound));
   }
 
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void {

@@ -44,7 +44,7 @@ export async function replayServer(
   const player = new Player(link, parts);
   await link.open(
     {
-      message: (frame) => player.take(frame),
+      frame: (frame) => player.take(frame),
       log: () => {},
       oversized: () => {},
       pressure: () => {},

@@ -276,7 +276,7 @@ function formatRecordText({ level, category, message, properties }: LogRecord): 
   const line = `${level} ${about}${message}${describeStderr(error?.stderr)}`;
   return [
     formatLine(truncateText(line)),
-    ...truncateList(problems).map((line) => sanitizeLine(truncateText(line))),
+    ...truncateList(problems).map((problem) => sanitizeLine(truncateText(problem))),
   ].join("\n");
 }
 

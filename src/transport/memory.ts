@@ -56,7 +56,7 @@ class MemoryTransport implements Transport {
     this.#schedule();
   }
 
-  processStats(): Promise<undefined> {
+  vitals(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -95,7 +95,7 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.message(parseInChunk(...insideChunk(bytes)));
+      this.#events?.frame(parseInChunk(...insideChunk(bytes)));
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();

@@ -224,7 +224,7 @@ class StdioTransport implements Transport {
     this.#channel?.resume();
   }
 
-  processStats(): Promise<ProcessStats | undefined> {
+  vitals(): Promise<ProcessStats | undefined> {
     return this.#channel?.processStats() ?? Promise.resolve(undefined);
   }
 
@@ -278,7 +278,7 @@ class StdioChannel {
           const text = this.#serverLog.strayOutput(message);
           if (this.#phase !== "closed") events.flaw?.({ kind: "strayOutput", text });
         } else if (this.#phase === "open") {
-          events.message(message);
+          events.frame(message);
         }
       },
       repaired: () => {

@@ -62,7 +62,7 @@ export interface TransportEvents {
    * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
    * the way back of a request or batch, if the transport has one per request.
    */
-  message(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
+  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
   /** Called for each occurrence; the owner counts them. */
@@ -121,7 +121,7 @@ export interface Transport {
   pause(): void;
   resume(): void;
   /** Memory and processor use of what the transport has started on this machine, if anything. */
-  processStats(): Promise<ProcessStats | undefined>;
+  vitals(): Promise<ProcessStats | undefined>;
   /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;
 }

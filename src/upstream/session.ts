@@ -442,7 +442,7 @@ export class Session implements TransportEvents {
   }
 
   vitals(): Promise<ProcessStats | undefined> {
-    return this.#link.processStats();
+    return this.#link.vitals();
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
@@ -500,7 +500,7 @@ export class Session implements TransportEvents {
     return this.#link.close();
   }
 
-  message(frame: Message, exchange?: SentRequest): void {
+  frame(frame: Message, exchange?: SentRequest): void {
     this.#reception.take(frame, exchange);
   }
 

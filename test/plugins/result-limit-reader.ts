@@ -36,7 +36,7 @@ export class LinkTransport {
 
   start(): Promise<void> {
     const events = {
-      message: (frame: Message) => {
+      frame: (frame: Message) => {
         assert.ok(frame.kind !== "batch");
         this.onmessage?.(JSON.parse(bytesOf(frame).toString()) as object);
       },

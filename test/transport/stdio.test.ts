@@ -358,7 +358,7 @@ describe("vitals", () => {
     withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (stage) => {
       const [leader = 0] = await become("cat", stage);
       const others = await become(FOREVER, stage, 2);
-      const vitals = await stage.link.processStats();
+      const vitals = await stage.link.vitals();
       assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
       const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
       assert.ok(resident > 2 * MEGABYTE);
@@ -366,23 +366,23 @@ describe("vitals", () => {
       const difference = Math.abs((vitals?.memory ?? 0) - resident);
       assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
       await stage.link.close();
-      assert.equal(await stage.link.processStats(), undefined);
+      assert.equal(await stage.link.vitals(), undefined);
     }));
 
   it("are those of one child, not of another one's of the same hub", () =>
     withScript("exec cat", (stage) =>
       withScript(`${FOREVER} & exec cat`, async (other) => {
         const [[pid]] = [await become("cat", stage), await become(FOREVER, other)];
-        const vitals = await stage.link.processStats();
+        const vitals = await stage.link.vitals();
         assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
       }),
     ));
 
   it("are none before the child was started, and once it has ended by itself", async () => {
-    assert.equal(await openStdioTransport(target("true")).processStats(), undefined);
+    assert.equal(await openStdioTransport(target("true")).vitals(), undefined);
     await withScript("exit 3", async ({ link, closed }) => {
       await closed();
-      assert.equal(await link.processStats(), undefined);
+      assert.equal(await link.vitals(), undefined);
     });
   });
 });

@@ -157,7 +157,7 @@ describe("what a server asks", () => {
       respond: () => {},
     };
     const request = parseMessage(Buffer.from(JSON.stringify(callRequest(1, "git__x"))));
-    events.message(request, undefined, inbound);
+    events.frame(request, undefined, inbound);
     await turn();
     void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
     void sendServerRequest(other, 1, "roots/list");

@@ -89,7 +89,7 @@ const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".
 
 /** @param env the hub's own environment */
 export function diagnose(
-  state: ServerState,
+  serverState: ServerState,
   spec: ServerSpec,
   processStats: ProcessStats | undefined,
   env: Env,
@@ -106,17 +106,17 @@ export function diagnose(
     const state = kind === "unsupported" ? kind : "failed";
     return { ...subject, state, cause, hints: hintsFor(cause, spec, env) };
   };
-  switch (state.at) {
+  switch (serverState.at) {
     case "disabled":
       return { ...subject, state: "disabled" };
     case "starting":
-      return { ...subject, state: "starting", elapsed: state.elapsed };
+      return { ...subject, state: "starting", elapsed: serverState.elapsed };
     case "failed":
-      return fail(state.cause);
+      return fail(serverState.cause);
     case "idle":
       return fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
     case "connected": {
-      const { connection, tools: shown } = state;
+      const { connection, tools: shown } = serverState;
       if (connection.responsive !== false)
         return { ...subject, state: "connected", shown, connection, processStats };
       const text = `Server "${server}" is connected, but does not answer.`;

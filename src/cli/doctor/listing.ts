@@ -220,7 +220,7 @@ export async function connectAndList(
 function checkStrayOutput(hub: Hub): readonly Finding[] {
   return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
     const strayOutput = connections.find(
-      ({ strayOutput }) => strayOutput !== undefined,
+      (connection) => connection.strayOutput !== undefined,
     )?.strayOutput;
     if (strayOutput === undefined) return [];
     const text = `It ${describeStrayOutput(strayOutput)}`;

@@ -120,8 +120,10 @@ const VERSION_TIMEOUT = 3000;
 async function checkVersion(file: string, server: string): Promise<readonly Finding[]> {
   const rule = MIN_VERSIONS.find(({ program }) => program.test(basename(file)));
   if (rule === undefined) return [];
-  const output = await new Promise<string>((resolve) => {
-    execFile(file, ["--version"], { timeout: VERSION_TIMEOUT }, (_, stdout) => resolve(stdout));
+  const output = await new Promise<string>((resolveOutput) => {
+    execFile(file, ["--version"], { timeout: VERSION_TIMEOUT }, (_, stdout) =>
+      resolveOutput(stdout),
+    );
   });
   const [, major, minor] = /(\d+)\.(\d+)/.exec(output) ?? [];
   if (major === undefined) return [];

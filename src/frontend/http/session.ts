@@ -151,7 +151,7 @@ export class SessionTransport implements Transport {
     this.#paused = undefined;
   }
 
-  processStats(): Promise<undefined> {
+  vitals(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -182,7 +182,7 @@ export class SessionTransport implements Transport {
       return errorAnswer(400, "This protocol revision has no batches.");
     }
     if (!needsAnswer(message)) {
-      this.#events?.message(message);
+      this.#events?.frame(message);
       return acceptedAnswer();
     }
     if (this.queued > SESSION_LIMITS.maxBytes) {
@@ -192,7 +192,7 @@ export class SessionTransport implements Transport {
     const response = new SessionPostResponse(this.#responseOwner, accepts);
     response.tableKey = this.#responses.add(response);
     const isInitialize = message.kind === "request" && message.method === "initialize";
-    this.#events?.message(
+    this.#events?.frame(
       message,
       undefined,
       isInitialize ? this.#initializeResponder(response) : response,
@@ -203,7 +203,7 @@ export class SessionTransport implements Transport {
   /** Handles an invalid message of a POST, which the caller answers. */
   receiveInvalid(message: InvalidMessage): void {
     this.#touch();
-    this.#events?.message(message, undefined, { notify() {}, respond() {} });
+    this.#events?.frame(message, undefined, { notify() {}, respond() {} });
   }
 
   /** Answers a GET: the standalone stream, or the rest of any stream after the event `Last-Event-ID`. */

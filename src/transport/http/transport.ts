@@ -82,7 +82,7 @@ class HttpLink implements Transport, HttpVariantEvents {
     this.#passage.resume();
   }
 
-  processStats(): Promise<undefined> {
+  vitals(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -94,7 +94,7 @@ class HttpLink implements Transport, HttpVariantEvents {
   frame(frame: Message, exchange?: SentRequest): void {
     if (this.#state !== "open") return;
     const repaired = repairUtf8(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
-    this.#events?.message(repaired, exchange);
+    this.#events?.frame(repaired, exchange);
   }
 
   oversized({ head, tail, size }: Truncated): void {

@@ -26,9 +26,9 @@ class Ways extends TransportRecorder {
   /** Of the requests that came. */
   readonly ways: Responder[] = [];
 
-  override message(one: Message, _?: SentRequest, inbound?: Responder): void {
+  override frame(one: Message, _?: SentRequest, inbound?: Responder): void {
     if (inbound !== undefined) this.ways.push(inbound);
-    super.message(one);
+    super.frame(one);
   }
 }
 
