@@ -6,22 +6,28 @@ import type {
   RequestCredentials,
 } from "../transport/http/target.ts";
 
-/** How an authorization is gone through. */
+/**
+ * The auth folder: OAuth 2.1 towards MCP servers (MCP authorization). Main types: `Authorizer`, below, which the hub
+ * uses; `OAuthAuthorizer` (`oauth-authorizer.ts`), which implements it; `ServerCredentials` (`credentials.ts`), the
+ * tokens of one server. Start with `oauth-authorizer.ts`, then `credentials.ts` and `login.ts`.
+ *
+ * Control over a running authorization.
+ */
 export interface AuthorizationOptions {
-  /** Gives it up. */
+  /** Cancels the authorization. */
   readonly signal: AbortSignal;
-  /** How far it has come. */
+  /** Called with each step. */
   readonly onProgress: (progress: AuthorizationProgress) => void;
 }
 
-/** Gets the hub into servers that want an authorization, and keeps it in. */
+/** Provides the credentials of servers, and authorizes the hub at them. */
 export interface Authorizer {
-  /** What the requests over a new link to a server bear. */
+  /** The credentials for the requests of a new connection. */
   credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;
   /**
-   * Gets an authorization, of a person if need be: from then on the server's credentials have it. Servers that are reached
-   * with the same one are authorized once.
-   * @throws {HubError} unauthorized, or the signal's reason
+   * Gets an authorization, if need be with a login by a person; the server's credentials use it from then on.
+   * Concurrent calls for the same server share one run.
+   * @throws {HubError} unauthorized, unreachable, or the signal's reason
    */
   authorize(
     spec: RemoteServer,
@@ -29,6 +35,9 @@ export interface Authorizer {
     challenge: AuthChallenge,
     proceeding: AuthorizationOptions,
   ): Promise<void>;
-  /** When no token is being exchanged any more: a process that ends before may lose one for good. Never rejects. */
+  /**
+   * Resolves when no token exchange is in progress: a process that exits earlier may lose a rotated refresh token.
+   * Never rejects.
+   */
   settled(): Promise<void>;
 }

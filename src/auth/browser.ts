@@ -1,19 +1,19 @@
 import type { Env } from "../base/paths.ts";
 
-/** Where a browser is to be opened. */
+/** What decides how a browser is opened. */
 export interface BrowserEnvironment {
   readonly env: Env;
-  /** As in `process.platform`. */
+  /** As `process.platform`. */
   readonly platform: string;
 }
 
-/** How long a program that opens a browser is watched for, in ms: one that lasts as long is the browser itself. */
+/** How long the command is watched, in ms: one that still runs then is taken for the browser itself. */
 const WATCH = 3000;
 
 /**
- * Opens a page in the person's browser: with the programs of `BROWSER` (each of which may say `%s` where the page goes), or
- * as the system does. No shell is asked.
- * @returns whether that seems to have worked; false where there is no screen. Never rejects
+ * Opens a URL in the user's browser: with the commands in `BROWSER` (`%s` stands for the URL), else with the
+ * platform's. No shell is used.
+ * @returns whether a command seems to have succeeded; false without a display. Never rejects
  */
 export async function openBrowser(
   url: string,
@@ -29,7 +29,7 @@ function commandsFor(url: string, env: Env, platform: string): readonly (readonl
   const wanted = (env["BROWSER"] ?? "").split(":").filter((it) => it.trim() !== "");
   if (wanted.length > 0) return wanted.map((command) => fillIn(command.trim(), url));
   if (platform === "darwin") return [["open", url]];
-  // Its start command reads & as the end of a command.
+  // The start command of Windows would split the URL at &.
   if (platform === "win32") return [["rundll32", "url.dll,FileProtocolHandler", url]];
   const hasScreen = Boolean(env["DISPLAY"] || env["WAYLAND_DISPLAY"] || env["WSL_DISTRO_NAME"]);
   return hasScreen
@@ -50,7 +50,8 @@ async function run(command: string, args: readonly string[], env: Env): Promise<
   const { spawn } = await import("node:child_process");
   return new Promise((resolve) => {
     try {
-      // It outlives the hub, and has no word on the hub's own output. Secrets are none of its business, nor is whose it is.
+      // The browser outlives the hub and must not write to its output. It gets neither toolmux's secrets nor its owner
+      // tag.
       const own = Object.entries(env).filter(([name]) => !name.startsWith("TOOLMUX_"));
       const child = spawn(command, args, {
         env: Object.fromEntries(own),
@@ -66,7 +67,7 @@ async function run(command: string, args: readonly string[], env: Env): Promise<
       child.once("exit", (code) => end(code === 0));
       child.unref();
     } catch {
-      // Some runtimes throw where others tell.
+      // Some runtimes throw where others emit `error`.
       resolve(false);
     }
   });

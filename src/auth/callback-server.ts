@@ -3,21 +3,21 @@ import type { IncomingMessage, ServerResponse, Server } from "node:http";
 import process from "node:process";
 import { errnoCodeOf } from "../process/process-table.ts";
 
-/** Where a browser comes back to with what an authorization server has answered. */
+/** The local HTTP server that receives the redirect of an authorization server. */
 export interface CallbackServer {
-  /** To be given to the authorization server, letter for letter. */
+  /** The redirect URI to register and send, unchanged. */
   readonly redirect: string;
-  /** What it has answered to the request with that state; rejects with the signal's reason. */
+  /** Resolves with the query parameters of the redirect that has this `state`; rejects with the signal's reason. */
   wait(state: string, signal: AbortSignal): Promise<URLSearchParams>;
   close(): void;
 }
 
 const PATH = "/callback";
 const HOST = "127.0.0.1";
-/** The longest address that is looked at, in characters. */
+/** Maximum length of a request URL, in characters. */
 const MAX_URL = 16 * 1024;
 
-/** Listens on this machine alone. @param port 0: any that is free. @returns undefined if somebody else has the port */
+/** Listens on 127.0.0.1. @param port 0: any free port. @returns undefined if the port is in use or not permitted */
 export async function openCallbackServer(port: number): Promise<CallbackServer | undefined> {
   const { createServer } = await import("node:http");
   let answer: (request: IncomingMessage, shown: Promise<void>) => Page = () => LOST;
@@ -55,7 +55,7 @@ export async function openCallbackServer(port: number): Promise<CallbackServer |
           if (said === undefined) return LOST;
           answer = () => LOST;
           signal.removeEventListener("abort", give);
-          // Whoever waits closes all connections then.
+          // Wait until the page is sent: the caller closes all connections then.
           void shown.then(() => resolve(said));
           return said.has("error") ? REFUSED : DONE;
         };
@@ -73,14 +73,14 @@ function open(server: Server, port: number): Promise<void> {
   });
 }
 
-/** @returns undefined if that is not what is waited for */
+/** @returns undefined if the request is not the expected redirect */
 function readAnswer(
   { method, url = "", headers }: IncomingMessage,
   port: number,
   state: string,
 ): URLSearchParams | undefined {
   if (method !== "GET" || url.length > MAX_URL) return undefined;
-  // Pages elsewhere may have a name of their own for this address.
+  // Another Host means DNS rebinding.
   if (headers.host !== `${HOST}:${port}`) return undefined;
   const base = `http://${HOST}`;
   if (!URL.canParse(url, base)) return undefined;
@@ -89,7 +89,7 @@ function readAnswer(
   return searchParams.has("code") || searchParams.has("error") ? searchParams : undefined;
 }
 
-/** Compares in a time that tells nothing about where they differ. */
+/** Compares in constant time. */
 function isSame(given: string, wanted: string): boolean {
   const [a, b] = [Buffer.from(given), Buffer.from(wanted)];
   const { timingSafeEqual } = process.getBuiltinModule("node:crypto");

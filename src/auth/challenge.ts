@@ -1,26 +1,26 @@
 import type { AuthChallenge } from "../transport/http/target.ts";
 
-/** What a server's `WWW-Authenticate` says of the authorization that it wants. */
+/** The Bearer challenge in a `WWW-Authenticate` header. */
 export interface BearerChallenge {
   readonly status: AuthChallenge["status"];
-  /** Whether a bearer token would do, as far as is said. */
+  /** Whether a Bearer token may be accepted: there is such a challenge, or none at all. */
   readonly takesBearer: boolean;
-  /** Where it says more of itself (RFC 9728). */
+  /** URL of the protected resource metadata (RFC 9728). */
   readonly resourceMetadata?: string | undefined;
   readonly scopes: readonly string[];
   readonly error?: string | undefined;
 }
 
-/** Longer headers say nothing that anybody needs. */
+/** How much of a header is read, in characters. */
 const MAX_LENGTH = 16 * 1024;
 
 const SEPARATORS = /[\s,]*/y;
 const PARAMETER = /([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))/y;
 const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
-/** What `Negotiate` and the like have instead of parameters. */
+/** The token68 form, which `Negotiate` and others have instead of parameters. */
 const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
-/** Reads what of all challenges in the header is for bearer tokens. A header that cannot be read says nothing. */
+/** Finds the Bearer challenge in a header with any number of challenges. What cannot be parsed is ignored. */
 export function parseChallenge({ status, header }: AuthChallenge): BearerChallenge {
   const schemes = parse((header ?? "").slice(0, MAX_LENGTH));
   const bearer = schemes.find(({ scheme }) => scheme === "bearer");
@@ -34,7 +34,7 @@ export function parseChallenge({ status, header }: AuthChallenge): BearerChallen
   };
 }
 
-/** The scopes in a text that has spaces between them, each once. */
+/** Splits a space-separated list of scopes, without duplicates. */
 export function splitScopes(text: string | undefined): readonly string[] {
   return [...new Set((text ?? "").split(/\s+/).filter((scope) => scope !== ""))];
 }
@@ -62,7 +62,7 @@ function parse(text: string): readonly Scheme[] {
       const [, name = "", quoted, bare] = parameter;
       const value = quoted?.replace(/\\(.)/g, "$1") ?? bare ?? "";
       const known = schemes.at(-1)?.parameters;
-      // The first one counts: a second of that name is not allowed.
+      // The first of several parameters of one name counts: the others are not allowed.
       if (known?.has(name.toLowerCase()) === false) known.set(name.toLowerCase(), value);
       continue;
     }

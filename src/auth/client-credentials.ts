@@ -8,13 +8,16 @@ import {
 } from "./registration.ts";
 import { loadSdk } from "./sdk.ts";
 
-/** What a client that nobody has to help needs of a flow. */
+/** The login options that need no person. */
 type Errand = Pick<
   LoginOptions,
   "server" | "url" | "authority" | "settings" | "scopes" | "fetch" | "now" | "signal"
 >;
 
-/** Gets a token with what the manifest says alone: a secret, or a private key. @throws {HubError} unauthorized, unreachable */
+/**
+ * Requests a token with the client credentials grant: the secret or private key is in the manifest.
+ * @throws {HubError} unauthorized, unreachable
+ */
 export async function requestClientCredentials(errand: Errand): Promise<StoredToken> {
   const { server, authority, settings, scopes, fetch, signal } = errand;
   const { clientId: id, issuer } = settings;

@@ -19,20 +19,21 @@ import { makeSafeFetch, type SdkFetch, trustedUrlsOf } from "./safe-fetch.ts";
 import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from "./stored-token.ts";
 
 export interface ScopeChoice {
-  /** Those that the manifest says, or a person; undefined: whatever the server wants. */
+  /** The scopes in the manifest or of the command line; undefined: those that the server wants. */
   readonly wanted: readonly string[] | undefined;
-  /** What there is does not go far enough. */
+  /** The server has rejected the token for its scopes (403). */
   readonly isTooLittle: boolean;
   readonly demand: BearerChallenge;
   readonly authority: AuthorizationServer;
-  /** What there was before. */
+  /** The token before this authorization. */
   readonly before: StoredToken | undefined;
   readonly grant: StoredToken["grant"];
 }
 
 /**
- * The scopes to ask for: those that are wanted, and else what the server has just said that it wants, or else all that it has;
- * and what was asked for before, as a token that can do more must not be one that can do less. None: what the authorization server thinks right.
+ * The scopes to request: the configured ones, else those of the challenge, else those in the resource metadata; and all
+ * that were requested before, so that a new token can do no less than the old one. Empty: the authorization server's
+ * default.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { wanted, isTooLittle, demand, authority, before, grant } = choice;
@@ -42,7 +43,7 @@ export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const base = wanted === undefined ? said : [...wanted, ...more];
   const scopes = new Set([...asked, ...base]);
   const offered = authority.metadata?.scopes_supported;
-  // Some give a refresh token only to those who ask for this. Others refuse what they do not have.
+  // Some authorization servers issue a refresh token only with this scope; others reject scopes that they do not list.
   if (grant === "authorizationCode" && scopes.size > 0 && offered?.includes(OFFLINE) === true) {
     scopes.add(OFFLINE);
   }
@@ -50,29 +51,29 @@ export function chooseScopes(choice: ScopeChoice): readonly string[] {
 }
 const OFFLINE = "offline_access";
 
-/** Whether one may hope that asking for those scopes leads to more than there is. */
+/** Whether the challenge has scopes that were not requested yet (step-up authorization). */
 export function isStepUp({ scopes }: BearerChallenge, before: StoredToken | undefined): boolean {
   return scopes.some((scope) => before?.asked.includes(scope) !== true);
 }
 
-/** Whether what there is goes as far as that. */
+/** Whether the token has all scopes of the challenge. */
 export function coversScopes({ scopes: given }: StoredToken, { scopes }: BearerChallenge): boolean {
   return scopes.every((scope) => given.includes(scope));
 }
 
-/** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
+/** Maximum logins per `LOGIN_WINDOW` (in ms) for a server that rejects the resulting tokens. */
 const MAX_LOGINS = 3;
 const LOGINS_WITHIN = 5 * 60 * 1000;
 
-/** So many tokens within so long, in ms, are renewed because the server has refused them. */
+/** Maximum token renewals per `RENEWAL_WINDOW` (in ms) after a rejected token. */
 const MAX_RENEWALS = 10;
 const RENEWALS_WITHIN = 60 * 1000;
 
-/** Whether asking for an authorization once more can lead to anything else than the last time. */
+/** Limits authorization attempts at a server that rejects every token. */
 export class AttemptGuard {
   readonly #server: string;
   readonly #now: () => number;
-  /** When there was one lately. */
+  /** Times of recent logins, in ms since the epoch. */
   #logins: readonly number[] = [];
   #renewals: readonly number[] = [];
 
@@ -82,12 +83,12 @@ export class AttemptGuard {
     this.#now = now;
   }
 
-  /** There is one now. */
+  /** Records a login. */
   note(): void {
     this.#logins = [...this.#logins, this.#now()];
   }
 
-  /** One that was refused is to be renewed. @returns whether that is worth it */
+  /** Records a renewal after a rejected token, if the limit allows it. @returns whether it does */
   renew(): boolean {
     const since = this.#now() - RENEWALS_WITHIN;
     this.#renewals = this.#renewals.filter((time) => time > since);
@@ -96,7 +97,9 @@ export class AttemptGuard {
     return true;
   }
 
-  /** @param found what there is @throws {HubError} unauthorized if there is none */
+  /**
+   * Checks whether another login can help. @param found the stored token @throws {HubError} unauthorized if it cannot
+   */
   check(demand: BearerChallenge, found: StoredToken | undefined): void {
     if (demand.status === 403 && !isStepUp(demand, found)) {
       const scopes = demand.scopes.length > 0 ? ` (${quoteText(demand.scopes.join(" "))})` : "";
@@ -109,7 +112,7 @@ export class AttemptGuard {
   }
 }
 
-/** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
+/** Runs `work` under a lock across processes. @param limit maximum wait for the lock, in ms */
 export type LockFunction = <T>(
   name: string,
   signal: AbortSignal,
@@ -118,44 +121,44 @@ export type LockFunction = <T>(
 ) => Promise<T>;
 
 export interface TokenCacheOptions {
-  /** The name under which it is kept. */
+  /** The name of the token in the store. */
   readonly name: string;
-  /** What it is for. */
+  /** The server's URL. */
   readonly url: URL;
   readonly store: SecretStore;
   readonly lock: LockFunction;
 }
 
-/** How long other processes may take to exchange a token, in ms. */
+/** Maximum wait for the token exchange of another process, in ms. */
 const LIMIT = 60_000;
 
-/** What is kept for one server, as this process knows it. */
+/** The stored token of one server, cached in memory. */
 export class TokenCache {
   readonly #parts: TokenCacheOptions;
   #kept: StoredToken | undefined;
   #isRead = false;
-  /** What could not be kept, and the token in the store that it stands for. */
+  /** A token that could not be stored, and the access token in the store that it replaces. */
   #unsaved: { readonly kept: StoredToken; readonly instead: string | undefined } | undefined;
 
   constructor(parts: TokenCacheOptions) {
     this.#parts = parts;
   }
 
-  /** As far as it was read. */
+  /** The token as of the last read. */
   get kept(): StoredToken | undefined {
     return this.#kept;
   }
 
-  /** Read now if it was not yet. @throws {HubError} what the store throws, as do all below */
+  /** The token, read at first use. @throws {HubError} as the store, as do all methods below */
   async known(): Promise<StoredToken | undefined> {
     return this.#isRead ? this.#kept : this.read();
   }
 
-  /** Read now: another process may have put something else there. */
+  /** Reads the store: another process may have changed it. */
   async read(): Promise<StoredToken | undefined> {
     const { store, name, url } = this.#parts;
     const stored = await loadToken(store, name, url);
-    // What somebody has put there since is newer.
+    // A token stored since is newer than the one in memory.
     if (this.#unsaved?.instead !== stored?.access) this.#unsaved = undefined;
     this.#kept = this.#unsaved?.kept ?? stored;
     this.#isRead = true;
@@ -163,8 +166,8 @@ export class TokenCache {
   }
 
   /**
-   * It is on disk before anybody uses it: what it replaces may be worth nothing any more. If that fails this process has it
-   * all the same, until something else is there.
+   * Stores the token before it is used, because the previous one may no longer be valid. If that fails this process
+   * still uses it until the store has another one.
    */
   async put(kept: StoredToken): Promise<void> {
     const instead = this.#unsaved === undefined ? this.#kept?.access : this.#unsaved.instead;
@@ -186,7 +189,9 @@ export class TokenCache {
     this.#kept = undefined;
   }
 
-  /** Nobody else exchanges it meanwhile. What has begun is not given up: its end may be the only chance. */
+  /**
+   * Runs `work` while no other process exchanges the token. Not abortable: abandoning an exchange may lose the token.
+   */
   exclusively<T>(work: () => Promise<T>): Promise<T> {
     const { lock, name } = this.#parts;
     return lock(`token-${name}`, new AbortController().signal, work, LIMIT);
@@ -205,11 +210,11 @@ type Work = (
   progressed: (progress: AuthorizationProgress) => void,
 ) => Promise<void>;
 
-/** Something that is done once for all who want it at a time, and given up when nobody wants it any more. */
+/** An operation that concurrent callers share. It is aborted when its last caller has left. */
 export class SharedOperation {
   #running: Running | undefined;
 
-  /** Joins what runs, or begins. @throws what the work throws; the reason of one's own signal */
+  /** Joins the running operation or starts one. @throws as the operation; the reason of the caller's own signal */
   async join(own: AuthorizationOptions, work: Work): Promise<void> {
     own.signal.throwIfAborted();
     const running = (this.#running ??= this.#begin(work));
@@ -226,7 +231,7 @@ export class SharedOperation {
   #begin(work: Work): Running {
     const abort = new AbortController();
     const there = new Set<AuthorizationOptions>();
-    // Who begins is there before anything is told.
+    // Start asynchronously, so that the first caller is registered before any progress is reported.
     const done = Promise.resolve().then(() =>
       work(abort.signal, (progress) => {
         running.progress = progress;
@@ -238,7 +243,7 @@ export class SharedOperation {
     return running;
   }
 
-  /** Whoever comes from now on begins anew. */
+  /** Later callers start a new operation. */
   #end(running: Running, reason: unknown): void {
     if (this.#running === running) this.#running = undefined;
     running.abort.abort(reason);
@@ -248,42 +253,45 @@ export class SharedOperation {
 export interface ServerCredentialsOptions {
   readonly server: string;
   readonly url: URL;
-  /** The name under which it is kept. */
+  /** The name of the token in the store. */
   readonly name: string;
   readonly store: SecretStore;
   readonly lock: LockFunction;
   readonly clock: Clock;
-  /** How long a person may take, in ms. */
+  /** Time limit for a login by a person, in ms. */
   readonly limit: number;
   /** ms since the epoch */
   readonly now: () => number;
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** What the manifest says, filled in anew at each connect. */
+/** The resolved settings of the manifest, as of the last connect. */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
   readonly dial: Fetch;
 }
 
-/** What is wanted beyond what the server has said. */
+/** What the caller wants beyond the server's challenge. */
 export interface ScopeRequest {
-  /** Another login, whatever there is. */
+  /** Log in even if there is a valid token. */
   readonly anew?: boolean;
   readonly scopes?: readonly string[];
 }
 
 type Steps = Pick<LoginOptions, "signal" | "progressed">;
 
-/** How long an exchange may take, in ms: whoever does not wait for its answer may have lost what was exchanged. */
+/**
+ * Time limit for a token refresh, in ms. Longer than for other requests: abandoning the response may lose a rotated
+ * refresh token.
+ */
 const EXCHANGE_LIMIT = 30_000;
 
 const NO_TOKENS = "it takes no tokens: write headers.Authorization in the manifest";
 
 const NEVER = new AbortController().signal;
 
-/** What gets the hub into one server: a token, and what it takes to get another. */
+/** OAuth tokens of one server: load, renew (one process at a time), log in, revoke. */
 export class ServerCredentials {
   readonly #parts: ServerCredentialsOptions;
   readonly #purse: TokenCache;
@@ -297,23 +305,23 @@ export class ServerCredentials {
     this.#hope = new AttemptGuard(parts);
   }
 
-  /** The token, if there is one that needs nothing. */
+  /** The access token, if it is loaded and not due for renewal. */
   get ready(): string | undefined {
     const { kept } = this.#purse;
     return kept === undefined || isRefreshDue(kept, this.#parts.now()) ? undefined : kept.access;
   }
 
-  /** What is known of it, from the store if need be. @throws {HubError} what the store throws */
+  /** The stored token, loaded at first use. @throws {HubError} as the store */
   known(): Promise<StoredToken | undefined> {
     return this.#purse.known();
   }
 
-  /** As `known`, but from the store in any case. */
+  /** As `known`, but always read from the store. */
   look(): Promise<StoredToken | undefined> {
     return this.#purse.read();
   }
 
-  /** The token, renewed if it is time for that; undefined if there is none. @throws {HubError} unreachable */
+  /** The access token, renewed if due; undefined if there is none. @throws {HubError} unreachable */
   async token(terms: OAuthTerms, signal: AbortSignal): Promise<string | undefined> {
     const { now } = this.#parts;
     const kept = await this.known();
@@ -327,34 +335,36 @@ export class ServerCredentials {
     }
   }
 
-  /** When no token is being exchanged any more. Never rejects. */
+  /** Resolves when no token exchange is in progress. Never rejects. */
   async settled(): Promise<void> {
     await this.#renewing?.catch(() => {});
   }
 
-  /** Gets another token than the one that was refused, without a person. @returns whether there is one @throws {HubError} unreachable */
+  /**
+   * Replaces a rejected token without a person. @returns whether there is another one @throws {HubError} unreachable
+   */
   async renew(challenge: AuthChallenge, terms: OAuthTerms, signal: AbortSignal): Promise<boolean> {
     const kept = await this.known();
     const demand = parseChallenge(challenge);
     if (kept === undefined) {
-      // Somebody may have logged in elsewhere since it was looked for.
+      // Another process may have logged in since the last read.
       if ((await this.look()) !== undefined) return true;
       if (terms.settings.grant !== "clientCredentials") return false;
       await this.authorize(challenge, terms, { signal, onProgress: () => {} });
       return true;
     }
-    // A refresh token is for as much as it was given for, and no more.
+    // A refreshed token has no more scopes than the first.
     if (challenge.status === 403) {
       const other = await this.#purse.read();
       return other !== undefined && other.access !== kept.access && coversScopes(other, demand);
     }
-    // A server that takes none of those that it is given is not to be given more and more of them.
+    // Do not renew again and again for a server that rejects every token.
     if (this.#renewing === undefined && !this.#hope.renew()) return false;
     return (await this.#renew(kept, terms, signal)) !== undefined;
   }
 
   /**
-   * Gets an authorization for what a server has said; all who want that at once get the same one.
+   * Gets an authorization for a challenge; concurrent callers share one run.
    * @throws {HubError} unauthorized, unreachable; the signal's reason
    */
   authorize(
@@ -373,7 +383,7 @@ export class ServerCredentials {
       const refused = await this.known();
       const work = (limited: AbortSignal): Promise<void> =>
         this.#obtain(demand, refused, terms, wish, { signal: limited, progressed });
-      // Who logs in by hand has all the time for that, however long another login was waited for.
+      // With a login on command, the time limit starts after the wait for the lock.
       if (wish.anew === true) await alone(signal, () => this.#limit(signal, work));
       else await this.#limit(signal, (limited) => alone(limited, () => work(limited)));
     });
@@ -388,7 +398,7 @@ export class ServerCredentials {
   ): Promise<void> {
     const found = await this.look();
     if (wish.anew !== true) {
-      // Somebody may have logged in at another hub, while this one waited for that.
+      // Another process may have logged in during the wait for the lock.
       if (this.#isNews(found, refused, demand)) return;
       this.#hope.check(demand, found);
     }
@@ -397,12 +407,15 @@ export class ServerCredentials {
     await this.#purse
       .exclusively(() => this.#purse.put(fresh))
       .catch((error: unknown) => {
-        // This process has it all the same, which is worth something to all but who came only to log in.
+        // This process still has the token in memory, which is enough unless the caller only wanted to log in.
         if (wish.anew === true) throw error;
       });
   }
 
-  /** Forgets it, and has the authorization server forget it. @returns whether there was one, and whether that one knows */
+  /**
+   * Deletes the token and revokes it at the authorization server. @returns whether there was one, and whether it was
+   * revoked
+   */
   async forget(
     terms: OAuthTerms,
     signal: AbortSignal,
@@ -418,7 +431,7 @@ export class ServerCredentials {
     });
   }
 
-  /** What the server wants: it is asked if it has not said so. */
+  /** The server's challenge; it is requested if the server has sent no header. */
   async #hear(
     challenge: AuthChallenge,
     { headers, dial }: OAuthTerms,
@@ -454,7 +467,7 @@ export class ServerCredentials {
     signal.throwIfAborted();
     if (found !== undefined) this.#checkIssuer(found.issuer, authority.issuer, settings);
     const { grant = "authorizationCode" } = settings;
-    // Who says what to ask for may want less than before.
+    // A caller that names scopes may want fewer than before.
     const before = wish.scopes === undefined ? found : undefined;
     const wanted = wish.scopes ?? settings.scopes;
     const isTooLittle = demand.status === 403;
@@ -471,19 +484,22 @@ export class ServerCredentials {
     demand: BearerChallenge,
   ): boolean {
     if (found === undefined || found.access === refused?.access) return false;
-    // How far it goes is known when it was refused.
+    // After a 403 the token also has to cover the scopes of the challenge.
     const isEnough = demand.status === 401 || coversScopes(found, demand);
     return isEnough && !isExpired(found, this.#parts.now());
   }
 
-  /** A server can name whom it likes, and the manifest's secret is for one. @throws {HubError} unauthorized */
+  /** A server may name any issuer, but `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized */
   #checkIssuer(before: string, now: string, { clientSecret, issuer }: OAuthSettings): void {
     if (before === now || clientSecret === undefined || issuer !== undefined) return;
     const why = `its authorization server was ${quoteText(before)} and is now ${quoteText(now)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
     throw unauthorizedError(this.#parts.server, why);
   }
 
-  /** All who want another one than that at once get the same one. It is not given up halfway: it may be there already. */
+  /**
+   * Renews the token; concurrent callers share one run. The run itself is never aborted: the token may already be
+   * rotated.
+   */
   #renew(
     old: StoredToken,
     terms: OAuthTerms,
@@ -501,7 +517,7 @@ export class ServerCredentials {
     const { server, store, now } = this.#parts;
     const kept = await this.#purse.read();
     if (kept === undefined) return undefined;
-    // Another process has been faster.
+    // Another process has renewed it already.
     if (kept.access !== old.access && !isRefreshDue(kept, now())) return kept;
     const { settings } = terms;
     if (kept.grant === "clientCredentials") {
@@ -517,7 +533,7 @@ export class ServerCredentials {
     return undefined;
   }
 
-  /** What cannot be kept serves this process: what it was got for may be worth nothing any more. */
+  /** A token that cannot be stored is still used by this process: the previous one may no longer be valid. */
   async #take(fresh: StoredToken): Promise<StoredToken> {
     await this.#purse.put(fresh).catch(() => {});
     return fresh;

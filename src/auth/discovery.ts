@@ -7,17 +7,17 @@ import { oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 
-/** Where tokens for a server come from. */
+/** The authorization server of an MCP server. */
 export interface AuthorizationServer {
-  /** As it names itself. */
+  /** The issuer identifier, as in the metadata. */
   readonly issuer: string;
-  /** Where it is: as `issuer`, but for servers of old, which do not say who is. */
+  /** Base URL for endpoints: the issuer's, or the MCP server's origin where no issuer is named (2025-03-26). */
   readonly url: string;
-  /** undefined: one of old, which is asked where they all were (2025-03-26). */
+  /** undefined: an authorization server of 2025-03-26 without metadata, which has the default endpoints. */
   readonly metadata: AuthorizationServerMetadata | undefined;
-  /** What tokens are to be good for (RFC 8707); undefined: the server is of old and names nothing. */
+  /** The resource that tokens are requested for (RFC 8707); undefined if the server has no resource metadata. */
   readonly resource: string | undefined;
-  /** Those that the server has, as far as it says. */
+  /** The scopes in the resource metadata. */
   readonly scopes: readonly string[];
 }
 
@@ -25,19 +25,19 @@ export interface DiscoveryOptions {
   readonly server: string;
   readonly url: URL;
   readonly demand: BearerChallenge;
-  /** The only authorization server that is wanted, if it is said which. */
+  /** The only accepted issuer (`oauth.issuer`); undefined: any. */
   readonly issuer: string | undefined;
   readonly fetch: SdkFetch;
 }
 
-/** What a resource says of itself (RFC 9728), as far as it matters here. */
+/** Protected resource metadata (RFC 9728), as far as they are used. */
 interface Resource {
   readonly resource: string;
   readonly issuers: readonly string[];
   readonly scopes: readonly string[];
 }
 
-/** Finds out where tokens for a server come from. @throws {HubError} unauthorized, unreachable */
+/** Discovers the authorization server of an MCP server. @throws {HubError} unauthorized, unreachable */
 export async function discoverAuthorizationServer(
   search: DiscoveryOptions,
 ): Promise<AuthorizationServer> {
@@ -49,7 +49,7 @@ export async function discoverAuthorizationServer(
     const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${wanted}`;
     throw unauthorizedError(server, why);
   }
-  // Servers of old are their own authorization servers, or have those beside them.
+  // Servers of 2025-03-26 are their own authorization servers, or have the metadata at their origin.
   const home = new URL("/", url).href;
   const place = wanted ?? named[0] ?? home;
   const metadata = await findMetadata(place, search);
@@ -69,7 +69,10 @@ export async function discoverAuthorizationServer(
   };
 }
 
-/** Where the server says to look, or else where all have it: for its path first. @returns undefined if it has none */
+/**
+ * Loads the resource metadata from the URL in the challenge, else from the well-known URLs, with path first.
+ * @returns undefined if there are none
+ */
 async function findResource(search: DiscoveryOptions): Promise<Resource | undefined> {
   const { server, url, demand } = search;
   const path = url.pathname.replace(/\/$/, "");
@@ -95,7 +98,7 @@ async function findResource(search: DiscoveryOptions): Promise<Resource | undefi
 }
 const WELL_KNOWN = "/.well-known/oauth-protected-resource";
 
-/** @returns undefined if there is nothing there */
+/** @returns undefined if there is no JSON at that URL */
 async function load(place: string, { server, fetch }: DiscoveryOptions): Promise<unknown> {
   try {
     const response = await fetch(place, { headers: { accept: "application/json" } });
@@ -129,7 +132,7 @@ interface RawResource {
   readonly scopes_supported?: unknown;
 }
 
-/** So many of a list, and of that length in characters, are all that is read: they go into addresses. */
+/** Limits of a list: entries, and characters of each. The entries become parts of URLs. */
 const MOST = { texts: 100, length: 500 };
 
 function readTexts(value: unknown): readonly string[] {
@@ -137,7 +140,7 @@ function readTexts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.filter(isText).slice(0, MOST.texts) : [];
 }
 
-/** A token for another resource would be good there, too, for whoever gets it here. */
+/** A token for another resource could be used there by this server. */
 async function checkResource(
   { resource }: Resource,
   { server, url }: DiscoveryOptions,
@@ -148,21 +151,24 @@ async function checkResource(
   throw unauthorizedError(server, why);
 }
 
-/** RFC 8414, or what OpenID providers have, in the order of the specification. @returns undefined if it has none */
+/**
+ * Loads the metadata of RFC 8414 or OpenID Connect Discovery, in the order of the MCP specification.
+ * @returns undefined if there are none
+ */
 async function findMetadata(
   place: string,
   { server, fetch }: DiscoveryOptions,
 ): Promise<AuthorizationServerMetadata | undefined> {
   const { discoverAuthorizationServerMetadata } = await loadSdk();
   try {
-    // It refuses metadata that name another issuer than the one that they were fetched for.
+    // The SDK rejects metadata with another issuer than the one requested.
     return await discoverAuthorizationServerMetadata(place, { fetchFn: fetch });
   } catch (error) {
     throw oauthErrorOf(error, server, "when it was asked how it gives tokens", true);
   }
 }
 
-/** Without PKCE a code that somebody else gets hold of is as good as a token. */
+/** Without PKCE a stolen authorization code is enough to get a token. */
 function checkMetadata(metadata: AuthorizationServerMetadata, server: string): void {
   const isForPeople = metadata.grant_types_supported?.includes("authorization_code") ?? true;
   const methods = metadata.code_challenge_methods_supported;
@@ -176,7 +182,7 @@ function refuseWithoutPkce(server: string): HubError {
   );
 }
 
-/** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
+/** The requests that are tried in turn; some servers of 2024-11-05 know only GET. */
 const QUESTIONS = [
   {
     method: "POST",
@@ -188,20 +194,20 @@ const QUESTIONS = [
 
 export interface ChallengeProbe {
   readonly url: URL;
-  /** What the manifest has requests bear. */
+  /** The headers in the manifest. */
   readonly headers: Readonly<Record<string, string>>;
   readonly dial: Fetch;
   readonly signal: AbortSignal;
   readonly clock: Clock;
 }
 
-/** How long a server may take, in ms. */
+/** Time limit for the whole probe, in ms. */
 const LIMIT = 10_000;
 
 /**
- * Asks a server for something that it gives to nobody whom it does not know, to hear what it wants.
- * @returns undefined if it wants nothing, or does not say so
- * @throws {HubError} what `Dial` throws; unreachable if it takes too long
+ * Sends unauthenticated requests to a server to get its challenge.
+ * @returns undefined if it accepts one, or sends no challenge
+ * @throws {HubError} as `Fetch`; unreachable after the time limit
  */
 export function requestChallenge(door: ChallengeProbe): Promise<AuthChallenge | undefined> {
   const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;

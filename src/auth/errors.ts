@@ -1,9 +1,9 @@
 import { type ErrorCode, HubError } from "../base/errors.ts";
 
-/** What is quoted of others, in characters. */
+/** Maximum length of quoted text, in characters. */
 const MAX_QUOTE = 200;
 
-/** An authorization that did not come about. `why` is half a sentence. */
+/** An error of an authorization. `why` is a clause without a full stop. */
 export function unauthorizedError(
   server: string,
   why: string,
@@ -13,7 +13,7 @@ export function unauthorizedError(
   return new HubError(code, text, { server, step: "authorize" });
 }
 
-/** One that a person can bring about. */
+/** An error that a login by a person can cure. */
 export function loginRequiredError(server: string, why: string): HubError {
   return unauthorizedError(
     server,
@@ -22,9 +22,9 @@ export function loginRequiredError(server: string, why: string): HubError {
 }
 
 /**
- * What went wrong at an authorization server, without what it may have repeated of what it was sent.
- * @param doing half a sentence: `getting a token`
- * @param isRetryable nobody has been asked for anything yet, so all of it may be done again
+ * Converts an error at an authorization server, without anything that may repeat a request's secrets.
+ * @param doing a clause: "after the login"
+ * @param isRetryable no person has been asked yet, so the authorization may be retried
  */
 export function oauthErrorOf(
   thrown: unknown,
@@ -35,7 +35,7 @@ export function oauthErrorOf(
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
     if (!UNANSWERED.includes(code) || thrown.step === "authorize") return thrown;
-    // Whoever was asked to log in already is not to be asked again without having wanted it.
+    // Without `unauthorized` the authorization would be retried, and the person asked to log in again.
     const why = `${doing}: ${message.replace(/\.$/, "")}`;
     return unauthorizedError(server, why, isRetryable ? code : "unauthorized");
   }
@@ -56,7 +56,7 @@ export function oauthErrorOf(
     );
   }
   const message = thrown instanceof Error ? thrown.message : "";
-  // What the SDK says of metadata; what it says of tokens comes as an OAuth error.
+  // Errors of the SDK about metadata may be quoted; those about tokens come as OAuthError.
   const quoted = /^Incompatible auth server|^HTTP \d+ trying/.test(message)
     ? `: ${quoteText(message)}`
     : "";
@@ -66,7 +66,7 @@ export function oauthErrorOf(
   );
 }
 
-/** What is thrown where a request brings no answer. */
+/** Codes for requests without a usable response. */
 const UNANSWERED: readonly ErrorCode[] = [
   "unreachable",
   "tlsFailed",
@@ -75,24 +75,24 @@ const UNANSWERED: readonly ErrorCode[] = [
   "serverFailed",
 ];
 
-/** The code of an error as OAuth has them (RFC 6749, 5.2); undefined if it is none. */
+/** The error code of an OAuth error (RFC 6749, 5.2); undefined for other errors. */
 export function oauthCode(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || thrown.name !== "OAuthError") return undefined;
   const { code } = thrown as { code?: unknown };
   return typeof code === "string" ? quoteText(code) : undefined;
 }
 
-/** Text of others in one line, of a bearable length. */
+/** Foreign text in one line of limited length. */
 export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }
 
-/** A name as it has to be typed. */
+/** A word as it has to be typed in a shell. */
 export function quoteArgument(name: string): string {
   return /^[\w.:@/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Errors of the SDK are known by their members: their classes belong to what is loaded only when it is needed. */
+/** Errors of the SDK are recognized by their properties, because its classes are loaded only on demand. */
 function has(thrown: unknown, ...members: readonly string[]): boolean {
   return thrown instanceof Error && members.every((member) => member in thrown);
 }

@@ -19,27 +19,27 @@ import { checkUrl } from "./safe-fetch.ts";
 import { oauthCode, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
-/** One authorization, to be gone through by a person. */
+/** Options of a login by a person (authorization code grant). */
 export interface LoginOptions extends RegistrationOptions {
   readonly url: URL;
   readonly authority: AuthorizationServer;
-  /** Those to ask for; empty: what the authorization server thinks right. */
+  /** The scopes to request; empty: the authorization server's default. */
   readonly scopes: readonly string[];
-  /** What it asks nothing of that is not its own; see `reach`. */
+  /** URLs from the manifest; see `SafeFetchOptions`. */
   readonly home: readonly URL[];
   readonly signal: AbortSignal;
   readonly clock: Clock;
   readonly progressed: (progress: AuthorizationProgress) => void;
-  /** Shows a person that page. Never rejects. */
+  /** Shows the authorization page to the person. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
 }
 
-/** A login that is given up sooner was cancelled; after that the page may have been of no use, in ms. */
+/** Cancelling earlier than this is taken for the person's wish; later, the page may have been an error page, in ms. */
 const LONG = 60_000;
 
 /**
- * Has a person log in, in a browser, and gets the tokens that this is worth.
- * @throws {HubError} unauthorized; unreachable as long as nobody was asked for anything; the signal's reason
+ * Logs in by browser and exchanges the authorization code for tokens.
+ * @throws {HubError} unauthorized; unreachable, but only before a person was asked; the signal's reason
  */
 export async function login(flow: LoginOptions): Promise<StoredToken> {
   const { server, authority, settings, signal, clock, store } = flow;
@@ -48,16 +48,16 @@ export async function login(flow: LoginOptions): Promise<StoredToken> {
     const client = await registerClient(authority, callback.redirect, flow.scopes, flow);
     signal.throwIfAborted();
     const { url, verifier, state } = await prepare(flow, client, callback);
-    // Whoever is asked may answer at once.
+    // The redirect may arrive before the browser command ends.
     const answered = callback.wait(state, signal);
     answered.catch(() => {});
     const since = clock.now();
     flow.progressed({ step: "openingBrowser", url });
-    // What opens a browser may last as long as that is open.
+    // The browser command may run as long as the browser is open.
     await Promise.race([flow.openUrl(url, server), answered.catch(() => {})]);
     flow.progressed({ step: "waitingForCallback" });
     const answer = await answered.catch(async (error: unknown) => {
-      // It may be that the page only says that it does not know this client.
+      // The page may only have said that the client is unknown: register again next time.
       const isLong = clock.now() - since >= LONG;
       if (client.kind === "registered" && isLong) await forgetRegistration(authority.issuer, store);
       throw error;
@@ -70,7 +70,7 @@ export async function login(flow: LoginOptions): Promise<StoredToken> {
   }
 }
 
-/** Where the client that there is was registered to be sent back to, if nobody else listens there. */
+/** Opens the callback server on the configured port, else on the port of the existing registration if it is free. */
 async function openCallback(flow: LoginOptions): Promise<CallbackServer> {
   const { server, settings, authority } = flow;
   const wanted = settings.callbackPort;
@@ -92,7 +92,7 @@ async function openCallback(flow: LoginOptions): Promise<CallbackServer> {
 
 interface Prepared {
   readonly url: string;
-  /** What only who has asked can know (PKCE). */
+  /** The PKCE code verifier. */
   readonly verifier: string;
   readonly state: string;
 }
@@ -113,7 +113,7 @@ async function prepare(
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
       ...(authority.resource !== undefined && { resource: authority.resource }),
     });
-    // It is shown to a person, whose browser may reach more than others should know of.
+    // The person's browser may reach addresses that the server must not choose.
     const url = checkUrl(authorizationUrl, server, home);
     return { url: url.href, verifier: codeVerifier, state };
   } catch (error) {
@@ -134,7 +134,7 @@ async function exchange(
   const sdk = await loadSdk();
   const iss = answer.get("iss") ?? undefined;
   try {
-    // Before anything else of the answer is looked at: it may be another's.
+    // First of all, check that the response is from the expected issuer (RFC 9207, mix-up attacks).
     sdk.validateAuthorizationResponseIssuer({
       iss,
       expectedIssuer: metadata?.issuer,
@@ -164,7 +164,7 @@ function explainAnswer(code: string): string {
   return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 
-/** Tokens as they are kept. */
+/** Tokens in the form in which they are stored. */
 export function storedTokenOf(
   tokens: OAuthTokens,
   client: ClientRegistration,
@@ -183,7 +183,7 @@ export function storedTokenOf(
     methods: metadata?.token_endpoint_auth_methods_supported,
     resource,
     asked: [...new Set([...scopes, ...(settings.scopes ?? [])])],
-    // What is not said is as it was asked for (RFC 6749, 5.1).
+    // Without `scope` in the response, the requested scopes were granted (RFC 6749, 5.1).
     scopes: tokens.scope === undefined ? scopes : splitScopes(tokens.scope),
     grant,
     client,

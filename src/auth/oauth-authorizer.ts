@@ -23,36 +23,36 @@ import { loginRequiredError, unauthorizedError } from "./errors.ts";
 
 export interface AuthorizerOptions {
   readonly store: SecretStore;
-  /** Over all processes of this user. */
+  /** A lock across all processes of this user. */
   readonly lock: LockFunction;
-  /** Makes requests as the manifest says that a server is reached. */
+  /** A `fetch` with the certificates and environment of the server's connections. */
   fetch(resolved: ResolvedRemote): Fetch;
-  /** Shows a person a page to log in at. Never rejects. */
+  /** Shows a login page to a person. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
   /** ms since the epoch */
   readonly now?: () => number;
   readonly clock?: Clock;
-  /** How long a person may take, in ms. */
+  /** Time limit for a login by a person, in ms. */
   readonly limit?: number;
 }
 
-/** How it stands with a server's authorization. Times are in ms since the epoch, undefined where they are not said. */
+/** Status of a server's authorization. Times are in ms since the epoch; undefined: not known. */
 export type AuthorizationStatus =
   | { readonly kind: "none" }
-  /** The manifest says what is borne. */
+  /** The credentials are in the manifest. */
   | { readonly kind: "fixed"; readonly by: "header" | "keyFile" }
   | {
       readonly kind: "authorized" | "expired";
       readonly issuer: string;
       readonly expires: number | undefined;
-      /** Another token can be got without anybody's help. */
+      /** Another token can be requested without a person. */
       readonly isRefreshable: boolean;
       readonly scopes: readonly string[];
     };
 
-/** An authorizer, for those who ask for more than a hub does. */
+/** An authorizer with what the command line needs beyond the hub. */
 export interface OAuthAuthorizer extends Authorizer {
-  /** As `authorize`, but a person is asked whatever there is. */
+  /** As `authorize`, but always with a new login. */
   login(
     spec: RemoteServer,
     resolved: ResolvedRemote,
@@ -60,7 +60,7 @@ export interface OAuthAuthorizer extends Authorizer {
     proceeding: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
-  /** @returns whether there was an authorization, and whether it is revoked where it came from */
+  /** @returns whether there was an authorization, and whether it was revoked at the authorization server */
   logout(
     spec: RemoteServer,
     resolved: ResolvedRemote,
@@ -69,16 +69,16 @@ export interface OAuthAuthorizer extends Authorizer {
   stand(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
-/** How long a person may take to log in, in ms. */
+/** Default time limit for a login by a person, in ms. */
 const LOGIN_LIMIT = 120_000;
 const UNSAID: AuthChallenge = { status: 401, header: undefined };
 
-/** Nothing is read, made or loaded before a server wants it. */
+/** Makes an authorizer. Nothing is read, created or loaded before a server needs it. */
 export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
   const { store, lock, openUrl, clock = systemClock, now = Date.now, limit = LOGIN_LIMIT } = parts;
   const passes = new Map<string, Promise<ServerCredentials>>();
 
-  /** One server's is one, whatever of it there is in the hub. */
+  /** One object per server and URL, shared by all connections. */
   const passFor = (
     { name: server }: RemoteServer,
     { url }: ResolvedRemote,
@@ -115,12 +115,12 @@ export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
       const token = kept ?? (await obtain(pass, signal));
       return token === undefined ? { ...fixed } : bearer(token);
     };
-    /** Secrets that cannot be read are the trouble of servers that want one. */
+    /** With `auth = "auto"` an unreadable store matters only if the server requires a token. */
     const forgive = (error: unknown): undefined => {
       const isOptional = auth === "auto" && error instanceof HubError;
       if (!isOptional || error.code !== "storeBroken") throw error;
     };
-    /** Where it is known that one is needed, the server need not say it first. */
+    /** With `auth = "oauth"` a token is requested before the first challenge. */
     const obtain = async (
       it: ServerCredentials,
       signal: AbortSignal,
@@ -179,7 +179,7 @@ export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
   };
 }
 
-/** Takes what the manifest keeps secret out of what is thrown: others may have said it. */
+/** Redacts the manifest's secrets in a thrown error, which may quote the server. */
 function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {
     const redactor = new Redactor(secrets);
@@ -201,7 +201,7 @@ function bearsHeader({ headers }: ResolvedRemote): boolean {
   return Object.keys(headers).some((name) => name.toLowerCase() === "authorization");
 }
 
-/** @throws {HubError} unauthorized if the manifest leaves no place for a token */
+/** @throws {HubError} unauthorized if the manifest excludes OAuth for this server */
 function checkPlace({ name, auth }: RemoteServer, resolved: ResolvedRemote): void {
   if (bearsHeader(resolved)) {
     throw unauthorizedError(

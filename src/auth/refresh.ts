@@ -6,7 +6,7 @@ import type { SdkFetch } from "./safe-fetch.ts";
 import { oauthCode, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
-/** Errors of OAuth that time may cure. All others mean that this refresh token is good for nothing any more. */
+/** Temporary OAuth errors. All others mean that the refresh token is no longer valid. */
 const PASSING = ["server_error", "temporarily_unavailable", "too_many_requests", "slow_down"];
 
 export interface RefreshOptions {
@@ -17,15 +17,19 @@ export interface RefreshOptions {
   readonly now: () => number;
 }
 
-/** What is instead of what was kept: another token; or nothing, as it is worth nothing, and perhaps nor is its client. */
+/**
+ * The result of a refresh: another token; or none, as the refresh token is no longer valid, and perhaps the client
+ * neither.
+ */
 export type RefreshResult =
   | { readonly kind: "renewed"; readonly kept: StoredToken }
   | { readonly kind: "gone"; readonly isClientGone: boolean };
 
 /**
- * Gets another token for a refresh token, once. It may be the last time that this refresh token was good for anything: what
- * comes back has to be kept before it is used.
- * @throws {HubError} unreachable, or serverRefused, if it is the manifest's client: what was kept may still be good
+ * Exchanges a refresh token for new tokens. The refresh token may be rotated: the result has to be stored before it is
+ * used.
+ * @throws {HubError} unreachable; or serverRefused if the manifest's client is rejected: the stored token may still be
+ * valid
  */
 export async function refreshToken(
   kept: StoredToken,
@@ -72,7 +76,7 @@ export async function refreshToken(
   return { kind: "renewed", kept: renewed };
 }
 
-/** As much of what the authorization server says of itself as a request for a token needs; undefined: one of old. */
+/** The metadata that a token request needs; undefined for an authorization server without metadata. */
 function metadataOf({
   issuer,
   tokenEndpoint,
@@ -88,7 +92,7 @@ function metadataOf({
   };
 }
 
-/** Tells the authorization server that the tokens are not used any more (RFC 7009). @returns whether it knows */
+/** Revokes the tokens at the authorization server (RFC 7009). @returns whether it has confirmed that */
 export async function revokeToken(
   kept: StoredToken,
   { settings, server, fetch }: RefreshOptions,

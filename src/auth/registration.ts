@@ -10,7 +10,9 @@ import {
   loadSdk,
 } from "./sdk.ts";
 
-/** The names under which things are kept: readable, and made of what every store takes. */
+/**
+ * The name of a stored entry: a readable part, and a hash of the whole key. All characters are allowed in every store.
+ */
 export async function storeName(
   kind: "server" | "client",
   ...key: readonly string[]
@@ -26,7 +28,7 @@ export async function storeName(
   return `oauth/${kind}/${readable}-${mark}`;
 }
 
-/** @returns undefined if it is no object of JSON */
+/** @returns undefined if the text is not a JSON object or array */
 export function parseObject(text: string | undefined): object | undefined {
   if (text === undefined) return undefined;
   try {
@@ -37,22 +39,25 @@ export function parseObject(text: string | undefined): object | undefined {
   }
 }
 
-/** As whom the hub comes to an authorization server. */
+/** The hub's identity as an OAuth client. */
 export interface ClientRegistration {
-  /** `configured`: the manifest says it, its secret included; `document`: its id is where it is described. */
+  /**
+   * `configured`: in the manifest, with its secret; `document`: the id is the URL of a client ID metadata document;
+   * `registered`: by dynamic client registration (RFC 7591).
+   */
   readonly kind: "configured" | "document" | "registered";
   readonly id: string;
-  /** Of a registered one. */
+  /** The secret of a registered client. */
   readonly secret?: string | undefined;
-  /** How it was told to prove who it is. */
+  /** The client authentication method that the authorization server has assigned. */
   readonly method?: string | undefined;
-  /** Where it was registered to be sent back to. */
+  /** The registered redirect URI. */
   readonly redirect?: string | undefined;
-  /** In ms since the epoch; undefined: its secret does not expire. */
+  /** When the secret expires, in ms since the epoch; undefined: never. */
   readonly expires?: number | undefined;
 }
 
-/** How many ms of a secret's life are not enough to begin something with it. */
+/** A registration whose secret expires within this time is not used, in ms. */
 const REST = 5 * 60 * 1000;
 
 export interface RegistrationOptions {
@@ -64,7 +69,7 @@ export interface RegistrationOptions {
   readonly now: () => number;
 }
 
-/** The client that was registered with an issuer before, unless its secret has expired. */
+/** The stored registration with an issuer, unless its secret has expired. */
 export async function findRegistration(
   { issuer }: AuthorizationServer,
   { store, now }: RegistrationOptions,
@@ -76,14 +81,14 @@ export async function findRegistration(
   return isOver ? undefined : known;
 }
 
-/** What an authorization server does not know any more, or does not answer to, is not to be used again. */
+/** Deletes a registration that the authorization server does not know any more. */
 export async function forgetRegistration(issuer: string, store: SecretStore): Promise<void> {
   await store.remove(await storeName("client", issuer));
 }
 
 /**
- * As whom to come to an authorization server: as the manifest says; or as a document describes it that the server can read;
- * or else as whoever it registers. One that was registered with another issuer, or to be sent back elsewhere, is not used.
+ * Chooses the client: of the manifest; or of a metadata document, if the server supports that; or a registered one. A
+ * stored registration is used only for the same issuer and redirect URI.
  * @throws {HubError} unauthorized, unreachable
  */
 export async function registerClient(
@@ -130,7 +135,7 @@ async function requestRegistration(
   const sdk = await loadSdk();
   const method = chooseMethod(metadata);
   try {
-    // The way of last resort; others have been tried.
+    // Deprecated in the SDK; used after all other ways.
     // oxlint-disable-next-line typescript/no-deprecated
     const answer = await sdk.registerClient(url, {
       ...(metadata !== undefined && { metadata }),
@@ -160,13 +165,13 @@ async function requestRegistration(
   }
 }
 
-/** A program on somebody's machine can keep no secret from them: none, if that is enough. undefined: what it thinks best */
+/** Prefers no client authentication: a native app cannot keep a secret. undefined: the server's default */
 function chooseMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const methods = metadata?.token_endpoint_auth_methods_supported;
   return ["none", "client_secret_basic", "client_secret_post"].find((it) => methods?.includes(it));
 }
 
-/** A client as its authorization server knows it. The secret of a configured one is the manifest's, whatever it was before. */
+/** The client in the form that the SDK expects. The secret of a configured client is always the manifest's. */
 export function clientInformationOf(
   client: ClientRegistration,
   settings: OAuthSettings,
@@ -181,8 +186,8 @@ export function clientInformationOf(
 }
 
 /**
- * How a client says who it is, and proves it: with the manifest's private key, or with its secret, or not at all.
- * @throws {HubError} unauthorized if the key cannot be used
+ * Chooses the client authentication: `private_key_jwt` with the manifest's key, or the client secret, or none.
+ * @throws {HubError} unauthorized if the key is not usable
  */
 export async function clientAuthenticationOf(
   client: ClientRegistration,
@@ -209,7 +214,7 @@ export async function clientAuthenticationOf(
   };
 }
 
-/** As in forms (RFC 6749, 2.3.1). */
+/** Form encoding (RFC 6749, 2.3.1). */
 function encode(text: string): string {
   return new URLSearchParams([["", text]]).toString().slice(1);
 }
@@ -242,12 +247,12 @@ async function proveByKey(
     throw unauthorizedError(server, why);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
-  // Whichever form it was written in.
+  // The SDK needs PKCS #8.
   const privateKey = key.export({ type: "pkcs8", format: "pem" });
   return createPrivateKeyJwtAuth({ issuer: id, subject: id, privateKey, alg });
 }
 
-/** Best first. */
+/** The preferred algorithm first. */
 type Algorithms = Readonly<Record<string, readonly string[]>>;
 const CURVES: Algorithms = {
   prime256v1: ["ES256"],

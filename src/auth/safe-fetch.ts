@@ -2,32 +2,32 @@ import { HubError } from "../base/errors.ts";
 import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
 import { unauthorizedError } from "./errors.ts";
 
-/** As `Dial`, for the SDK, which gives it nothing else. */
+/** `Fetch` with the signature that the SDK expects. */
 export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
-/** The longest answer of an authorization server, in bytes. */
+/** Maximum size of a response, in bytes. */
 const MAX_BODY = 1024 * 1024;
-/** As `Reach.limit`. */
+/** Default of `SafeFetchOptions.limit`. */
 const LIMIT = 10_000;
 
 export interface SafeFetchOptions {
   readonly server: string;
-  /** What the manifest says itself: the server, and the authorization server that it names. All else is others' word. */
+  /** The URLs that the manifest itself names: the MCP server and `oauth.issuer`. All others come from servers. */
   readonly home: readonly URL[];
   readonly dial: Fetch;
   readonly signal: AbortSignal;
-  /** How long one may take, in ms. */
+  /** Time limit per request, in ms. */
   readonly limit?: number | undefined;
 }
 
-/** What the manifest names of a server and its authorization server. */
+/** The URLs that the manifest names for a server and its authorization server. */
 export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly URL[] {
   return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
 }
 
 /**
- * Requests to whatever a server names as its authorization server: encrypted, unless it is on this machine, to no address of
- * a private network that the server itself is not in, and bounded in time and size.
+ * Makes a `fetch` for URLs that a server names: only https except on loopback, no address in a narrower network than
+ * the server's own (protection against SSRF), and limits on time and size.
  */
 export function makeSafeFetch({
   server,
@@ -52,7 +52,7 @@ export function makeSafeFetch({
   };
 }
 
-/** @throws {HubError} unauthorized if nothing may be sent there */
+/** @throws {HubError} unauthorized if requests to the URL are not allowed */
 export function checkUrl(target: string | URL, server: string, home: readonly URL[]): URL {
   const text = String(target);
   const url = URL.canParse(text) ? new URL(text) : undefined;
@@ -78,14 +78,14 @@ function checkProtection(url: URL, server: string): URL {
   );
 }
 
-/* How near an address is: what is reached from nearer may be asked of it, not the other way round. */
+/* Scope of an address. A server may name addresses of its own scope or a wider one. */
 const PUBLIC = 0;
 const PRIVATE = 1;
 const LOOPBACK = 2;
-/** Where clouds keep the keys of their machines: never the place of an authorization server, unless the server is there. */
+/** Includes the metadata services of clouds (169.254.169.254), which hand out credentials. */
 const LINK_LOCAL = 3;
 
-/** By the address as it is written: names are not looked up. */
+/** Decided by the literal host: names are not resolved. */
 function closeness(hostname: string): number {
   const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
@@ -96,7 +96,7 @@ function closeness(hostname: string): number {
   return four.length === 4 && four.every(Number.isInteger) ? closenessOfFour(four) : PUBLIC;
 }
 
-/** Addresses of the fourth version as the sixth has them: within a machine, and behind a translator (RFC 6052). */
+/** IPv4-mapped and NAT64 addresses (RFC 4291, RFC 6052). */
 const MAPPED = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
 
 function unmap(high = "", low = ""): readonly number[] {
@@ -121,7 +121,7 @@ function closenessOfSix(host: string): number {
   return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
 }
 
-/** The same answer with all of its body read. */
+/** The response with its body read, up to the maximum size. */
 async function bound(response: Response, server: string): Promise<Response> {
   const { status, statusText, headers } = response;
   const chunks: Uint8Array<ArrayBuffer>[] = [];
@@ -134,7 +134,7 @@ async function bound(response: Response, server: string): Promise<Response> {
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const kept = new Headers(headers);
-  // What it said was of the body as it came.
+  // These describe the body as it was transferred.
   kept.delete("content-encoding");
   kept.delete("content-length");
   return new Response(hasBody ? new Blob(chunks) : null, { status, statusText, headers: kept });

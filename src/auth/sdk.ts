@@ -1,21 +1,21 @@
-/* Loading the SDK takes longer than starting toolmux: it is there when somebody first wants an authorization. */
+/* Loading the SDK takes longer than starting toolmux, so it is loaded for the first authorization. */
 
 export const loadSdk = () => import("@modelcontextprotocol/client");
 
 type Sdk = Awaited<ReturnType<typeof loadSdk>>;
 
-/** What an authorization server says of itself. */
+/** Metadata of an authorization server. */
 export type AuthorizationServerMetadata = NonNullable<
   Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>
 >;
 
-/** What it gives. */
+/** The response of a token endpoint. */
 export type OAuthTokens = Awaited<ReturnType<Sdk["refreshAuthorization"]>>;
 
-/** A client, as it knows it. */
+/** Client id and secret. */
 export type ClientInformation = Parameters<Sdk["refreshAuthorization"]>[1]["clientInformation"];
 
-/** How a client proves to it who it is, where that is neither a secret nor nothing. */
+/** Adds the client authentication to a token request. */
 export type ClientProof = NonNullable<
   Parameters<Sdk["refreshAuthorization"]>[1]["addClientAuthentication"]
 >;

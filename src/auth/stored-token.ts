@@ -1,19 +1,19 @@
 import type { SecretStore } from "../secrets/secrets.ts";
 import { type ClientRegistration, parseObject } from "./registration.ts";
 
-/** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
+/** The tokens for one server, as stored. Times are in ms since the epoch. */
 export interface StoredToken {
-  /** The server's, so that another server of the same name is not given it. */
+  /** The server's URL: another server of the same name does not get the tokens. */
   readonly url: string;
   readonly issuer: string;
-  /** Where the issuer is asked for more; see `Authority`. */
+  /** Base URL of the authorization server; see `AuthorizationServer.url`. */
   readonly place: string;
   readonly tokenEndpoint: string | undefined;
   readonly revocationEndpoint: string | undefined;
-  /** Ways in which a client can prove who it is. */
+  /** Client authentication methods of the token endpoint. */
   readonly methods: readonly string[] | undefined;
   readonly resource: string | undefined;
-  /** All that was asked for, and what was given of it. */
+  /** The requested scopes, and the granted ones below. */
   readonly asked: readonly string[];
   readonly scopes: readonly string[];
   readonly grant: "authorizationCode" | "clientCredentials";
@@ -21,14 +21,14 @@ export interface StoredToken {
   readonly access: string;
   readonly refresh: string | undefined;
   readonly issued: number;
-  /** undefined: it is not said. */
+  /** undefined: not known. */
   readonly expires: number | undefined;
 }
 
-/** The form of what is kept; another one is as good as nothing. */
+/** Version of the stored form; other versions are ignored. */
 const FORM = 1;
 
-/** @returns undefined if there is nothing, or nothing that can be read. @throws {HubError} what the store throws */
+/** @returns undefined if there is none for this URL, or it is not readable. @throws {HubError} as the store */
 export async function loadToken(
   store: SecretStore,
   name: string,
@@ -40,29 +40,32 @@ export async function loadToken(
   return kept.url === url.href ? kept : undefined;
 }
 
-/** @throws {HubError} what the store throws */
+/** @throws {HubError} as the store */
 export function saveToken(store: SecretStore, name: string, kept: StoredToken): Promise<void> {
   return store.set(name, JSON.stringify({ form: FORM, ...kept }));
 }
 
-/** Of the life of a token, and in ms: with less left, another is got. */
+/** A token is renewed when less than this share of its lifetime, and less than this many ms, are left. */
 const SHARE = 0.1;
 const MARGIN = 60_000;
 
-/** The longest life of a token that is believed, in s. */
+/** Longer lifetimes are ignored, in s. */
 const LONGEST = 100 * 365 * 24 * 3600;
 
-/** When a token ends that is to live for so many seconds; undefined: what is said is nothing that tells, as 0 of those that do not end. */
+/**
+ * When a token expires with a lifetime of `life` seconds; undefined if the lifetime is missing or not plausible: some
+ * servers send 0 for tokens that do not expire.
+ */
 export function expiryOf(issued: number, life: number | undefined): number | undefined {
   return life !== undefined && life > 0 && life < LONGEST ? issued + life * 1000 : undefined;
 }
 
-/** Whether another token can be got without a person. */
+/** Whether another token can be requested without a person. */
 export function isRefreshable({ refresh, grant }: StoredToken): boolean {
   return refresh !== undefined || grant === "clientCredentials";
 }
 
-/** Whether it is time for another token. Where there is no way to one, the server will say when it is over. */
+/** Whether the token should be renewed now. One that cannot be renewed is used until the server rejects it. */
 export function isRefreshDue(kept: StoredToken, now: number): boolean {
   const { issued, expires } = kept;
   if (expires === undefined || !isRefreshable(kept)) return false;

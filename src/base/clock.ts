@@ -72,11 +72,11 @@ export interface TimeLimit {
   /** In ms. */
   readonly after: number;
   readonly signal: AbortSignal;
-  /** What its signal is aborted with then. */
+  /** The abort reason when the time is over. */
   readonly reason: () => Error;
 }
 
-/** Does something that is given up after a while, or when the signal says so. */
+/** Runs `work` with a signal that is aborted after a time limit, or when `signal` is. */
 export async function withLimit<T>(
   { clock, after, signal, reason }: TimeLimit,
   work: (signal: AbortSignal) => Promise<T>,

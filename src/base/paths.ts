@@ -49,7 +49,7 @@ function libraryFolder(env: Env): string {
   return join(safeHomeFolder(env), "Library", "Application Support", "toolmux");
 }
 
-/** Where the key of this installation is: in the state folder, 32 random bytes as hex digits, and a line end. */
+/** Path of the installation's key in the state folder: 32 random bytes as hex digits, with a line end. */
 export function installationKeyPath(folder: string): string {
   return `${folder}/installation.key`;
 }

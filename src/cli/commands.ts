@@ -426,7 +426,14 @@ export const SECRET: Command = {
   load: async () => (await import("./commands/secret.ts")).secret,
 };
 
-/** All commands: the single source of help, parsing and shell completion. */
+/**
+ * The command line: parsing, the commands, and what they share. Commands are declared in this table; the code
+ * of each is in the folder `commands`
+ * and is loaded when it runs. Main types: `Command` and `CommandContext` (command.ts).
+ * Start with `runCli`, then commands/serve.ts.
+ *
+ * All commands: the single source of help, parsing and shell completion.
+ */
 export const COMMANDS: readonly Command[] = [
   {
     name: DEFAULT_COMMAND,

@@ -11,7 +11,7 @@ export interface CachedInitialize {
   readonly instructions?: string | undefined;
   /** Server capabilities other than lists; absent if unknown. */
   readonly serverCapabilities?: CombinedCapabilities | undefined;
-  /** The client capability class for which this result is valid; absent if it does not depend on that. */
+  /** The capability class of the clients for which the instructions hold; absent if there are none. */
   readonly capabilities?: string | undefined;
 }
 
@@ -75,8 +75,8 @@ export class InitializeCache {
   }
 
   /**
-   * Stores a result, or deletes the old one, unless files have changed since `note`: the loaded manifest may
-   * be outdated then. Never rejects.
+   * Stores a result, or deletes the old one, unless files have changed since `recordFiles`: the loaded
+   * manifest may be outdated then. Never rejects.
    */
   async save(greeting: CachedInitialize | undefined): Promise<void> {
     const [path, files] = [this.#path, this.#files];

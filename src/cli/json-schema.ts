@@ -99,7 +99,7 @@ function objectFormOf(schema: Table, root: unknown): ObjectValueForm {
   };
 }
 
-/** Approximates `allOf`: properties and required keys of both; otherwise `other` wins. */
+/** Merges two schemas: properties and required keys of both; any other keyword of `other` wins. */
 function mergeSchemas(one: Table, other: Table): Table {
   const both = { ...one, ...other };
   const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);

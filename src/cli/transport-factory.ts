@@ -215,7 +215,7 @@ function openEntryResolver(
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
-  /** Until when a start may use it, in ms of the process's own clock: once, if it was a look that has found it. */
+  /** Until when a start may reuse it, in ms of `performance.now`: only once, and only if "look" resolved it. */
   freshUntil: number;
 }
 

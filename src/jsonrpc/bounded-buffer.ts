@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { lastBytes, TRUNCATED_EDGE } from "./line-reader.ts";
 
-/** What became of a message that was over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
+/** What is kept of a message over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
 export interface Truncated {
   readonly head: Buffer;
   readonly tail: Buffer;
@@ -12,14 +12,14 @@ export function isTruncated(gathered: Buffer | Truncated): gathered is Truncated
   return "head" in gathered;
 }
 
-/** Pieces that belong together: joined once, when all are there; those of what is over the limit are forgotten as they come. */
+/** A buffer of chunks with a size limit, joined once at the end. Over the limit it keeps only head and tail. */
 export class BoundedBuffer {
   readonly #limit: number;
   #pieces: Buffer[] = [];
   #excess: { readonly head: Buffer; tail: Buffer } | undefined;
   size = 0;
 
-  /** @param limit the most that is kept, in bytes */
+  /** @param limit maximum size, in bytes */
   constructor(limit: number) {
     this.#limit = limit;
   }
@@ -37,7 +37,7 @@ export class BoundedBuffer {
     this.#pieces = [];
   }
 
-  /** All of it; the gathering is empty then. */
+  /** Returns the content and empties the buffer. */
   take(): Buffer | Truncated {
     const { size } = this;
     const excess = this.#excess;

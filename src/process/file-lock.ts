@@ -6,36 +6,36 @@ import { sleep, untilAborted } from "../base/clock.ts";
 import { ownerState, ownOwner, parseOwnerTag } from "./orphans.ts";
 import { errnoCodeOf } from "./process-table.ts";
 
-/* A lock is a file that says whose it is: it comes and goes as a whole, so nobody ever sees half of it. */
+/* A lock is a file with the identity of its holder. It is created and removed atomically with its content. */
 
-/** How long others are waited for, in ms. */
+/** Default maximum wait, in ms. */
 const LIMIT = 60_000;
-/** Between two looks, in ms: the first, and the longest. */
+/** Poll interval, in ms: first and maximum. */
 const PAUSE = { first: 4, longest: 60 };
-/** How often a holder shows that it lives, in ms, to those who cannot see its process. */
+/** How often the holder updates the file's modification time, for processes that cannot see it, in ms. */
 const BEAT = 2_000;
-/** How often a holder's process is looked for, in ms: some systems start a program for that. */
+/** How often the holder's process is looked up, in ms: on some systems that starts a program. */
 const LOOK = 250;
-/** As `LockOptions.silence`. */
+/** Default of `FileLockOptions.silence`. */
 const SILENCE = 15_000;
 
-/** Those of this process take turns without a look at the file. */
+/** Callers within this process wait here, without polling the file. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
-  /** How long others are waited for, in ms. */
+  /** Maximum wait for other holders, in ms. */
   readonly limit?: number;
-  /** After how long a holder that cannot be seen and shows nothing counts as dead, in ms. */
+  /** After this time without a heartbeat a holder whose process cannot be looked up counts as dead, in ms. */
   readonly silence?: number;
 }
 
 /**
- * Does something while no other process does anything under the same lock. One that was killed holds none: its lock is
- * taken over at once, or after `SILENCE` if it ran where this process cannot look (another container).
- * @param path of the lock's file, which is made, with a private folder for it, and goes in the end
- * @param signal gives up waiting; `work` has to look at it itself
- * @throws {HubError} storeBusy if others hold it for too long, storeBroken if it cannot be made; the signal's reason; what
- * `work` throws
+ * Runs `work` while no other process holds the lock. The lock of a killed process is taken over at once, or after
+ * `HEARTBEAT_TIMEOUT` if its process cannot be looked up from here (another container).
+ * @param path of the lock file, which is created, with a private folder for it, and removed at the end
+ * @param signal aborts the wait; `work` has to observe it itself
+ * @throws {HubError} storeBusy if others hold it for too long, storeBroken if it cannot be created; the signal's
+ * reason; what `work` throws
  */
 export async function withFileLock<T>(
   path: string,
@@ -52,7 +52,7 @@ export async function withFileLock<T>(
   return untilAborted(turn, signal);
 }
 
-/** `end` is of the process's own clock, `silence` in ms. */
+/** `end`: deadline in ms of `performance.now()`; `silence`: heartbeat timeout in ms. */
 interface Patience {
   readonly signal: AbortSignal;
   readonly end: number;
@@ -70,12 +70,12 @@ async function hold<T>(path: string, work: () => Promise<T>, patience: Patience)
     return await work();
   } finally {
     clearInterval(beat);
-    // Another has taken it over if this process stood still for too long where that one could not see it.
+    // If this process was suspended for too long another one may have taken the lock over.
     if ((await read(path)) === own) await rm(path, { force: true });
   }
 }
 
-/** @returns what the lock says of its holder now: another text each time */
+/** @returns the content of the lock file; unique for each acquisition */
 async function acquire(path: string, patience: Patience): Promise<string> {
   const { signal, end, silence } = patience;
   signal.throwIfAborted();
@@ -93,7 +93,7 @@ async function acquire(path: string, patience: Patience): Promise<string> {
       if (dead !== undefined && (await takeOver(path, dead, draft, patience))) return own;
       signal.throwIfAborted();
       if (performance.now() >= end) throw busy(path);
-      // Many who wait must not all look at the same moment.
+      // Random, so that waiting processes do not poll at the same moment.
       await sleep(pause * (0.5 + Math.random()));
     }
   } finally {
@@ -101,12 +101,12 @@ async function acquire(path: string, patience: Patience): Promise<string> {
   }
 }
 
-/** @returns whether there was none */
+/** @returns whether the lock was created; false if it is held */
 async function place(draft: string, path: string, bytes: Uint8Array): Promise<boolean> {
   try {
     await link(draft, path).catch((error: unknown) => {
       if (!LINKLESS.has(errnoCodeOf(error))) throw error;
-      // For a moment it is there and says nothing: as of a holder that cannot be seen.
+      // Not atomic: for a moment the file is empty, which others read as a holder that cannot be looked up.
       return writePrivate(path, bytes);
     });
     return true;
@@ -116,12 +116,12 @@ async function place(draft: string, path: string, bytes: Uint8Array): Promise<bo
   }
 }
 
-/** What file systems say that have no links. */
+/** Error codes of file systems without hard links. */
 const LINKLESS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
 /**
- * Puts the own lock in the place of a dead holder's. Only one may do that at a time for each dead holder, and only while
- * its lock is still there: else two could, and the second would remove what the first has just got.
+ * Replaces the lock of a dead holder. Only one process may do that for each dead holder, and only while its lock is
+ * still there: otherwise two could, and the second would remove the first one's new lock.
  */
 async function takeOver(
   path: string,
@@ -134,7 +134,7 @@ async function takeOver(
   try {
     if ((await read(path)) !== dead) return false;
     await rename(draft, path);
-    // Who was killed may have left one.
+    // A killed process may have left a temporary file.
     await removeStaleTempFiles(dirname(path), Date.now()).catch(() => {});
     return true;
   } finally {
@@ -142,14 +142,14 @@ async function takeOver(
   }
 }
 
-/** Looks after a holder. */
+/** Monitors the holder of a lock. */
 class Watch {
   readonly #path: string;
   readonly #silence: number;
-  /** What was seen of it last, and when, in ms. */
+  /** The last observed content and modification time, and when they changed, in ms of `performance.now()`. */
   #seen = "";
   #since = 0;
-  /** The one whose process ran when it was last looked for, and when that is to be done again, in ms. */
+  /** The holder whose process was alive at the last look-up, and when the next one is due, in ms. */
   #running = "";
   #due = 0;
 
@@ -158,7 +158,7 @@ class Watch {
     this.#silence = silence;
   }
 
-  /** @returns what the lock says if its holder is dead */
+  /** @returns the content of the lock file if its holder is dead */
   async look(): Promise<string | undefined> {
     const holder = await read(this.#path);
     const now = performance.now();
@@ -173,14 +173,14 @@ class Watch {
       () => 0,
     );
     const seen = `${holder} ${touched}`;
-    // Not the time of day: a clock that jumps must not make anybody dead.
+    // Monotonic time: a change of the system clock must not make a holder look dead.
     if (seen !== this.#seen) this.#since = now;
     this.#seen = seen;
     return now - this.#since >= this.#silence ? holder : undefined;
   }
 }
 
-/** @returns undefined if there is none, or it cannot be read */
+/** @returns undefined if there is no file, or it is not readable */
 async function read(path: string): Promise<string | undefined> {
   return readFile(path, "utf8").catch(() => undefined);
 }
@@ -190,7 +190,7 @@ async function touch(path: string): Promise<void> {
   await utimes(path, now, now).catch(() => {});
 }
 
-/** What the file system says against writing to a folder, as an error that says where; anything else as it is. */
+/** Converts a file system error into one that names the folder; returns other errors unchanged. */
 export function writeErrorOf(folder: string, error: unknown): unknown {
   if (!/^E[A-Z]+$/.test(errnoCodeOf(error))) return error;
   const [why = ""] = (error as Error).message.split(",", 1);

@@ -14,13 +14,13 @@ import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import { MASK } from "./mask.ts";
 import { groupEntries, type RecordedLine } from "./reader.ts";
 
-/** So many differences are looked for, and shown of a value so many characters. */
+/** Maximum number of differences, and maximum length of a displayed value, in characters. */
 const MOST = 50;
 const SHOWN = 60;
 
 /**
- * What a request asks for: its params without what is another each time (`_meta`, with the progress token), members in order.
- * Equal for requests that want the same.
+ * The key of a request: its params with sorted members and without `_meta`, which differs each time (progress
+ * token). Equal for equal requests.
  */
 export function formatRequestKey(bytes: Buffer, params: ByteRange | undefined): string {
   if (params === undefined) return "{}";
@@ -41,19 +41,19 @@ function sortMembers(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** Where two values are not the same: `arguments.path[2]`, and what is there. */
+/** A difference between two values: the path, such as `arguments.path[2]`, and both values. */
 export interface ValueDifference {
   readonly path: string;
   readonly recorded: string;
   readonly asked: string;
 }
 
-/** How a wish differs from a recorded one, what was taken out of that apart; empty if it does not. */
+/** Differences of a request key from a recorded one; empty if they match. Masked values match anything. */
 export function compareRequestKeys(recorded: string, asked: string): readonly ValueDifference[] {
   return compareValues(parse(recorded), parse(asked));
 }
 
-/** The same of any two values. */
+/** The same for any two values. */
 export function compareValues(recorded: unknown, asked: unknown): readonly ValueDifference[] {
   const found: ValueDifference[] = [];
   walk(recorded, asked, "", "", found);
@@ -93,10 +93,10 @@ function own(table: Readonly<Record<string, unknown>>, name: string): unknown {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
-/** What was taken out of a recording can have been anything. */
+/** Whether a text matches a recorded one; the mask matches anything. */
 function fits(recorded: string, asked: unknown): boolean {
   if (!recorded.includes(MASK)) return recorded === asked;
-  // A number that was taken out is a text in the recording.
+  // A masked number is recorded as a string.
   if (recorded === MASK) return typeof asked === "string" || typeof asked === "number";
   if (typeof asked !== "string") return false;
   const parts = recorded.split(MASK);
@@ -120,56 +120,56 @@ function show(value: unknown): string {
   return text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`;
 }
 
-/** What a server did, a while (in ms) after what was before. */
+/** One step of a server, `wait` ms after the previous step or the request. */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
   | { readonly kind: "say"; readonly frame: Notification; readonly marks: RecordedMarks }
   | { readonly kind: "ask"; readonly frame: Request }
-  /** The client's answer to the question of that line is waited for; undefined: there was none. */
+  /** Wait for the client's response to the server's request on that line. */
   | { readonly kind: "hear"; readonly question: number; readonly answer: Response }
   | { readonly kind: "answer"; readonly response: Response }
-  /** There was an answer, or should have been, that cannot be given. */
+  /** There is no response to send: it was not recorded, or never came. */
   | { readonly kind: "fail"; readonly why: string }
-  /** Its link ended. */
+  /** The server closed the connection. */
   | { readonly kind: "die"; readonly why: string }
 );
 
-/** Where in a message the token, or the id, of the request stands that it belongs to. */
+/** Byte ranges in a notification of the progress token and the subscription id that tie it to a request. */
 export interface RecordedMarks {
   readonly token: ByteRange | undefined;
   readonly subscription: ByteRange | undefined;
 }
 
-/** One request that a server was sent, and all that came of it. */
+/** One request to a server, and everything the server did for it. */
 export interface RecordedExchange {
   readonly line: number;
   readonly method: string;
-  /** What it asked for; see `spellWish`. */
+  /** Its request key; see `formatRequestKey`. */
   readonly wish: string;
   readonly steps: readonly RecordedStep[];
-  /** The line of its answer, or where it ended otherwise; Infinity if nothing says that it did. */
+  /** Line of the response, or of another end; Infinity if neither is recorded. */
   readonly end: number;
 }
 
-/** What begins a conversation, one for each era. */
+/** The first request of a session, one method for each era. */
 const GREETINGS: ReadonlySet<string> = new Set([Method.initialize, ModernMethod.discover]);
 
 export function isInitialization(method: string): boolean {
   return GREETINGS.has(method);
 }
 
-/** What a hub asks on its own account, as often as it likes: its order says nothing, and its params little. */
+/** Requests that a hub sends on its own: their order is irrelevant, and so are their params. */
 const HOUSEKEEPING: ReadonlySet<string> = new Set([...GREETINGS, Method.ping, ModernMethod.listen]);
 
 export function isPingOrDiscovery(method: string): boolean {
   return HOUSEKEEPING.has(method);
 }
 
-/** What of a request tells it from others. */
+/** The key that identifies equal requests. */
 export function requestKeyOf({ method, bytes, params }: Request): string {
   return isPingOrDiscovery(method) ? "" : formatRequestKey(bytes, params);
 }
 
-/** All that was asked of one server, in order. */
+/** All requests to one server, in order. */
 export function readExchanges(entries: readonly RecordedLine[]): readonly RecordedExchange[] {
   const drafts: Draft[] = [];
   for (const entriesOfRun of groupEntries(entries, ({ run }) => run).values()) {
@@ -192,7 +192,7 @@ type StepOf<K extends RecordedStep["kind"]> = Omit<
 >;
 type Deed = { [K in RecordedStep["kind"]]: StepOf<K> }[RecordedStep["kind"]];
 
-/** A scene that is being put together. */
+/** An exchange being built. */
 class Draft {
   readonly line: number;
   readonly request: Request;
@@ -225,7 +225,7 @@ type Key = string | number;
 class Run {
   readonly drafts: Draft[] = [];
   readonly #open = new Map<Key, Draft>();
-  /** Questions of the server that are not answered yet, by their ids. */
+  /** Requests of the server without a response so far, by id. */
   readonly #questions = new Map<Key, { readonly line: number; readonly draft: Draft }>();
   #last: RecordedLine | undefined;
 
@@ -252,7 +252,7 @@ class Run {
     }
   }
 
-  /** What has no answer by now never gets one; whoever took it back does not wait for it. */
+  /** A request without a response by now never gets one; for a cancelled one, none is expected. */
   end(): void {
     const last = this.#last;
     for (const draft of this.#open.values()) {
@@ -314,7 +314,10 @@ class Run {
     return id && this.#open.get(id.key);
   }
 
-  /** On a pipe nothing says what belongs to which request: the last that runs is taken for it, or the last that has. */
+  /**
+   * Over stdio a message does not show its request: assume the latest open request, or else the latest
+   * finished one.
+   */
   #ownerOf(on: Key | undefined): Draft | undefined {
     const known = on === undefined ? undefined : (this.#open.get(on) ?? this.#open.get(`"${on}`));
     if (known !== undefined) return known;
@@ -343,7 +346,7 @@ class Run {
     if (entry.by === "hub") return;
     const open = [...this.#open.values()];
     const last = open.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
-    // Its link takes all others with it.
+    // A lost connection ends all other requests as well.
     last?.add({ kind: "die", why: entry.cause }, entry);
     for (const draft of open) draft.end ??= entry.line;
     this.#open.clear();
@@ -352,20 +355,20 @@ class Run {
 
 const CANCELLED = "notifications/cancelled";
 
-/** The id of an answer, whatever it is. */
+/** The id of a response, of any type. */
 export function responseIdOf({ bytes, start }: Response): Key | undefined {
   const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
   return member && readId(bytes, member)?.key;
 }
 
-/** The id that a cancel names. */
+/** The `requestId` of a cancellation. */
 export function cancelledRequestOf({ bytes, params }: Notification): Key | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "requestId");
   return member && readId(bytes, member)?.key;
 }
 
-/** A request's progress token, as it is spelled. */
+/** A request's progress token as JSON text. */
 export function progressTokenOf({ bytes, params, members }: Request): string | undefined {
   const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(all, "_meta");

@@ -1,30 +1,35 @@
 import type { LogLevel } from "../base/events.ts";
 
 /*
- * A recording is text, one JSON object a line, so that it can be searched and cut with any tool. A message is a value in its
- * line as it was spelled, not a string: 1.0, key order and members that are there twice are as they were, to the byte.
+ * Recordings of the messages between a hub and its servers and clients, and their replay.
+ * Main types: `Recorder` writes a recording, `ExchangeMatcher` and `replayServer` replay it. Start here with
+ * the format.
+ *
+ * A recording is a text file with one JSON object per line, so that any tool can search and split it. A
+ * message is embedded in its line byte for byte, not as a string: number spelling (1.0), key order and
+ * duplicate members are kept.
  */
 
-/** The first line. */
+/** The first line of the file. */
 export interface RecordingHeader {
-  /** The form of the file. */
+  /** Version of the file format. */
   readonly recording: 1;
-  /** What has written it: `toolmux 0.1.0`. */
+  /** The writing program: `toolmux 0.1.0`. */
   readonly program: string;
-  /** When, as ISO 8601 has it. All other times (`t`) are in ms from then on. */
+  /** Start time, ISO 8601. All other times (`t`) are in ms since then. */
   readonly started: string;
-  /** The most that it may hold, in bytes. */
+  /** Maximum size of the file, in bytes. */
   readonly limit: number;
 }
 
-/** Whose link it is: each start of a server is a run of it; clients are counted. */
+/** The peer of a transport. Each start of a server is a new run; clients are numbered. */
 export type RecordedPeer =
   { readonly server: string; readonly run: number } | { readonly client: number };
 
-/** As the hub sees it. */
+/** As seen from the hub. */
 export type Direction = "sent" | "received";
 
-/** What stands in the place of a message that is too large, or that cannot be shown: as much as is needed to know which one it was. */
+/** Placeholder for a message that is too large, or cannot be masked: what identifies it. */
 export interface Placeholder {
   /** In bytes. */
   readonly size: number;
@@ -33,7 +38,7 @@ export interface Placeholder {
   readonly method?: string | undefined;
 }
 
-/** What happened on a link that is no message. */
+/** A transport event other than a message. */
 export type TransportEventLine =
   | { readonly event: "opening" }
   | { readonly event: "closed"; readonly by: "hub" | "peer"; readonly cause: string }
@@ -43,20 +48,20 @@ export type TransportEventLine =
       readonly source: "stderr" | "stdout";
       readonly text: string;
     }
-  /** A message came that was too large for the link. */
+  /** A received message exceeded the transport's limit. */
   | ({ readonly event: "oversized" } & Placeholder)
-  /** A request will not be answered, although the link lives. */
+  /** A request will not be answered, although the transport is still open. */
   | { readonly event: "lost"; readonly id?: string | number | undefined; readonly cause: string }
-  /** Nobody waits for a request's answer any more, and its stream was closed. */
+  /** A request was abandoned: nobody waits for its response, and its stream was closed. */
   | { readonly event: "abandoned"; readonly id?: string | number | undefined }
-  /** A request was not taken. */
+  /** A request was rejected. */
   | { readonly event: "refused"; readonly cause: string };
 
-/** What happened to the recording itself. */
+/** An event of the recorder itself. */
 export type RecorderEventLine =
-  /** So much is missing here, because it could not be written as fast as it came. */
+  /** Messages that are missing here, because they came faster than they could be written. */
   | { readonly event: "missing"; readonly messages: number; readonly bytes: number }
-  /** The last line: the limit is reached. */
+  /** The last line: the size limit is reached. */
   | { readonly event: "full"; readonly limit: number }
-  /** The last line: the hub has ended. */
+  /** The last line: the hub was closed. */
   | { readonly event: "end" };

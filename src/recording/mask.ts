@@ -1,31 +1,32 @@
 import { Buffer } from "node:buffer";
 
-/** Takes what must not be shown out of a text; what it leaves as it was it gives back as it was. */
+/** Replaces secrets in a text by a mask; returns a text without secrets unchanged. */
 export type RedactFunction = (text: string) => string;
 
-/** What stands in recordings where something was taken out. */
+/** The mask in recordings. */
 export const MASK = "[redacted]";
 
-/** JSON within a string within JSON: so many times are escapes looked behind. */
+/** Maximum number of escape levels to look behind, for JSON in a string in JSON. */
 const MOST_LAYERS = 3;
 const NUMBER = /-?\d[\d.eE+-]*/g;
 const BACKSLASH = 0x5c;
 const U = 0x75;
-/** What stands behind a backslash for something else, as character codes. */
+/** Escapes other than `\u`: code of the escape letter → code of the character. */
 const ESCAPED: ReadonlyMap<number, number> = new Map(
   ["b\b", "f\f", "n\n", "r\r", "t\t"].map((it) => [it.charCodeAt(0), it.charCodeAt(1)]),
 );
 
 /**
- * A JSON text without what must not be shown, however it is escaped there. It stays JSON, and what holds no secret stays as it
- * is spelled.
- * @returns undefined if a secret goes over more than one value, so that no JSON would be left without it.
+ * Masks the secrets in a JSON text, however they are escaped. The result is JSON; text without secrets is
+ * unchanged.
+ * @returns undefined if a secret spans more than one value, so that it cannot be masked within JSON
  */
 export function maskJson(json: string, redact: RedactFunction): string | undefined {
-  // Value by value takes a hundred times as long, and most messages hold no secret.
+  // A check of the whole text first: masking value by value is a hundred times slower, and most messages
+  // contain no secret.
   if (redact(json) === json && !isHidingDeeper(json, MOST_LAYERS + 1, redact)) return json;
   const parts: string[] = [];
-  // By hand: an expression for strings runs out of stack in those of megabytes.
+  // Without a regular expression for strings, which overflows the stack on strings of megabytes.
   for (let at = 0; at < json.length;) {
     const quote = json.indexOf('"', at);
     const start = quote < 0 ? json.length : quote;
@@ -38,7 +39,7 @@ export function maskJson(json: string, redact: RedactFunction): string | undefin
   return redact(shown) === shown ? shown : undefined;
 }
 
-/** The index after the string that starts there. */
+/** The index after the string that starts at `start`. */
 function findEnd(json: string, start: number): number {
   for (let quote = json.indexOf('"', start + 1); quote >= 0; quote = json.indexOf('"', quote + 1)) {
     let first = quote;
@@ -54,7 +55,7 @@ function hideNumber(number: string, redact: RedactFunction): string {
 
 function disguiseString(string: string, redact: RedactFunction): string {
   const inner = string.slice(1, -1);
-  // The mask needs no escapes, so what has none before has none after it.
+  // The mask needs no escapes.
   if (!inner.includes("\\")) return `"${redact(inner)}"`;
   const text = JSON.parse(string) as string;
   const masked = redact(text);
@@ -62,7 +63,7 @@ function disguiseString(string: string, redact: RedactFunction): string {
   return masked === text && redact(inner) === inner ? string : JSON.stringify(masked);
 }
 
-/** Whether there is a secret in a text that shows when its own escapes are undone, so many times at most. */
+/** Whether a secret appears when up to `layers` levels of escapes are decoded. */
 function isHidingDeeper(text: string, layers: number, redact: RedactFunction): boolean {
   let plain = text;
   for (let layer = 0; layer < layers && plain.includes("\\"); layer++) {
@@ -72,7 +73,7 @@ function isHidingDeeper(text: string, layers: number, redact: RedactFunction): b
   return false;
 }
 
-/** By code units: an expression with a callback takes seconds for what has millions of escapes. */
+/** By UTF-16 code units: a regular expression with a callback takes seconds for millions of escapes. */
 function undoEscapes(text: string): string {
   const units = new Uint16Array(text.length);
   let end = 0;

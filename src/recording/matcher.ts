@@ -10,23 +10,23 @@ import {
   type ValueDifference,
 } from "./exchanges.ts";
 
-/** So many recorded requests are compared with one that is none of them. */
+/** Maximum number of recorded requests compared with an unknown one. */
 const MOST_COMPARED = 200;
-/** So many spellings of requests are remembered, none of them longer than that, in bytes. */
+/** Maximum number of cached request texts, and maximum length of one, in bytes. */
 const MOST_SPELLINGS = 1000;
 const LONGEST = 1024;
 
-/** What is to be played for a request. */
+/** The match of a request. */
 export type MatchedExchange =
   | {
       readonly kind: "scene";
       readonly scene: RecordedExchange;
-      /** All that were recorded of it have been played. */
+      /** All recorded exchanges for it were already replayed. */
       readonly isRepeated: boolean;
-      /** One that was recorded before it, and was not asked for; told once. */
+      /** An exchange that was recorded before it and has not been requested; reported once. */
       readonly skipped: RecordedExchange | undefined;
     }
-  /** Nothing was recorded of it; with what is most like it. */
+  /** Nothing was recorded for it; with the nearest recorded request. */
   | { readonly kind: "unknown"; readonly nearest: NearestMatch | undefined };
 
 export interface NearestMatch {
@@ -34,25 +34,25 @@ export interface NearestMatch {
   readonly differences: readonly ValueDifference[];
 }
 
-/** Scenes of equal requests, in order. */
+/** Exchanges with equal requests, in order. */
 interface Queue {
   readonly scenes: RecordedExchange[];
   next: number;
 }
 
-/** All that was recorded of one server, and how far it was played. */
+/** Matches requests with the recorded exchanges of one server, and tracks which were replayed. */
 export class ExchangeMatcher {
   readonly #queues = new Map<string, Queue>();
-  /** By how their params are spelled: a measurement makes the same few requests over and over. */
+  /** Queues by the text of params: a load test repeats the same few requests. */
   readonly #spellings = new Map<string, Queue>();
-  /** Those whose order means something. */
+  /** Exchanges whose order is relevant. */
   readonly #ordered: readonly RecordedExchange[];
   readonly #played = new Set<RecordedExchange>();
   readonly #skipped = new Set<RecordedExchange>();
-  /** Of `#ordered`: all before it were played. */
+  /** Index in `#ordered`; all before it were replayed. */
   #first = 0;
 
-  /** Whether it was greeted, in either era. */
+  /** Whether an initialization was recorded, in either era. */
   readonly isGreeted: boolean;
 
   constructor(scenes: readonly RecordedExchange[]) {
@@ -66,12 +66,12 @@ export class ExchangeMatcher {
     this.#ordered = scenes.filter(({ method }) => isOrdered(method));
   }
 
-  /** How many recorded requests, whose order means something, were never made. */
+  /** Number of recorded requests, of those whose order is relevant, that were never made. */
   get unplayed(): number {
     return this.#ordered.reduce((count, scene) => count + (this.#played.has(scene) ? 0 : 1), 0);
   }
 
-  /** Finds what follows a request, in recorded order for equal ones. */
+  /** The exchange for a request; equal requests get theirs in recorded order. */
   take(request: Request): MatchedExchange {
     const { method, bytes, params } = request;
     const isShort = params !== undefined && params.end - params.start <= LONGEST;
@@ -100,7 +100,7 @@ export class ExchangeMatcher {
     return { kind: "scene", scene, isRepeated, skipped: this.#findSkipped(scene) };
   }
 
-  /** What ran at the same time may come in any order. */
+  /** Exchanges that overlapped in time may come in any order. */
   #findSkipped(scene: RecordedExchange): RecordedExchange | undefined {
     if (!isOrdered(scene.method)) return undefined;
     let first = this.#ordered[this.#first];
@@ -128,7 +128,7 @@ export class ExchangeMatcher {
   }
 }
 
-/** Another argument of the same tool is nearer than the same arguments of another one. */
+/** Another argument of the same tool is nearer than the same arguments of another tool. */
 function isLess(a: readonly ValueDifference[], b: readonly ValueDifference[]): boolean {
   return weigh(a) < weigh(b);
 }

@@ -14,9 +14,9 @@ import { replaceInvalidUtf8 } from "../jsonrpc/utf8.ts";
 import type { Message } from "../jsonrpc/message.ts";
 import type { Direction, Placeholder } from "./format.ts";
 
-/** What one line says of a server's link. */
+/** One line about the transport of a server. */
 export type RecordedLine = {
-  /** Of the file, from 1 on. */
+  /** Line number in the file, from 1. */
   readonly line: number;
   /** ms since the recording began. */
   readonly t: number;
@@ -27,22 +27,22 @@ export type RecordedLine = {
       readonly kind: "message";
       readonly way: Direction;
       readonly frame: Message;
-      /** The id of the request on whose stream it came, where the link could tell. */
+      /** The id of the request on whose response stream it came, if the transport could tell. */
       readonly on: string | number | undefined;
     }
   | { readonly kind: "stub"; readonly way: Direction; readonly stub: Partial<Placeholder> }
-  /** Nobody waited for its answer any more. */
+  /** The request was abandoned. */
   | { readonly kind: "abandoned"; readonly id: string | number | undefined }
   | { readonly kind: "lost"; readonly id: string | number | undefined; readonly cause: string }
   | { readonly kind: "closed"; readonly by: string; readonly cause: string }
 );
 
-/** What a file holds. */
+/** The content of a recording. */
 export interface Recording {
-  /** The last manifest in it, as a document. */
+  /** The last manifest in it, as parsed JSON. */
   readonly manifest: unknown;
   readonly entries: readonly RecordedLine[];
-  /** What is missing of it, as whole sentences. */
+  /** What is missing in it, as full sentences. */
   readonly notes: readonly string[];
 }
 
@@ -50,9 +50,9 @@ const LF = 0x0a;
 const MOST_RUNS = 1_000_000;
 
 /**
- * Reads a recording. A last line that is not whole, as after the end of a machine, is passed over.
- * @param name of the file, for what is said of it
- * @throws {HubError} usage if it is none, with the line that is wrong
+ * Parses a recording. An incomplete last line, as after a crash, is ignored.
+ * @param name the file's name for error messages
+ * @throws {HubError} usage if it is not a recording, with the invalid line
  */
 export function readRecording(bytes: Buffer, name: string): Recording {
   const entries: RecordedLine[] = [];
@@ -90,7 +90,7 @@ export function readRecording(bytes: Buffer, name: string): Recording {
   return { manifest, entries, notes };
 }
 
-/** Entries by something about them, in order. (Node 20 has no `Map.groupBy`.) */
+/** Groups lines by a key, in order. (Node 20 has no `Map.groupBy`.) */
 export function groupEntries<K>(
   entries: readonly RecordedLine[],
   keyOf: (entry: RecordedLine) => K,
@@ -114,7 +114,7 @@ function checkHead(text: Buffer, members: readonly JsonMember[], name: string): 
   throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
 }
 
-/** @returns undefined if it is nothing about a server, or nothing that is replayed */
+/** @returns undefined if it is not about a server, or irrelevant for a replay */
 function readEntry(
   text: Buffer,
   members: readonly JsonMember[],
@@ -150,7 +150,7 @@ function readEntry(
   const on = idAt(text, members, "on");
   if (message !== undefined) {
     const bytes = text.subarray(message.start, message.end);
-    // Older versions wrote what servers sent without a check.
+    // Older versions recorded servers' bytes without checking for UTF-8.
     const frame = parseMessage(isUtf8(bytes) ? bytes : replaceInvalidUtf8(bytes));
     if (frame.kind === "invalid") throw wrong(name, line, frame.reason);
     return { ...base, kind: "message", way, frame, on };
@@ -179,7 +179,7 @@ function idAt(
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
-/** Of what is short. */
+/** For short values only. */
 function readValue(text: Buffer, range: ByteRange | undefined): unknown {
   return range === undefined || range.end - range.start > 1024
     ? undefined

@@ -20,7 +20,7 @@ import type {
 import type { RecordedPeer } from "./format.ts";
 import { idText, type Recorder } from "./recorder.ts";
 
-/** The same link, with all that crosses it written down. */
+/** Wraps a transport so that all messages on it are recorded. */
 export function recordTransport(
   link: Transport,
   peer: RecordedPeer,
@@ -29,7 +29,7 @@ export function recordTransport(
   return new RecordedLink(link, peer, recorder);
 }
 
-/** The same way back of one request, with all that is said on it written down. */
+/** Wraps the responder of one request so that all messages on it are recorded. */
 export function recordResponder(
   inbound: Responder,
   peer: RecordedPeer,
@@ -53,13 +53,16 @@ class RecordedLink implements Transport {
   readonly #link: Transport;
   readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
-  /** Whoever has sent something is told of its stream by the exchange that they were given. */
+  /**
+   * The sender knows a request by the handle that `send` returned, so received messages are passed on with
+   * that one.
+   */
   readonly #exchanges = new WeakMap<
     SentRequest,
     { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
-  /** There if the link has them: a link over HTTP is told by that. */
+  /** Only set if the wrapped transport has them, because their presence identifies an HTTP transport. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
@@ -124,7 +127,7 @@ class RecordedLink implements Transport {
     return this.#link.close();
   }
 
-  /** @returns the exchange that the owner of the link knows. */
+  /** @returns the request handle that the transport's owner knows */
   noteFrame(frame: Message, exchange: SentRequest | undefined): SentRequest | undefined {
     const known = exchange && this.#exchanges.get(exchange);
     this.#recorder.frame(this.#peer, frame, known?.id);
@@ -211,7 +214,7 @@ function idOf(message: EncodedMessage): RequestId | undefined {
   return frame.kind === "request" ? idText(frame.id.key) : undefined;
 }
 
-/** The same hub for an HTTP face, with all that its clients say and hear written down. */
+/** Wraps a hub for the HTTP server so that all messages of its clients are recorded. */
 export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
     accept: (link, signal, scope) =>
@@ -222,7 +225,7 @@ export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub 
   };
 }
 
-/** Nothing says which of these requests come from the same client, so each counts as one. */
+/** Modern requests do not show which client sent them, so each is recorded as a client of its own. */
 function recordTaker(taker: ModernRequestTarget, recorder: Recorder): ModernRequestTarget {
   return {
     handle: (letter, way, scope, check) => {

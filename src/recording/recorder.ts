@@ -18,38 +18,38 @@ import type {
 } from "./format.ts";
 import { maskJson, type RedactFunction } from "./mask.ts";
 
-/** A longer message is not written, only that there was one; in bytes. */
+/** Longer messages are recorded by a placeholder only; in bytes. */
 const MOST_MESSAGE = 32 * 1024 * 1024;
-/** So much may wait to be written, in bytes, and so much is written at a time. */
+/** Maximum number of bytes queued, and bytes per write. */
 const MOST_WAITING = 64 * 1024 * 1024;
 const AT_A_TIME = 1024 * 1024;
-/** Shorter messages are copied: they would keep all of the chunk that they came in. */
+/** Shorter messages are copied, in bytes: a slice would keep the whole received chunk in memory. */
 const COPIED = 64 * 1024;
-/** What a line takes beside its message, and what is kept free for the last line, in bytes. */
+/** Estimated size of a line without its message, and space reserved for the last line, in bytes. */
 const LINE = 200;
 const LAST_LINE = 200;
-/** How long a slow disk can hold up the end, in ms. */
+/** Longest wait for a slow disk at the end, in ms. */
 const FLUSH_LIMIT = 1000;
 
 export interface RecorderOptions {
   readonly outlet: RecordingSink;
   readonly redact: RedactFunction;
-  /** The most that the recording may hold, in bytes. */
+  /** Maximum size of the recording, in bytes. */
   readonly limit: number;
   /** ms, monotonic. */
   now(): number;
-  /** Tells that it has ended before its time, and why. */
+  /** Logs that the recording ended early, and why. */
   warn(text: string): void;
 }
 
-/** One line that waits, without its end. */
+/** A queued line, without the line break. */
 type Waiting =
   | { readonly text: string; readonly size: number }
   | { readonly head: string; readonly message: readonly Piece[]; readonly size: number };
 
 /**
- * Writes down what crosses a hub. It holds up nobody: what cannot be written as fast as it comes is missing in the recording,
- * which says so there, and whatever fails ends the recording alone.
+ * Records the messages that cross a hub. It never blocks: what cannot be written fast enough is dropped,
+ * which the recording notes, and an error ends only the recording.
  */
 export class Recorder {
   readonly #parts: RecorderOptions;
@@ -57,7 +57,7 @@ export class Recorder {
   readonly #runs = new Map<string, number>();
   #clients = 0;
   #waiting: Waiting[] = [];
-  /** Bytes that wait or are being written. */
+  /** Bytes queued or being written. */
   #size = 0;
   #missing = { messages: 0, bytes: 0 };
   #written = 0;
@@ -73,19 +73,19 @@ export class Recorder {
     this.#add({ text: JSON.stringify(head), size: LINE });
   }
 
-  /** A server's next run. */
+  /** The peer for the next run of a server. */
   server(name: string): RecordedPeer {
     const run = (this.#runs.get(name) ?? 0) + 1;
     this.#runs.set(name, run);
     return { server: name, run };
   }
 
-  /** The next client. */
+  /** The peer for the next client. */
   client(): RecordedPeer {
     return { client: ++this.#clients };
   }
 
-  /** The manifest that is in force from now on, as a document. */
+  /** Records the manifest that is in force from now on. */
   manifest(document: object): void {
     this.#addEvent({}, { manifest: document });
   }
@@ -95,8 +95,9 @@ export class Recorder {
   }
 
   /**
-   * @param message as it is sent or was received; its memory must not change
-   * @param on the id of the request on whose stream it came, where the link can tell
+   * Records a message.
+   * @param message as sent or received; its bytes must not change later
+   * @param on the id of the request on whose response stream it came, if the transport can tell
    */
   message(peer: RecordedPeer, way: Direction, message: EncodedMessage, on?: string | number): void {
     if (this.#isOver) return;
@@ -114,13 +115,13 @@ export class Recorder {
     this.#add({ head, message: kept, size });
   }
 
-  /** The same of a frame, each message of a batch by itself. */
+  /** Records a received message; each message of a batch on its own. */
   frame(peer: RecordedPeer, frame: Message, on?: string | number): void {
     if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
     else this.message(peer, "received", bytesOf(frame), on);
   }
 
-  /** Ends the recording. @returns when all is written, or that takes too long. Never rejects. */
+  /** Ends the recording. @returns when everything is written, or the time limit has passed. Never rejects. */
   async close(): Promise<void> {
     if (!this.#isOver) {
       if (this.#missing.messages > 0) this.#tellMissing();
@@ -134,7 +135,7 @@ export class Recorder {
     this.#stop();
   }
 
-  /** Writes at once what waits: the process ends. */
+  /** Writes all queued lines synchronously: for the exit of the process. */
   flushNow(): void {
     if (this.#isOver) return;
     const rest = this.#take(Number.POSITIVE_INFINITY);
@@ -142,11 +143,11 @@ export class Recorder {
     try {
       this.#parts.outlet.appendNow(rest);
     } catch {
-      // Nobody is left to be told.
+      // There is no way to report it any more.
     }
   }
 
-  /** ms since it began, to the µs. */
+  /** ms since the start, with µs resolution. */
   #time(): number {
     return Math.round((this.#parts.now() - this.#began) * 1000) / 1000;
   }
@@ -171,7 +172,7 @@ export class Recorder {
     this.#push(line);
   }
 
-  /** Also what has no room. */
+  /** Queues a line regardless of the limit. */
   #push(line: Waiting): void {
     this.#waiting.push(line);
     this.#size += line.size;
@@ -180,7 +181,7 @@ export class Recorder {
 
   async #drain(): Promise<void> {
     try {
-      // All of a turn goes out together.
+      // Everything of one turn of the event loop is written together.
       await new Promise((resolve) => setImmediate(resolve));
       while (this.#waiting.length > 0) {
         await this.#parts.outlet.append(this.#take(AT_A_TIME));
@@ -195,7 +196,7 @@ export class Recorder {
     }
   }
 
-  /** The next lines, about as many bytes of them. */
+  /** Takes the next lines from the queue, about `most` bytes. */
   #take(most: number): Buffer {
     const lines: Uint8Array[] = [];
     let size = 0;
@@ -239,7 +240,7 @@ export class Recorder {
     const { head, message } = line;
     const bytes = joinPieces(message);
     const text = textOf(bytes);
-    // Servers' results are passed on unread, and what clients send may be anything.
+    // Servers' results are forwarded unparsed, and clients may send anything, so it may not be JSON.
     if (skipWhitespace(bytes, skipValue(bytes, skipWhitespace(bytes, 0))) !== bytes.length) {
       return utf8(`${maskJson(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
     }
@@ -254,7 +255,7 @@ export class Recorder {
 }
 
 const END = utf8("}\n");
-/** In the place of a line that cannot be shown. */
+/** In place of a line that cannot be masked. */
 const WITHHELD = JSON.stringify({ event: "withheld" });
 
 function stubOf(bytes: Buffer): Placeholder {
@@ -266,28 +267,28 @@ function stubOf(bytes: Buffer): Placeholder {
   return { size, kind, ...(kind === "response" && { id: frame.id }) };
 }
 
-/** An id as JSON has it. */
+/** An id as its JSON value. */
 export function idText(key: string | number): string | number {
   return typeof key === "string" && key.startsWith('"') ? key.slice(1) : key;
 }
 
-/** Where a recording goes. */
+/** Destination of a recording. */
 export interface RecordingSink {
-  /** One after the other; rejects if it could not be written. */
+  /** Appends in order of the calls; rejects if writing fails. */
   append(bytes: Uint8Array): Promise<void>;
-  /** Writes at once, behind what is being written; for the end of a process that waits for nothing. */
+  /** Synchronous: writes after a pending `append`, for the exit of the process. */
   appendNow(bytes: Uint8Array): void;
   close(): Promise<void>;
 }
 
-/** As much of a file is read to see whether it is a recording. */
+/** Bytes read to detect whether a file is a recording. */
 const LOOK = 64;
 const BEGINNING = '{"recording":';
 
 /**
- * A new file for a recording, which its owner alone can read. A recording of before makes place for it; whoever still writes
- * that one goes on with it under no name.
- * @throws {HubError} usage if it cannot be made there, or something else would be lost
+ * Creates a recording file with mode 0600. An existing recording is replaced; a process still writing to it
+ * keeps its unlinked file.
+ * @throws {HubError} usage if it cannot be created, or another kind of file would be overwritten
  */
 export async function openRecordingFile(path: string): Promise<RecordingSink> {
   const { lstat, open, rename, rm } = await import("node:fs/promises");
@@ -313,7 +314,7 @@ export async function openRecordingFile(path: string): Promise<RecordingSink> {
   }
 }
 
-/** What is empty is nothing that could be lost. */
+/** An empty file may be replaced too. */
 async function isRecording(path: string): Promise<boolean> {
   const { open } = await import("node:fs/promises");
   const handle = await open(path, "r");
@@ -327,7 +328,7 @@ async function isRecording(path: string): Promise<boolean> {
 
 class RecordingFile implements RecordingSink {
   readonly #handle: FileHandle;
-  /** The length of what is certainly written, and what follows it. */
+  /** Number of bytes known to be written, and the chunk being written after them. */
   #at = 0;
   #writing: Uint8Array | undefined;
 
@@ -346,7 +347,7 @@ class RecordingFile implements RecordingSink {
     this.#writing = undefined;
   }
 
-  /** What is being written is written again, at the same place: nobody can say how far that was. */
+  /** Writes the pending chunk again at the same position, because it is unknown how much of it was written. */
   appendNow(bytes: Uint8Array): void {
     const { writeSync } = process.getBuiltinModule("node:fs");
     for (const part of [this.#writing, bytes]) {

@@ -31,11 +31,14 @@ export interface ReplayOptions {
   readonly score: ExchangeMatcher;
   readonly review: ReplayReport;
   readonly clock: Clock;
-  /** 1: as fast as it was; 2: twice as fast; Infinity: without a wait. */
+  /** 1: as recorded; 2: twice as fast; Infinity: without delays. */
   readonly speed: number;
 }
 
-/** Plays a recorded server on a link, until that ends. @returns whether it was the server that ended it. */
+/**
+ * Replays a recorded server on a transport until that is closed. @returns whether the recorded server ended
+ * the connection
+ */
 export async function replayServer(
   link: Transport,
   parts: ReplayOptions,
@@ -55,30 +58,30 @@ export async function replayServer(
   return player.ended;
 }
 
-/** One request while it is played. */
+/** One request being replayed. */
 interface Part {
   readonly asked: ReplayedRequest;
   readonly request: Request;
   readonly scene: RecordedExchange;
   readonly token: string | undefined;
-  /** The next step. */
+  /** Index of the next step. */
   at: number;
-  /** When the step before it was due, by the clock: waits are counted from there, so that many do not add up what timers miss. */
+  /** Due time of the previous step, on the clock: delays count from there, so that timer errors do not add up. */
   due: number;
-  /** The undo of the wait for it. */
+  /** Cancels the timer for the next step. */
   disarm: (() => void) | undefined;
-  /** Questions that were answered, by their lines. */
+  /** The client's responses to requests of the server, by the requests' lines. */
   readonly heard: Map<number, Response>;
 }
 
 const EMPTY = utf8("{}");
-/** No timer holds more, in ms. */
+/** Longest delay of a timer, in ms. */
 const LONGEST_WAIT = 2 ** 31 - 1;
 
 class Player {
   readonly #link: Transport;
   readonly #parts: ReplayOptions;
-  /** Those whose requests are not answered, by their ids. */
+  /** Requests without a response so far, by id. */
   readonly #open = new Map<string | number, Part>();
   readonly #all = new Set<Part>();
   readonly #questions = new Map<number, { readonly part: Part; readonly line: number }>();
@@ -131,12 +134,12 @@ class Player {
     };
     const cue = score.take(request);
     if (cue.kind === "unknown") {
-      // Whether somebody is there, and what is worth a line, every hub asks when it likes.
+      // Hubs send `ping` and `logging/setLevel` at any time, recorded or not.
       if (method === Method.ping || method === Method.setLevel) {
         this.#link.send(buildResult(request.id, EMPTY));
         return;
       }
-      // A client that knows both eras tries one, and what a server of the other says of that lets it go on.
+      // A client that supports both eras tries one; the error makes it fall back to the other.
       if (isInitialization(method) && score.isGreeted) {
         const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
         this.#link.send(buildError(request.id, error.toRpc()));
@@ -160,7 +163,7 @@ class Player {
     this.#next(part);
   }
 
-  /** Waits for the next step, or takes all those that are due. */
+  /** Runs all due steps, and waits for the next one. */
   #next(part: Part): void {
     const { clock, speed } = this.#parts;
     for (;;) {
@@ -190,7 +193,7 @@ class Player {
     }
   }
 
-  /** @returns whether it goes on */
+  /** @returns whether the replay goes on */
   #take(part: Part, step: Exclude<RecordedStep, { readonly kind: "hear" }>): boolean {
     part.at++;
     const { request } = part;
@@ -222,7 +225,7 @@ class Player {
   #say(part: Part, { frame, marks }: Extract<RecordedStep, { readonly kind: "say" }>): void {
     const edits: Edit[] = [];
     if (marks.token !== undefined) {
-      // Who asks for no progress hears of none.
+      // No progress notification for a request without a progress token.
       if (part.token === undefined) return;
       edits.push({ ...marks.token, replacement: utf8(part.token) });
     }
@@ -263,13 +266,13 @@ class Player {
   }
 }
 
-/** The name or the URI that a request is about. */
+/** The name or URI in a request's params. */
 function subjectOf({ bytes, params, members }: Request): string | undefined {
   const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   return readString(bytes, lastMember(all, "name")) ?? readString(bytes, lastMember(all, "uri"));
 }
 
-/** What an answer says, without what is another each time. */
+/** The content of a response, without `_meta`, which differs each time. */
 function answerOf({ bytes, outcome, body }: Response): unknown {
   try {
     const value = parseRange(bytes, body);
@@ -283,19 +286,19 @@ function answerOf({ bytes, outcome, body }: Response): unknown {
   }
 }
 
-/** So many divergences are told one by one. */
+/** Maximum number of divergences reported individually. */
 const MOST_TOLD = 20;
-/** So many differences are told of each. */
+/** Maximum number of differences shown for each. */
 const MOST_DIFFERENCES = 3;
 
-/** What was asked, as far as it is told: its method, and the name or URI in it, which is looked for only then. */
+/** A request in the report: its method and, evaluated only when reported, the name or URI in it. */
 export interface ReplayedRequest {
   readonly server: string;
   readonly method: string;
   readonly what: string | undefined;
 }
 
-/** Where clients did something else than was recorded; told as it happens, and counted. */
+/** Counts where clients diverged from the recording, and reports each as it happens. */
 export class ReplayReport {
   readonly #tell: (text: string) => void;
   readonly #exhausted = new Set<string>();
@@ -306,7 +309,7 @@ export class ReplayReport {
   #disordered = 0;
   #otherwise = 0;
 
-  /** @param tell takes one line at a time */
+  /** @param tell receives one line at a time */
   constructor(tell: (text: string) => void) {
     this.#tell = tell;
   }
@@ -319,7 +322,7 @@ export class ReplayReport {
     this.#played++;
   }
 
-  /** No divergence: a measurement makes the same request again and again. */
+  /** Not a divergence: a load test repeats the same request. */
   repeated(asked: ReplayedRequest, scene: RecordedExchange): void {
     this.#repeated++;
     if (this.#exhausted.has(asked.server)) return;
@@ -328,7 +331,7 @@ export class ReplayReport {
     this.#tell(`${describe(asked)} ${text}`);
   }
 
-  /** @returns what its client is told */
+  /** @returns the error text for the client */
   unknown(asked: ReplayedRequest, nearest: NearestMatch | undefined): string {
     this.#unknown++;
     const near =
@@ -347,7 +350,7 @@ export class ReplayReport {
     );
   }
 
-  /** A server's question was answered otherwise. */
+  /** A request of the server was answered differently. */
   answered(asked: ReplayedRequest, line: number, differences: readonly ValueDifference[]): void {
     this.#otherwise++;
     this.#diverged(
@@ -355,7 +358,7 @@ export class ReplayReport {
     );
   }
 
-  /** What became of it all, in one line. @param unplayed how many recorded requests were never made */
+  /** The totals in one line. @param unplayed number of recorded requests that were never made */
   summary(unplayed: number): string {
     const parts = [
       `${count(this.#played, "request")} answered as recorded`,

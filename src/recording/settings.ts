@@ -8,7 +8,7 @@ import {
   type RunnableServer,
 } from "../manifest/schema.ts";
 
-/** In the place of what a recorded server was started by, or reached at: that may hold secrets, and nothing is started. */
+/** Replaces the command or URL of a recorded server, which may contain secrets and is never started. */
 const COMMAND = "recorded";
 
 const SETTINGS = [
@@ -26,7 +26,10 @@ const SETTINGS = [
   "idleStop",
 ] as const satisfies readonly (keyof RunnableServer)[];
 
-/** What of a manifest matters for a recording, as a manifest of its own: names, limits and rules, and nothing of how servers are reached. */
+/**
+ * The part of a manifest that affects recorded messages, as a manifest: names, limits and rules, but not how
+ * servers are reached.
+ */
 export function describeManifest({ hub, servers }: Manifest): object {
   const { name, separator, nameLimit, clientPrefix, listWait, parallelStarts } = hub;
   const runnable = servers.filter(isRunnable);
@@ -37,7 +40,7 @@ export function describeManifest({ hub, servers }: Manifest): object {
 }
 
 function describeServer(spec: RunnableServer): object {
-  // A connectTimeout that is said would end starts that the manifest only calls late.
+  // An explicit connectTimeout would end starts that the default only reports as late.
   const isSaid = spec.startLimit === undefined;
   const keys = SETTINGS.filter((key) => key !== "connectTimeout" || isSaid);
   const settings = Object.fromEntries(keys.map((key) => [key, spec[key]]));
@@ -55,8 +58,8 @@ function describeRules({ allow, deny, rename }: PromptRules): object {
 }
 
 /**
- * A manifest as a recording has it. What it does not have of these servers is as it is by default.
- * @throws {HubError} usage if it is none
+ * The manifest of a recording. Servers that it lacks get default settings.
+ * @throws {HubError} usage if it is invalid
  */
 export function readManifest(document: unknown, servers: readonly string[]): Manifest {
   const said = document === undefined ? [] : [readManifestFile(document)];

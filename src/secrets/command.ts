@@ -18,25 +18,25 @@ import { streamEnd } from "../process/child-streams.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
 
 export interface CommandScope {
-  /** The folder that it runs in, where a relative path begins. */
+  /** Working directory; relative paths start here. */
   readonly cwd: string;
-  /** The hub's own environment, of which it gets the safe part. */
+  /** The hub's environment; the command gets the safe part of it. */
   readonly env: Env;
-  /** How long it may take, in ms. */
+  /** Time limit, in ms. */
   readonly limit?: number;
 }
 
-/** How long it may take, in ms. */
+/** Default time limit, in ms. */
 const LIMIT = 10_000;
-/** The most that it may print, in bytes. */
+/** Maximum output, in bytes. */
 const MOST_OUTPUT = 64 * 1024;
-/** What an error shows of its stderr, in lines and characters. */
+/** How much of stderr an error quotes, in lines and characters. */
 const TAIL = { lines: 3, length: 500 };
 
 /**
- * What a command prints, without the last line end. It is run without a shell, in a process group of its own, with nothing on
- * stdin; one that takes too long or prints too much is killed with all that it started.
- * @throws {HubError} valueMissing: why there is no value, with the end of its stderr and nothing of its stdout
+ * Runs a command and returns its output without the last line end. The command has no shell and no stdin, and a process
+ * group of its own, which is killed if it runs too long or prints too much.
+ * @throws {HubError} valueMissing: why there is no value, with the end of stderr and nothing of stdout
  */
 export async function runSecretCommand(text: string, place: CommandScope): Promise<string> {
   const [command] = splitCommand(text) ?? [""];
@@ -44,19 +44,19 @@ export async function runSecretCommand(text: string, place: CommandScope): Promi
     return await run(text, place);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    // What stands behind the program's name may be secret itself.
+    // The arguments may be secret: quote only the program.
     throw new HubError("valueMissing", `the command ${JSON.stringify(command)} ${why}`);
   }
 }
 
-/** @throws {Error} what goes behind the command's name */
+/** @throws {Error} whose message continues the sentence after the command */
 async function run(text: string, { cwd, env, limit = LIMIT }: CommandScope): Promise<string> {
   const child = await start(text, cwd, env);
   const stderr = collect(child, "stderr", MOST_OUTPUT);
   const stdout = collect(child, "stdout", MOST_OUTPUT + 1);
   child.stdin.on("error", () => {}).end();
   const silent = streamEnd(child.stdout);
-  // What it leaves running in the background may hold its output open.
+  // A background process may keep the pipe open.
   const ended = child.exited.then(() => settlesWithin(DRAIN_GRACE, silent));
   const isInTime = await settlesWithin(limit, Promise.race([ended, stdout.full]));
   const { exit } = child;
@@ -64,7 +64,7 @@ async function run(text: string, { cwd, env, limit = LIMIT }: CommandScope): Pro
   const fault = findFault(exit, output, isInTime, limit);
   for (const stream of [child.stdout, child.stderr]) stream.destroy();
   if (fault === undefined) {
-    // An agent that it has started, as those of password stores do, is to serve the next one.
+    // Processes that it has left running, such as the agent of a password manager, go on.
     child.detach();
     return (decodeUtf8(output) ?? "").replace(/\r?\n$/, "");
   }
@@ -105,7 +105,7 @@ async function start(text: string, cwd: string, env: Env): Promise<ChildProcess>
   }
 }
 
-/** Keeps the first bytes of an output; what comes after them is read and dropped. */
+/** Collects the first `most` bytes of an output; the rest is read and discarded. */
 function collect(child: ChildProcess, name: "stdout" | "stderr", most: number) {
   const chunks: Buffer[] = [];
   let room = most;
@@ -135,7 +135,7 @@ function findFault(
   return text.trim() === "" ? "printed nothing" : undefined;
 }
 
-/** The end of its stderr, as far as that is not what it has printed as the value. */
+/** The end of stderr, without the value if it is repeated there. */
 function quote(stderr: Buffer, output: Buffer): string {
   const hidden = new Redactor([output.toString("utf8").trim()]);
   const lines = hidden.apply(stderr.toString("utf8")).trim().split(/\r?\n/);

@@ -3,15 +3,15 @@ import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import { systemKeychain } from "../base/runtime.ts";
 
-/** What the system itself keeps secrets in, by service and name. Rejects where there is none. */
+/** The operating system's keychain, by service and name. Methods reject if it cannot be used. */
 export interface Keyring {
   get(service: string, name: string): Promise<string | undefined>;
   set(service: string, name: string, value: string): Promise<void>;
-  /** @returns whether there was one */
+  /** @returns whether there was such an entry */
   remove(service: string, name: string): Promise<boolean>;
 }
 
-/** A package that reaches it where the runtime does not, if people have installed it. */
+/** The part of `@napi-rs/keyring` that is used. */
 interface KeyringPackage {
   readonly AsyncEntry: new (
     service: string,
@@ -23,7 +23,7 @@ interface KeyringPackage {
   };
 }
 
-/** By what the runtime has built in, or else by the package `@napi-rs/keyring`. Rejects if there is neither. */
+/** Opens the keychain with the runtime's API, else with the package `@napi-rs/keyring`. Rejects if there is neither. */
 export async function openKeyring(): Promise<Keyring> {
   if (systemKeychain !== undefined) {
     const secrets = systemKeychain();
@@ -33,12 +33,12 @@ export async function openKeyring(): Promise<Keyring> {
       remove: (service, name) => secrets.delete({ service, name }),
     };
   }
-  // A name that no bundler follows: it is no dependency.
+  // In a variable, so that bundlers do not follow it: the package is no dependency.
   const name = "@napi-rs/keyring";
   return wrapPackage((await import(name)) as KeyringPackage);
 }
 
-/** The package as a Keyring. */
+/** The package behind the interface. */
 export function wrapPackage({ AsyncEntry }: KeyringPackage): Keyring {
   const get = async (service: string, name: string): Promise<string | undefined> =>
     (await new AsyncEntry(service, name).getPassword()) ?? undefined;
@@ -46,7 +46,7 @@ export function wrapPackage({ AsyncEntry }: KeyringPackage): Keyring {
     get,
     set: (service, name, value) => new AsyncEntry(service, name).setPassword(value),
     remove: async (service, name) => {
-      // What there is not, some of its platforms refuse to delete.
+      // On some platforms deleting a missing entry is an error.
       if ((await get(service, name)) === undefined) return false;
       await new AsyncEntry(service, name).deletePassword();
       return true;
@@ -54,28 +54,31 @@ export function wrapPackage({ AsyncEntry }: KeyringPackage): Keyring {
   };
 }
 
-/** The keychain of this system, which may not be there, or not answer. */
+/** The system's keychain, which may be missing, locked or unresponsive. */
 export interface Keychain {
-  /** @returns undefined if there is none of that name, or the keychain cannot be used */
+  /** @returns undefined if there is no such entry, or the keychain cannot be used */
   get(name: string): Promise<string | undefined>;
   /** @throws {HubError} storeBroken if the keychain cannot be used */
   set(name: string, value: string): Promise<void>;
-  /** @returns whether there was one @throws {HubError} as `set` */
+  /** @returns whether there was such an entry @throws {HubError} storeBroken if the keychain cannot be used */
   remove(name: string): Promise<boolean>;
-  /** Why it cannot be used, as a sentence's end; undefined as long as nothing is known against it. */
+  /** Why the keychain could not be used last time, as a clause; undefined if it could, or was not used yet. */
   readonly fault: string | undefined;
 }
 
-/** As whose things are kept. */
+/** The service name of all entries. */
 const SERVICE = "toolmux";
 
-/** How long it may take, in ms: a person may have to unlock it, but nobody may be there to see that it asks. */
+/**
+ * Time limit for one operation, in ms. A person may have to unlock the keychain, but there may be nobody to see its
+ * prompt.
+ */
 const LIMIT = 10_000;
 
-/** After a failure it is left alone for so long, in ms: twice as long after each further one, up to the last. */
+/** Time without retries after a failure, in ms: first, doubled with each further failure, up to the maximum. */
 const PAUSE = { first: 30_000, last: 600_000 };
 
-/** `TOOLMUX_KEYCHAIN=off` in `env` says not to touch it. */
+/** `TOOLMUX_KEYCHAIN=off` in `env` disables it. */
 export function openKeychain(
   env: Env,
   open = openKeyring,
@@ -97,11 +100,11 @@ class SystemKeychain implements Keychain {
   readonly #limit: number;
   readonly #clock: Clock;
   #keyring: Promise<Keyring> | undefined;
-  /** Why the last use failed. It may have been locked only then, as at a login. */
+  /** Why the last operation failed. The cause may be temporary, as with a keychain that is locked until login. */
   #fault: string | undefined;
-  /** How long it is left alone after the next failure, in ms. */
+  /** Time without retries after the next failure, in ms. */
   #pause = PAUSE.first;
-  /** When it may be tried again, by the clock. */
+  /** When it may be retried, in ms of the clock. */
   #retry = 0;
 
   constructor(open: () => Promise<Keyring>, limit: number, clock: Clock) {
@@ -134,7 +137,7 @@ class SystemKeychain implements Keychain {
   async #try<T>(use: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retry) throw unusable(this.#fault);
-      // One use finds out for all: nobody else waits for the same thing meanwhile.
+      // Only one operation probes the keychain; others fail at once meanwhile.
       this.#postpone();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -149,7 +152,7 @@ class SystemKeychain implements Keychain {
       this.#pause = PAUSE.first;
       return found;
     } catch (error) {
-      // Several uses may have begun before the first of them failed.
+      // Of several concurrent operations only the first failure counts.
       if (this.#fault === undefined) this.#postpone();
       this.#keyring = undefined;
       this.#fault = explain(error);
@@ -160,7 +163,7 @@ class SystemKeychain implements Keychain {
   }
 }
 
-/** In the system's words, which hold no value. */
+/** The system's message, which contains no value. */
 function explain(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isMissing = /@napi-rs\/keyring/.test(text);

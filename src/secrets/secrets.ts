@@ -5,7 +5,7 @@ import { SECRET_SOURCES, type SecretSource } from "../manifest/schema.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
 import { type VaultProtection, Vault } from "./vault.ts";
 
-/** Keeps values in the keychain of this system, and their names, which that does not tell, in the encrypted file. */
+/** Stores values in the system's keychain. Keychains cannot list entries, so the names are in the vault. */
 export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
   return {
     place: "the keychain of this system",
@@ -27,22 +27,22 @@ export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
   };
 }
 
-/** Beside them are keys of files. */
+/** The prefix keeps them apart from the keys of vaults. */
 function accountOf(name: string): string {
   return `secret/${name}`;
 }
 
-/** The variable that a secret's name stands for: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
+/** The environment variable of a secret: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
 export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
 }
 
-/** What the environment holds for a secret, under its very name or that of its variable; nothing if that is empty. */
+/** Reads a secret from the environment, by its own name or that of its variable. Empty values count as missing. */
 export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
 }
 
-/** Keeps values in the encrypted file of a folder. */
+/** Stores values in a vault. */
 export function fileStore(vault: Vault): SecretStore {
   return {
     place: "the file of secrets",
@@ -61,24 +61,24 @@ export function fileStore(vault: Vault): SecretStore {
 
 /** Keeps values under names. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
-  /** What it is, for people: `the keychain of this system`. */
+  /** Name of the store in messages: `the keychain of this system`. */
   readonly place: string;
-  /** @returns undefined if there is none @throws {HubError} if what is kept cannot be read */
+  /** @returns undefined if there is no such value @throws {HubError} if the store is not readable */
   get(name: string): Promise<string | undefined>;
-  /** @throws {HubError} if it cannot be kept */
+  /** @throws {HubError} if the value cannot be stored */
   set(name: string, value: string): Promise<void>;
-  /** @returns whether there was one */
+  /** @returns whether there was such a value */
   remove(name: string): Promise<boolean>;
-  /** The names, sorted. */
+  /** All names, sorted. */
   list(): Promise<readonly string[]>;
 }
 
-/** Whether a name is one of those that the hub keeps its own things under, tokens for one. */
+/** Whether a name is reserved for the hub's own values, such as OAuth tokens. */
 export function isReservedName(name: string): boolean {
   return name.startsWith("oauth/");
 }
 
-/** Keeps them as long as the process lives. */
+/** A store in memory. */
 export function memoryStore(): SecretStore {
   const kept = new Map<string, string>();
   return {
@@ -93,26 +93,32 @@ export function memoryStore(): SecretStore {
   };
 }
 
-/** A secret, and where it was found. */
+/**
+ * The secrets folder: named values of the user. Main types: `Secrets`, below, which searches environment, encrypted
+ * file and keychain; `SecretStore`, a place for values; `Vault` (`vault.ts`), the encrypted file. Start here, then read
+ * `vault.ts`.
+ *
+ * A secret and the source that has it.
+ */
 export interface FoundSecret {
   readonly value: string;
   readonly source: SecretSource;
 }
 
-/** All places where a user's secrets can be. */
+/** All secrets of the user. */
 export interface Secrets {
-  /** In the config folder; tokens are kept there, too. */
+  /** The encrypted file in the config folder, which also has the OAuth tokens. */
   readonly file: SecretStore;
   readonly keychain: SecretStore;
-  /** Looks in one source after the other. @throws {HubError} storeBroken, storeBusy */
+  /** Searches the sources in order. @throws {HubError} storeBroken, storeBusy */
   find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
-  /** The same of what has to be there. @throws {HubError} valueMissing, which says what to run; storeBroken, storeBusy */
+  /** As `find`. @throws {HubError} valueMissing, with the command that sets it; storeBroken, storeBusy */
   require(name: string, sources?: readonly SecretSource[]): Promise<string>;
-  /** Where the key of the file lies. @throws {HubError} storeBroken */
+  /** Where the key of the encrypted file is. @throws {HubError} storeBroken */
   protection(): Promise<VaultProtection>;
-  /** The folder of the file. */
+  /** The folder of the encrypted file. */
   readonly folder: string;
-  /** Why the keychain cannot be used, as far as is known by now. */
+  /** Why the keychain could not be used last time. */
   readonly fault: string | undefined;
 }
 
@@ -122,7 +128,7 @@ const NAMES: Readonly<Record<SecretSource, string>> = {
   keychain: "the keychain",
 };
 
-/** Where the user's secrets are, whether there are any or not: nothing is touched yet. */
+/** Opens the secrets of the user without any file access. */
 export function openSecrets(
   { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   keychain: Keychain = openKeychain(env),
@@ -138,7 +144,7 @@ export function openSecrets(
     keychain: (name) => chain.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
-    // Who may name any secret in a manifest is not to be given what lets the hub into other servers.
+    // A manifest may name any secret, but must not get the tokens of other servers.
     if (isReservedName(name)) return undefined;
     for (const source of sources) {
       const value = await look[source](name);
@@ -172,7 +178,7 @@ function miss(name: string, sources: readonly SecretSource[], { fault }: Keychai
   return new HubError("valueMissing", text, { data: { secrets: [name] } });
 }
 
-/** What to do so that it is found. */
+/** The command that makes the secret available. */
 function provide(name: string, sources: readonly SecretSource[]): string {
   if (sources.includes("file")) return `toolmux secret set ${name}`;
   if (sources.includes("keychain")) return `toolmux secret set ${name} --store keychain`;

@@ -8,11 +8,11 @@ import { withFileLock, writeErrorOf } from "../process/file-lock.ts";
 import type { Keychain } from "./keychain.ts";
 
 /*
- * A sealed file: a line `toolmux-secrets 1 KEY`, where KEY is the name of its key; 12 bytes that are never the same again; and
- * the content by AES-256-GCM, which makes sure of the line as well.
+ * Format of a vault file: a line `toolmux-secrets 1 KEY`, where KEY is the id of the key; a random 12-byte nonce; the
+ * content encrypted with AES-256-GCM, with the line as additional authenticated data.
  */
 
-/** What values are sealed with: 256 random bits, and a random name for them. */
+/** A key of 256 random bits, with a random id. */
 export interface VaultKey {
   readonly id: string;
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -24,7 +24,7 @@ const MAGIC = "toolmux-secrets";
 const VERSION = "1";
 const NONCE = 12;
 const HEADER = /^toolmux-secrets (\d{1,9}) ([0-9a-f]{16})\n/;
-/** Longer than any header. */
+/** An upper bound for the header's length, in bytes. */
 const HEADER_ROOM = 64;
 
 export function makeVaultKey(): VaultKey {
@@ -32,19 +32,19 @@ export function makeVaultKey(): VaultKey {
   return { id, bytes: crypto.getRandomValues(new Uint8Array(32)) };
 }
 
-/** A key as a text. */
+/** Serializes a key. */
 export function formatVaultKey({ id, bytes }: VaultKey): string {
   return `toolmux-key ${VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
 }
 
-/** @returns undefined for what is no key */
+/** @returns undefined if the text is not a key */
 export function parseVaultKey(text: string): VaultKey | undefined {
   const [, id, spelled] = /^toolmux-key 1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\s*$/.exec(text) ?? [];
   if (id === undefined || spelled === undefined) return undefined;
   return { id, bytes: new Uint8Array(Buffer.from(spelled, "base64")) };
 }
 
-/** Whose key it takes to open a sealed file; or why it is none that can be opened. */
+/** The header of a vault file: the id of its key, or why it cannot be opened. */
 export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }
@@ -57,7 +57,7 @@ export function parseSealedHeader(file: Bytes): SealedHeader {
   return version === VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
 }
 
-/** Each time with another nonce, also if the content is the same. */
+/** Encrypts with a new nonce. */
 export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   const header = Buffer.from(`${MAGIC} ${VERSION} ${key.id}\n`, "latin1");
   const nonce = crypto.getRandomValues(new Uint8Array(NONCE));
@@ -66,7 +66,7 @@ export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   return new Uint8Array(Buffer.concat([header, nonce, new Uint8Array(sealed)]));
 }
 
-/** @returns undefined if the file is not as it was sealed, or with another key */
+/** @returns undefined if the file was modified or encrypted with another key */
 export async function unseal(file: Bytes, key: VaultKey): Promise<Bytes | undefined> {
   const length = HEADER.exec(headOf(file))?.[0].length ?? 0;
   const additionalData = file.slice(0, length);
@@ -88,34 +88,37 @@ function use({ bytes }: VaultKey): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]);
 }
 
-/** All that is kept in one sealed file. */
+/** The decrypted content. */
 export interface VaultContent {
   /** Values by name. */
   readonly values: Map<string, string>;
-  /** The names of those that are in the keychain, which does not tell them. */
+  /** The names of values in the keychain, which cannot list them. */
   readonly elsewhere: Set<string>;
 }
 
-/** Where the key lies: `beside` the file it keeps nothing from whoever can read the folder. `none`: there is no file yet. */
+/**
+ * Where the key is. `beside`: in the same folder, where it protects from nobody who can read the folder; `none`: there
+ * is no file yet.
+ */
 export type VaultProtection = "keychain" | "beside" | "none";
 
-/** In bytes. */
+/** Maximum sizes, in bytes. */
 const MAX_FILE = 16 * 1024 * 1024;
 const MAX_KEY = 1024;
-/** How long another process may take to write, in ms. */
+/** Maximum wait for another process, in ms. */
 const LIMIT = 20_000;
 const NEVER = new AbortController().signal;
 
-/** The sealed file of one folder. Whoever changes it reads, changes and writes it as a whole, one process at a time. */
+/** The encrypted file of a folder. A change reads and writes it as a whole, under a lock across processes. */
 export class Vault {
   readonly path: string;
   readonly #folder: string;
   readonly #keychain: Keychain;
   readonly #keyPath: string;
-  /** Those that were found, by their names: the keychain need not be asked twice. */
+  /** Keys by id, so that the keychain is asked only once. */
   readonly #keys = new Map<string, VaultKey>();
 
-  /** @param folder absolute; it is made, and private, when something is written */
+  /** @param folder absolute; created with private permissions at the first write */
   constructor(folder: string, keychain: Keychain) {
     this.#folder = folder;
     this.#keychain = keychain;
@@ -123,15 +126,15 @@ export class Vault {
     this.#keyPath = join(folder, "key");
   }
 
-  /** @throws {HubError} storeBroken if there is a file that cannot be read: it is left as it is */
+  /** @throws {HubError} storeBroken if the file is not readable; it is left unchanged */
   async read(): Promise<VaultContent> {
     return (await this.#open())?.content ?? { values: new Map(), elsewhere: new Set() };
   }
 
   /**
-   * Changes what is kept; what `change` leaves as it was is not written.
-   * @param change says whether it has changed something
-   * @throws {HubError} as `read`, or storeBusy
+   * Changes the content; an unchanged one is not written.
+   * @param change modifies the content. @returns whether it has
+   * @throws {HubError} storeBroken, storeBusy
    */
   async change(change: (content: VaultContent) => boolean): Promise<boolean> {
     const work = async (): Promise<boolean> => {
@@ -139,7 +142,7 @@ export class Vault {
       const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
       if (!change(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
-      // Whoever was killed while it wrote has left one.
+      // A killed process may have left a temporary file.
       await removeStaleTempFiles(this.#folder, Date.now()).catch(() => {});
       await replacePrivate(this.path, await seal(write(content), key));
       return true;
@@ -151,7 +154,7 @@ export class Vault {
     }
   }
 
-  /** @throws {HubError} storeBroken if there is a file that cannot be read */
+  /** @throws {HubError} storeBroken if the file is not readable */
   async protection(): Promise<VaultProtection> {
     const opened = await this.#open();
     if (opened === undefined) return "none";
@@ -191,7 +194,7 @@ export class Vault {
     return key;
   }
 
-  /** Of a file that is there, nothing else will do. */
+  /** @throws {HubError} storeBroken if the file is there but has no usable key */
   async #readKeyFile(): Promise<VaultKey | undefined> {
     const read = await readFileLimited(this.#keyPath, MAX_KEY);
     if (read.kind === "absent") return undefined;
@@ -202,7 +205,7 @@ export class Vault {
     throw this.#broken(`its key, ${this.#keyPath}, is damaged. ${this.#restore}`);
   }
 
-  /** A key for a file that is not there yet: in the keychain if it can be had back from there. */
+  /** A key for a new file: stored in the keychain if it can be read back from there, else in a file. */
   async #newKey(): Promise<VaultKey> {
     const left = await this.#readKeyFile();
     if (left !== undefined) return left;
@@ -229,12 +232,12 @@ export class Vault {
   }
 }
 
-/** Another folder's file has another key. */
+/** The keychain entry of a key. Each vault has its own. */
 function nameOf(keyId: string): string {
   return `key/${keyId}`;
 }
 
-/** Whoever has copied it there may have let others read it. Where that cannot be changed it can be read all the same. */
+/** Removes the permissions of others, which a copy may have; a failure does not matter for reading. */
 async function makePrivate(path: string): Promise<void> {
   const { mode } = await stat(path);
   if ((mode & 0o077) !== 0) await chmod(path, 0o600).catch(() => {});
@@ -244,12 +247,12 @@ function encode(text: string): FileBytes {
   return new TextEncoder().encode(text);
 }
 
-/** Lists of pairs: names are whatever they are, `__proto__` for one. */
+/** Serializes maps as lists of pairs: a name may be `__proto__`. */
 function write({ values, elsewhere }: VaultContent): FileBytes {
   return encode(JSON.stringify({ values: [...values], keychain: [...elsewhere] }));
 }
 
-/** @returns undefined for what this program has not written */
+/** @returns undefined if the content is not in the expected form */
 function parse(bytes: FileBytes): VaultContent | undefined {
   try {
     const { values, keychain } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;

@@ -35,9 +35,10 @@ import {
 import type { ToolMark } from "./tool-marks.ts";
 
 /*
- * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
- * when it was saved, the instructions, what the server speaks and for how long its lists hold, where the items' parts are, and the marks of the tools. The rest are the items,
- * kind by kind, each as the very bytes that the server sent and a line end.
+ * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
+ * name; when it was saved; the listing apart from its items, with the era that was negotiated; the positions of the
+ * items' parts; the marks of the tools. The rest are the items, kind by kind, each as the bytes that the server sent,
+ * with a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
@@ -47,11 +48,11 @@ import type { ToolMark } from "./tool-marks.ts";
  *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
  *     {"name":"read","description":"Reads a file"}
  *
- * What has the right seal was written by a hub of this installation: its form needs no check. The items themselves
- * are not looked at, as scanning those of all servers would be felt at each start.
+ * A file with a valid HMAC was written by this installation, so its form is not validated. The items are not parsed
+ * either: that would delay every start.
  */
 
-/** Part of what a file's name is made of: with another form there are other files. */
+/** Version of the format; part of the file name, so another version uses other files. */
 export const SNAPSHOT_FORMAT = 4;
 
 const LF = 0x0a;
@@ -60,15 +61,18 @@ const SEAL_LENGTH = 64;
 /** An item without its bytes. */
 interface Entry {
   readonly key: string;
-  /** Of its bytes. */
+  /** Size of its bytes. */
   readonly size: number;
   readonly keys: readonly ByteRange[];
   readonly meta?: ByteRange;
-  /** Another hub need not check it again. With other rules for that there has to be another `FORMAT`. */
+  /**
+   * The result of checking the item, so that it is not checked again. Other rules for that need another
+   * `SNAPSHOT_FORMAT`.
+   */
   readonly state?: ItemState;
 }
 
-/** The file of that name for a snapshot. */
+/** Encodes a snapshot as the file with that name. */
 export async function encodeSnapshot(
   name: string,
   { offer, verdict, savedAt, readMarks }: StoredSnapshot,
@@ -94,13 +98,13 @@ export async function encodeSnapshot(
   return file;
 }
 
-/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name, or not UTF-8. */
+/** Decodes a file; undefined if its HMAC or name is wrong, or it is not UTF-8. */
 export async function decodeSnapshot(
   file: Buffer<ArrayBuffer>,
   name: string,
   seal: Hmac,
 ): Promise<StoredSnapshot | undefined> {
-  // Older versions kept what servers sent without a check, and one such byte ends a strict client's session.
+  // Earlier versions stored invalid UTF-8, which ends the session of a strict client.
   if (!isUtf8(file)) return undefined;
   const sealed = file.subarray(SEAL_LENGTH + 1);
   if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
@@ -161,27 +165,27 @@ function toRange({ start, end }: ByteRange): ByteRange {
   return { start, end };
 }
 
-/** The most that all snapshots may take up, in bytes. */
+/** Maximum size of all snapshots together, in bytes. */
 const MAX_TOTAL = 64 * 1024 * 1024;
 const NAME = /^[0-9a-f]{64}$/;
 
 /**
- * Keeps snapshots in `<folder>/snapshots`, a file each, for all hubs of this user. Names and contents are sealed with
- * the key of this installation, so that neither tells what the subject was made of, nor can be made by others.
+ * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents use an
+ * HMAC with the installation's key: names do not reveal the key's secrets, and other users cannot forge files.
  */
 export function diskSnapshots(parts: {
-  /** The state folder, absolute; made when something is kept. */
+  /** The state folder, absolute; created at the first write. */
   readonly folder: string;
   /** ms since the epoch. */
   readonly now: () => number;
-  /** Gets every text only once. */
+  /** Called once for each text. */
   readonly warn: (text: string) => void;
 }): Snapshots {
   const { folder, now, warn } = parts;
   return new SnapshotKeeper({ store: new Shelf(folder), now, warn });
 }
 
-/** The time of change of each file is when its snapshot was saved. */
+/** A file's modification time is when its snapshot was saved. */
 class Shelf implements SnapshotStore {
   readonly place: string;
   readonly #folder: string;
@@ -223,7 +227,7 @@ class Shelf implements SnapshotStore {
     const files: { path: string; size: number; savedAt: number }[] = [];
     for (const name of await readdir(this.place)) {
       const path = join(this.place, name);
-      // Another hub may have removed it.
+      // Another process may have removed it.
       const stats = NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
       if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
     }
@@ -237,7 +241,7 @@ class Shelf implements SnapshotStore {
     }
   }
 
-  /** Looked for again as long as there is none. */
+  /** Tried again as long as there is no key. */
   async #findSeal(): Promise<Hmac | undefined> {
     const seal = await (this.#seal ??= readHmac(this.#folder));
     if (seal === undefined) this.#seal = undefined;
@@ -245,22 +249,25 @@ class Shelf implements SnapshotStore {
   }
 }
 
-/** The name of the file for a subject. */
+/** The file name of a snapshot. */
 export function snapshotFileName(subject: SnapshotKey, seal: Hmac): Promise<string> {
   return seal(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(subject)}`));
 }
 
-/** One file among the snapshots, and what can be done with it. */
+/** The state of one snapshot file. */
 export interface SnapshotFile {
   readonly path: string;
-  /** `broken`: it is not, to the last bit, what a hub has written there. `old`: too long ago, or by another toolmux. */
+  /**
+   * `broken`: it was not written by this installation, or was modified; `old`: saved too long ago, or by another
+   * version.
+   */
   readonly state: "usable" | "old" | "broken";
 }
 
-/** All snapshots that are there; looking at them changes nothing. */
+/** All snapshot files. Reading them changes nothing. */
 export interface SnapshotSurvey {
   readonly files: readonly SnapshotFile[];
-  /** That of the first subject that has one that can be used. */
+  /** The first usable snapshot for one of the keys. */
   find(subjects: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
 }
 
@@ -297,7 +304,7 @@ export async function surveySnapshots(folder: string, now: number): Promise<Snap
   };
 }
 
-/** @returns what has the right seal and is read no more, as another toolmux has written it in its own form, as its name alone */
+/** @returns the name alone if the HMAC is valid but the content has the form of another version */
 async function open(
   bytes: Buffer<ArrayBuffer>,
   name: string,

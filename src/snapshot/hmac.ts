@@ -10,25 +10,28 @@ import {
 import { sleep } from "../base/clock.ts";
 import { installationKeyPath } from "../base/paths.ts";
 
-/** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
+/** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
 const FORM = /^[0-9a-f]{64}\n$/;
 const LENGTH = 65;
-/** How often to look whether another hub has written the key, which takes it some ms; and how long between, in ms. */
+/** How often to wait for another process that is writing the key, and how long each time, in ms. */
 const MAX_TRIES = 50;
 const PAUSE = 10;
 
-/** Seals with the key that there is; undefined if there is none, or a damaged one. `folder` is the state folder. Never rejects. */
+/**
+ * Opens the HMAC with the existing key; undefined if there is none or it is damaged. `folder` is the state folder.
+ * Never rejects.
+ */
 export async function readHmac(folder: string): Promise<Hmac | undefined> {
   const key = await readKey(installationKeyPath(folder));
   return key && openSeal(key);
 }
 
 /**
- * Seals with the key that there is, or a new one if there is none, or a damaged one. Hubs that do this at once get
- * the same: whoever has the draft, of which there can be only one, may write the key.
- * @throws {Error} if the state folder cannot be written.
+ * Opens the HMAC with the existing key, or creates a key if there is none or it is damaged. Concurrent processes get
+ * the same key: only the one that creates the temporary file may write it.
+ * @throws {Error} if the state folder is not writable
  */
 export async function obtainHmac(folder: string): Promise<Hmac> {
   const path = installationKeyPath(folder);
@@ -42,13 +45,13 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(draft, utf8(`${fresh.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another hub is at it, or was and ended.
+      // Another process is writing the key, or was killed while it did.
       if (tries === MAX_TRIES) await rm(draft, { recursive: true, force: true });
       await sleep(PAUSE);
       continue;
     }
     try {
-      // Another hub may have written one before this hub had the draft.
+      // Another process may have written the key before the temporary file was created.
       const made = await readKey(path);
       if (made === undefined) await replaceFromTemp(draft, path);
       return await openSeal(made ?? fresh);
@@ -65,7 +68,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openSeal(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
-  // Web crypto: loading node:crypto takes as long as the rest of a start.
+  // Web Crypto, because loading node:crypto takes as long as the rest of the start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);
   return async (bytes) =>

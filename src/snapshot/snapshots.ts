@@ -2,7 +2,13 @@ import type { ToolDiff } from "../catalog/tool-diff.ts";
 import { isShowable, KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
 import { compareWithHistory, type ToolMarks } from "./tool-marks.ts";
 
-/** What a listing belongs to: another value of any of these is another snapshot. Values are as resolved, secrets included. */
+/**
+ * The snapshot folder: the last listing of each server on disk, so that a client's first list is complete at once. Main
+ * types: `Snapshots`, below; `SnapshotKeeper`, which implements it over a `SnapshotStore` (in memory, or `disk.ts`).
+ * Start here.
+ *
+ * Identifies a snapshot: a server's launch settings and what it was listed for. Values are resolved, with secrets.
+ */
 export interface SnapshotKey {
   readonly command: string;
   readonly args: readonly string[];
@@ -10,82 +16,85 @@ export interface SnapshotKey {
   readonly env: Readonly<Record<string, string>>;
   readonly url: string | undefined;
   readonly principal: string | undefined;
-  /** What the clients speak whom it was listed for, and what they can be asked for. */
+  /** The era of the clients that it was listed for, and their capabilities. */
   readonly era: EraVerdict["era"];
   readonly capabilities: string;
 }
 
-/** What a server was found to speak, and when it was asked, in ms since the epoch. */
+/** The era that a server was found to speak, and when, in ms since the epoch. */
 export interface EraVerdict {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
-  /** It said nothing when it was asked: it may have been slow. */
+  /** The server did not answer; it may only have been slow. */
   readonly isGuess?: true;
 }
 
-/** What a server offered last. */
+/** A stored listing. */
 export interface Snapshot {
   readonly offer: ServerListing;
-  /** undefined if it was not asked, or too long ago. */
+  /** undefined if it is unknown or too old. */
   readonly verdict?: EraVerdict | undefined;
-  /** ms since the epoch. An offer that comes again as it was is saved again only after a day. */
+  /** ms since the epoch. An unchanged listing is saved again only after a day. */
   readonly savedAt: number;
 }
 
-/** The last listing of each server, so that the first list that a client gets is complete at once. */
+/** Stores the last listing of each server. */
 export interface Snapshots {
-  /** The listing kept under the subject; undefined if there is none that can be used. Never rejects. */
+  /** The listing stored under the key; undefined if there is none, or it is too old. Never rejects. */
   load(subject: SnapshotKey): Promise<Snapshot | undefined>;
   /**
-   * Keeps a listing, and what the server was found to speak. Never rejects: what cannot be kept is told as a warning, once.
-   * @returns the tools that are described otherwise than when they were kept last.
+   * Stores a listing and the era of the server. Never rejects: failures are reported once, as a warning.
+   * @returns the tools whose description has changed since the last save
    */
   save(
     subject: SnapshotKey,
     offer: ServerListing,
     verdict?: EraVerdict,
   ): Promise<readonly ToolDiff[]>;
-  /** Settles when every save has ended. */
+  /** Resolves when all saves have ended. */
   flush(): Promise<void>;
 }
 
-/** A snapshot, and what is known of its tools and of those that were there before them. */
+/** A snapshot with the marks of its tools and earlier ones. */
 export interface StoredSnapshot extends Snapshot {
   readonly readMarks: () => ToolMarks;
 }
 
-/** Where snapshots are kept. All but `read` may reject. */
+/** Where snapshots are stored. All methods but `read` may reject. */
 export interface SnapshotStore {
-  /** For people. */
+  /** For messages. */
   readonly place: string;
-  /** undefined if there is nothing, or nothing whole. */
+  /** undefined if there is none, or it is damaged. */
   read(subject: SnapshotKey): Promise<StoredSnapshot | undefined>;
-  /** Replaces what is there. @returns false if it is too long to be kept. */
+  /** Replaces a snapshot. @returns false if it is too large */
   write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean>;
   remove(subject: SnapshotKey): Promise<void>;
-  /** Removes what is not usable any more, and the oldest of what is too much. */
+  /** Removes snapshots that are too old, and the oldest ones over the limits. */
   tidy(now: number): Promise<void>;
 }
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
-/** After that long a server is asked again what it speaks; and after that long if it said nothing. */
+/** How long the era of a server is not checked again: after an answer, and without one. */
 const MAX_VERDICT_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
-/** The longest snapshot, in bytes. */
+/** Maximum size of a snapshot, in bytes. */
 export const MAX_SNAPSHOT_BYTES = 8 * 1024 * 1024;
-/** How many snapshots are kept. */
+/** Maximum number of snapshots. */
 export const MAX_SNAPSHOTS = 500;
 
 const CONSEQUENCE =
   "the first list after a start is complete only when every server has connected.";
 
-/** Whether what was saved then may be used; what is of the far future was saved under a wrong clock. Both in ms since the epoch. */
+/**
+ * Whether a snapshot is recent enough. One from the far future was saved with a wrong clock. Both in ms since the
+ * epoch.
+ */
 export function isUsable(savedAt: number, now: number): boolean {
   return Math.abs(now - savedAt) <= MAX_AGE;
 }
 
-/** All members of a subject in one text, which no other subject has. */
+/** Serializes a key unambiguously. */
 export function formatSnapshotKey(subject: SnapshotKey): string {
   const { command, args, cwd, env, url, principal, era, capabilities } = subject;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
@@ -97,15 +106,15 @@ export interface SnapshotKeeperOptions {
   readonly store: SnapshotStore;
   /** ms since the epoch. */
   readonly now: () => number;
-  /** Gets every text only once. */
+  /** Called once for each text. */
   readonly warn: (text: string) => void;
 }
 
-/** Decides what is loaded and when something is written, whatever the store. */
+/** Decides what is loaded and when something is written, for any store. */
 export class SnapshotKeeper implements Snapshots {
   readonly #parts: SnapshotKeeperOptions;
   readonly #told = new Set<string>();
-  /** Saves run one after the other, so that each is compared with the one before. */
+  /** Saves run one after the other, so that each is compared with the previous one. */
   #last: Promise<unknown> = Promise.resolve();
   #waiting = 0;
   #isTidy = true;
@@ -154,7 +163,7 @@ export class SnapshotKeeper implements Snapshots {
       if (kept === undefined || isUsable(kept.savedAt, now())) return kept;
       await store.remove(subject);
     } catch {
-      // What cannot be removed is not used either; the next save tells if nothing can be written.
+      // The snapshot is not used anyway; the next save reports a store that is not writable.
     }
     return undefined;
   }
@@ -166,7 +175,7 @@ export class SnapshotKeeper implements Snapshots {
   ): Promise<readonly ToolDiff[]> {
     const { store } = this.#parts;
     const savedAt = this.#parts.now();
-    // Nothing that long is read, compared or hashed: that would hold up everything else.
+    // A listing that large is not read, compared or hashed: that would block the event loop.
     if (lengthOf(offer) > MAX_SNAPSHOT_BYTES) return this.#refuse();
     let differences: readonly ToolDiff[] = [];
     try {
@@ -195,14 +204,14 @@ export class SnapshotKeeper implements Snapshots {
     return [];
   }
 
-  /** After the last of many saves only: it looks at everything that is kept. */
+  /** Only after the last of several saves, because it looks at all snapshots. */
   async #tidy(): Promise<void> {
     if (this.#isTidy || this.#waiting > 0) return;
     this.#isTidy = true;
     try {
       await this.#parts.store.tidy(this.#parts.now());
     } catch {
-      // After the next write it is tried again.
+      // The next write tries again.
     }
   }
 
@@ -213,14 +222,14 @@ export class SnapshotKeeper implements Snapshots {
   }
 }
 
-/** Keeps snapshots as long as the process lives. */
+/** Snapshots in memory. */
 export function memorySnapshots({ now = Date.now }: { now?: () => number } = {}): Snapshots {
   return new SnapshotKeeper({ store: new Memory(), now, warn: () => {} });
 }
 
 class Memory implements SnapshotStore {
   readonly place = "memory";
-  /** By the subject's spelling; the oldest first. */
+  /** By serialized key; the oldest first. */
   readonly #kept = new Map<string, StoredSnapshot>();
 
   async read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
@@ -244,7 +253,7 @@ class Memory implements SnapshotStore {
   }
 }
 
-/** Whether nothing is lost if the one is kept instead of the other. */
+/** Whether storing one instead of the other would lose nothing. */
 function isNear(a: EraVerdict | undefined, b: EraVerdict | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;

@@ -9,31 +9,31 @@ import {
 } from "../catalog/tool-diff.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 
-/** How a tool was described when it was last listed. */
+/** How a tool was last described. */
 export interface ToolMark {
-  /** When it was first seen described like this, in ms since the epoch. */
+  /** When it was first seen with this description, in ms since the epoch. */
   readonly since: number;
-  /** SHA-256 of what each of its parts says, base64url; no entry for a part that it does not have. */
+  /** SHA-256 of each part of the description, base64url; no entry for a missing part. */
   readonly prints: Readonly<Partial<Record<ToolPart, string>>>;
 }
 
-/** By the server's own names of its tools: those of the last listing, then those that are gone, the last to go first. */
+/** By the server's own tool names: first those of the last listing, then removed ones, last removed first. */
 export type ToolMarks = ReadonlyMap<string, ToolMark>;
 
-/** What is known of earlier listings. */
+/** The last listing, and the marks of all earlier ones. */
 export interface ListingHistory {
   readonly items: readonly ListedItem[];
   readonly marks: ToolMarks;
 }
 
-/** More names than this are not remembered. */
+/** Maximum number of remembered tools. */
 const MAX_MARKS = 5000;
 
 /**
- * Compares a listing with what is known. Tools that were never seen are no difference; those that come back are
- * compared with what they were.
- * @param now ms since the epoch.
- * @returns the differences, and what is known from now on.
+ * Compares a listing with earlier ones. A new tool is no difference; a tool that returns is compared with its last
+ * description.
+ * @param now ms since the epoch
+ * @returns the differences, and the marks to store
  */
 export async function compareWithHistory(
   past: ListingHistory,
@@ -64,7 +64,7 @@ function compareReturn(before: ToolMark, after: ToolMark, item: ListedItem): Too
   return parts.length === 0 ? undefined : diffFromMarks(item, parts);
 }
 
-/** Of tools of one name the first counts, as everywhere. */
+/** Of several tools with one name the first counts, as in the catalog. */
 function firstOfEach(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const first = new Map<string, ListedItem>();
   for (const item of items) if (!first.has(item.key)) first.set(item.key, item);

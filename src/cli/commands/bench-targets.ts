@@ -73,7 +73,10 @@ export const ECHO_SERVER: TargetSpec = (() => {
 
 /** The server's key in the generated manifest. */
 const SERVER_KEY = "server";
-/** As long as connecting may take, so that the first list includes all tools. */
+/**
+ * The generated manifest's `listWait`: longer than connecting may take, so that the first list includes all
+ * tools.
+ */
 const LIST_WAIT = "60s";
 /** Prefix of environment variables that carry header values: they may be secret, and the manifest is a file. */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
@@ -309,7 +312,7 @@ function makeHubSubject(
 /** Above the limit of hubs, in bytes. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
-/** A server as a hub would start or reach it, but without a hub. Logs in to nothing: only stored tokens are used. */
+/** A server as a hub would start or reach it, but without a hub. Opens no login page. */
 function makeDirectSubject(
   spec: ExternalServer,
   world: CommandContext,

@@ -8,7 +8,7 @@ import { openUserAuthorizer } from "../transport-factory.ts";
 import type { Finding } from "./findings.ts";
 import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 
-/** Checks the stored OAuth tokens of servers. Sends no request. */
+/** Checks the stored OAuth tokens of servers. Requests no new token. */
 export async function checkTokens(
   servers: readonly ServerSpec[],
   secrets: Secrets,

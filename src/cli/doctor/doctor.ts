@@ -117,8 +117,8 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
 /**
  * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and
  * says what to do; with `--fix` it repairs what is safe.
- * Start with `examine`: each file of this folder has one check that returns `Finding`s; findings.ts has their
- * codes.
+ * Start with `collectFindings`: each file of this folder has one check that returns `Finding`s; findings.ts
+ * has their codes.
  */
 export async function doctor(invocation: Invocation, world: CommandContext): Promise<number> {
   const { switches, json } = invocation;

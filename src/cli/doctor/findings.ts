@@ -1,15 +1,15 @@
-/** How bad something is. */
+/** Severity of a finding. */
 export type FindingSeverity = "error" | "warning" | "info" | "ok";
 
 interface Meaning {
   readonly severity: FindingSeverity;
-  /** What it says, for the table in README.md. */
+  /** The description in the table of README.md. */
   readonly title: string;
 }
 
 const means = (severity: FindingSeverity, title: string): Meaning => ({ severity, title });
 
-/** What the doctor can find. A code keeps its meaning for ever; those that are out of use are not used again. */
+/** All finding codes of `toolmux doctor`. A code never changes its meaning; retired codes are not reused. */
 export const FINDING_CODES = {
   TM001: means("ok", "which toolmux this is, and what it runs on"),
   TM002: means("ok", "which manifest is in use"),
@@ -67,22 +67,22 @@ export const FINDING_CODES = {
 
 export type FindingCode = keyof typeof FINDING_CODES;
 
-/** What can be done about a finding without asking anybody. */
+/** A repair that is possible without asking the user. */
 export type Fix =
   | { readonly kind: "permit"; readonly path: string; readonly mode: number }
   | { readonly kind: "remove"; readonly path: string }
   | { readonly kind: "sweep" };
 
-/** Something that was found. Its texts hold no secret. */
+/** One problem, note or confirmation. Its texts contain no secret. */
 export interface Finding {
   readonly code: FindingCode;
-  /** The server, file or whatever else it is about; empty: toolmux itself. */
+  /** The server, file or other thing that it is about; empty: toolmux itself. */
   readonly subject: string;
-  /** A whole sentence. */
+  /** A full sentence. */
   readonly text: string;
-  /** What to do: a whole sentence; undefined: nothing. */
+  /** What to do, as a full sentence; undefined: nothing. */
   readonly advice?: string | undefined;
-  /** Empty: only a person can put it right. */
+  /** Safe repairs; empty: only the user can fix it. */
   readonly fixes?: readonly Fix[];
 }
 
@@ -92,7 +92,7 @@ export function severityOf({ code }: Pick<Finding, "code">): FindingSeverity {
   return FINDING_CODES[code].severity;
 }
 
-/** The worst first; what is as bad as another in the order of the codes. */
+/** Sorted by severity, then by code and subject. */
 export function sortFindings(findings: readonly Finding[]): readonly Finding[] {
   const rank = (finding: Finding): number => ORDER.indexOf(severityOf(finding));
   return findings.toSorted(

@@ -247,7 +247,10 @@ function sha256(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }
 
-/** How many tools clients take, as their makers or their users say; more are cut off, refused or warned of. */
+/**
+ * The most tools that clients accept, according to their makers or users; further ones are dropped, rejected
+ * or warned about.
+ */
 export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly most: number }[] = [
   { client: "Cursor", most: 80 },
   { client: "Windsurf", most: 100 },
@@ -256,10 +259,10 @@ export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly mo
   { client: "OpenAI's API", most: 128 },
 ];
 
-/** As many tools are named in a finding. */
+/** Maximum number of tools named in a finding. */
 const MAX_NAMES_IN_FINDING = 5;
 
-/** Looks at what clients would see. @param isRepaired whether the manifest has the plugin that repairs schemas */
+/** Checks the catalog as clients see it. @param isRepaired whether the manifest has the plugin `schema-repair` */
 export function checkListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
   return [
     ...examineNames(catalog.notes),
@@ -289,7 +292,7 @@ const REMEDIES: Readonly<Partial<Record<FindingCode, string>>> = {
   TM905: "Look for a newer version of the server; toolmux list --all says why.",
 };
 
-/** Of every list, and not only of those in which there are names. */
+/** Notes that are reported for every list; others only for tools and prompts. */
 const OF_ALL: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
 
 function examineNames(remarks: readonly ExposureNote[]): readonly Finding[] {
@@ -344,7 +347,7 @@ interface Found {
   readonly tool: string;
 }
 
-/** One finding for all tools of a server that have the same. */
+/** One finding for all tools of a server with the same code. */
 function gather(
   found: readonly Found[],
   advise: (code: FindingCode) => string | undefined,

@@ -4,7 +4,7 @@ import type { Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
 import type { Finding } from "./findings.ts";
 
-/** Looks at the manifest as it was loaded. */
+/** Checks the manifest as loaded. @param isThere whether a manifest exists */
 export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
   const passed = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
@@ -42,7 +42,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const whole = [path, message].filter((part) => part !== "").join(": ");
-  // A key is spelled as it is, also at the beginning.
+  // The path, a key, keeps its spelling even at the start of the sentence.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
 }
@@ -63,7 +63,7 @@ function findDoubles(servers: readonly ServerSpec[]): readonly Finding[] {
       const keys = identifySpec(spec);
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
-      // Two copies that get other variables are meant.
+      // Two entries with different environment or settings are intended.
       if (other === undefined || differs(servers, other, spec)) return [];
       const text = `It is started just as "${other}" is: models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];
@@ -79,7 +79,7 @@ function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec)
   return settings(other) !== settings(spec);
 }
 
-/** What of a server looks like a secret and stands there as it is. */
+/** Values of a server's entry that look like secrets in plain text. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
   const clear = plaintextSecretsOf(spec);
   const [first] = clear;

@@ -1,20 +1,20 @@
 import { isTable, type Table } from "../../manifest/table.ts";
 import type { FindingCode } from "./findings.ts";
 
-/** What of a tool clients or models' providers are known to refuse. */
+/** Finding codes for schemas that clients or model providers reject. */
 export type SchemaFlaw = Extract<
   FindingCode,
   "TM911" | "TM912" | "TM913" | "TM914" | "TM915" | "TM916" | "TM917" | "TM918"
 >;
 
-/** OpenAI refuses longer ones; others cut them. */
+/** Maximum length of a description, in characters: OpenAI rejects longer ones; others truncate. */
 const LONGEST = 1024;
-/** What providers take as the name of an argument. */
+/** Argument names that providers accept. */
 const ARGUMENT = /^[a-zA-Z0-9_.-]{1,64}$/;
 const OLD = /draft-0\d|2019-09/;
-/** More parts than any sensible schema has are not looked at. */
+/** Maximum number of subschemas checked. */
 const MOST = 20_000;
-/** At the top of a tool's arguments. */
+/** Keywords that are rejected at the top of a tool's arguments. */
 const COMBINATORS = ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref"];
 const LISTS = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
 const MAPS = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
@@ -29,7 +29,7 @@ const SINGLE = [
   "propertyNames",
 ];
 
-/** Looks at one listed tool. */
+/** Checks the schema and description of one listed tool. */
 export function lintTool(tool: Table): ReadonlySet<SchemaFlaw> {
   const { description, inputSchema: root } = tool;
   const flaws = new Set<SchemaFlaw>();
@@ -74,7 +74,7 @@ function partsOf(schema: Table): readonly unknown[] {
   return [...lists, ...maps, ...SINGLE.map((key) => schema[key])];
 }
 
-/** Goes where the references lead, each but once. */
+/** Follows each `$ref` once, and finds circular and dangling ones. */
 function followReferences(root: Table): ReadonlySet<SchemaFlaw> {
   const flaws = new Set<SchemaFlaw>();
   const done = new Set<unknown>();

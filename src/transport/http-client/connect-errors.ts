@@ -1,7 +1,10 @@
 import { HubError } from "../../base/errors.ts";
 import { runtimeName } from "../../base/runtime.ts";
 
-/** Why a server could not be connected to (Deno says of all certificates that it does not trust the same), as a person has to know it. `code` is what the system, OpenSSL or BoringSSL call it. */
+/**
+ * Explains why a connection failed. The patterns match error codes and messages of the operating system, OpenSSL,
+ * BoringSSL and rustls. Deno reports the same error for every certificate that is not trusted.
+ */
 export function connectErrorOf(error: Error, url: URL): HubError {
   const { code } = error as { code?: unknown };
   const { host } = url;

@@ -11,13 +11,13 @@ import { hostWithoutBrackets, portOf, proxyFor } from "./proxy.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Variables that name a file with certificates, in PEM. */
+/** Environment variables that name a PEM file of additional certificates. */
 const VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
 
 /**
- * The certificates that are trusted: those of the system or the runtime, what the manifest adds, and what the environment's
+ * Loads the trusted CA certificates: those of the system or runtime, `ca` of the manifest, and the files that
  * `NODE_EXTRA_CA_CERTS` and `SSL_CERT_FILE` name.
- * @returns undefined if nothing is added to the runtime's own
+ * @returns undefined if nothing is added to the runtime's own certificates
  * @throws {HubError} tlsFailed if a file cannot be read
  */
 export async function loadTrustedCertificates(
@@ -45,7 +45,7 @@ function reasonOf(error: unknown): string {
   return (error as { code?: unknown }).code === "ENOENT" ? "there is no such file" : String(error);
 }
 
-/** What is trusted if nothing is added. Naming any certificates takes the place of these. */
+/** The default certificates. The TLS option `ca` replaces them, so they have to be passed with any addition. */
 function usual(): readonly string[] {
   const known: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
   if (known.getCACertificates === undefined) return tls.rootCertificates;
@@ -54,22 +54,22 @@ function usual(): readonly string[] {
   ];
 }
 
-/** What it takes to get to servers. */
+/** Options for connecting. */
 export interface ConnectOptions {
-  /** Certificates to trust beside the system's, in PEM. */
+  /** Additional trusted certificates, in PEM. */
   readonly ca: string | undefined;
-  /** Says which proxies there are, and which certificates. */
+  /** Environment variables that name proxies and certificates. */
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** How long a connection may take until it is there, in ms. */
+/** Time limit for connecting, including the proxy and TLS, in ms. */
 const CONNECT_LIMIT = 20_000;
-/** After how long a silence the system asks whether the other end is still there, in ms: nobody says that a way is lost. */
+/** Idle time before TCP keep-alive probes, in ms: they detect a peer that has vanished without closing. */
 const SILENCE = 30_000;
 
 /**
- * Opens a connection to the server of a URL: over a proxy where the environment names one, and with TLS for `https:`.
- * @throws {HubError} unreachable or tlsFailed, and nothing has been sent; or the signal's reason
+ * Opens a connection to the host of a URL, through a proxy if the environment names one, and with TLS for `https:`.
+ * @throws {HubError} unreachable or tlsFailed (nothing was sent); or the signal's reason
  */
 export async function openSocket(
   url: URL,
@@ -111,7 +111,7 @@ function direct(socket: Socket): OpenedSocket {
   return { socket, isRelayed: false, fields: "" };
 }
 
-/** A connection to where a URL goes, over one that there is already if so. */
+/** Connects to the host of a URL; `through`: over this connection to a proxy. */
 async function reach(
   url: URL,
   through: Socket | undefined,
@@ -137,7 +137,7 @@ async function reach(
   try {
     socket = secure(options);
   } catch (error) {
-    // The one thing in it that can be wrong is what was added.
+    // Only the added certificates can be invalid.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw fail("tlsFailed", text);
   }
@@ -163,14 +163,14 @@ function settle(
     };
     const lose = (error: unknown): void => {
       end();
-      // What it says from now on is nobody's.
+      // Errors after this one are ignored.
       socket.on("error", () => {});
       socket.destroy();
       reject(error);
     };
     const arrived = (): void => {
       end();
-      // Until somebody uses it, nobody is there to hear of its end.
+      // An error before the socket is used must not be unhandled.
       socket.on("error", () => {});
       resolve(socket);
     };
@@ -185,7 +185,7 @@ function settle(
   });
 }
 
-/** Has the proxy connect to the server. @throws {HubError} unreachable */
+/** Opens a tunnel through the proxy (CONNECT, RFC 9110, 9.3.6). @throws {HubError} unreachable */
 function passThrough(
   socket: Socket,
   url: URL,
@@ -246,7 +246,7 @@ function authorize({ username, password }: URL): string {
   return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
 }
 
-/** As it was meant: a percent sign need not begin an escape. */
+/** Decodes percent escapes, and leaves a percent sign that begins none. */
 function decode(text: string): string {
   return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
     try {

@@ -2,18 +2,18 @@ import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
 import { joinPieces, type Piece, sizeOf, toBytes } from "../../base/bytes.ts";
 
-/** What has come of a body: `beyond` is all of it, with something behind it that nobody asked for; `malformed` is none. */
+/** State of the body after a chunk. `beyond`: the body is complete, and unexpected bytes follow it. */
 type Progress = "more" | "end" | "beyond" | "malformed";
 
-/** Takes an answer's body out of the bytes of a connection. */
+/** Decodes the body of a response from the bytes of its connection. */
 export interface BodyDecoder {
-  /** Hands on what of the body is in the chunk. */
+  /** Decodes the next chunk and passes the body bytes in it to `take`. */
   push(chunk: Buffer, take: (bytes: Buffer) => void): Progress;
-  /** Whether it ends with the connection. */
+  /** The body ends when the connection closes. */
   readonly isOpen?: true;
 }
 
-/** How the body of the answer with that head is told from what follows it (RFC 9112, 6.3). */
+/** Chooses how the body is delimited (RFC 9112, 6.3). `none`: there is no body. */
 export function bodyDecoderOf(
   { status, fields }: ResponseHead,
   method: string,
@@ -39,9 +39,9 @@ const OPEN_BODY: BodyDecoder = {
 };
 
 /**
- * A body in chunks, each behind its size.
- * @param isStrict whether lines end with both CR and LF alone, as they have to: servers are forgiven what might hide another
- * request if a client did it
+ * A decoder of the chunked transfer coding (RFC 9112, 7.1).
+ * @param isStrict whether lines must end with CRLF and contain no bare CR or NUL. Requests are read strictly, because
+ * lenient parsing allows request smuggling; responses leniently.
  */
 export function chunkedDecoder({ isStrict }: { readonly isStrict: boolean }): BodyDecoder {
   return new ChunkedBody(isStrict);
@@ -67,18 +67,18 @@ class SizedBody implements BodyDecoder {
 
 const LF = 0x0a;
 const SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
-/** What some take for the end of a line. */
+/** Bytes that some parsers take for the end of a line. */
 // oxlint-disable-next-line no-control-regex
 const ENDS_ELSEWHERE = /[\x00\r]/;
-/** The longest line that is none of the body, and all that may follow it, in bytes. */
+/** Maximum length of a chunk-size or trailer line, and of all trailers, in bytes. */
 const LONGEST = { line: 4096, trailers: 16 * 1024 };
 
-/** The body in chunks, each behind its size (RFC 9112, 7.1). */
+/** The chunked transfer coding (RFC 9112, 7.1). */
 class ChunkedBody implements BodyDecoder {
   readonly #isStrict: boolean;
   #at: "size" | "data" | "break" | "trailer" = "size";
   #left = 0;
-  /** A line that has not ended yet. */
+  /** The current chunk-size or trailer line, as far as it was received. */
   #line = "";
   #trailers = 0;
 
@@ -133,24 +133,25 @@ class ChunkedBody implements BodyDecoder {
   }
 }
 
-/** The head of an answer over HTTP. */
+/** Status line and header fields of an HTTP/1.x response. */
 export interface ResponseHead {
   readonly status: number;
-  /** By their names in lower case; several of one name are joined with commas. */
+  /** By names in lower case; repeated fields are joined with commas. */
   readonly fields: ReadonlyMap<string, string>;
-  /** Whether the connection may be used again after it. */
+  /** Whether the connection may be reused afterwards. */
   readonly isLasting: boolean;
 }
 
-/** A longer head is refused, in bytes. */
+/** Maximum size of a response head, in bytes. */
 export const MAX_RESPONSE_HEAD = 64 * 1024;
 
 const END = "\r\n\r\n";
 const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
 
 /**
- * Reads the head of an answer from its first bytes.
- * @returns it, and where what follows it begins; undefined if more has to come; `malformed` if it is none.
+ * Parses the head of a response.
+ * @returns the head and the offset of the body; undefined if bytes are missing; `malformed` if it is not an HTTP/1.x
+ * head
  */
 export function parseResponseHead(
   bytes: Buffer,
@@ -168,7 +169,7 @@ export function parseResponseHead(
     const colon = text.indexOf(":", start);
     const isField = colon > start && (end < 0 || colon < end);
     const first = text.charCodeAt(start);
-    // A line that begins with a space goes on with the last one, which nobody does any more but who wants to deceive.
+    // Line folding is obsolete (RFC 9112, 5.2) and is used in attacks.
     if (!isField || first === 0x20 || first === 0x09) return "malformed";
     const name = text.slice(start, colon).toLowerCase();
     const value = text.slice(colon + 1, end < 0 ? text.length : end).trim();
@@ -176,7 +177,7 @@ export function parseResponseHead(
     fields.set(name, before === undefined ? value : `${before}, ${value}`);
   }
   const connection = fields.get("connection");
-  // With both of them somebody on the way may take something else for the end of the body (RFC 9112, 6.3).
+  // With both headers an intermediary may delimit the body differently (RFC 9112, 6.3).
   const isDoubtful = fields.has("transfer-encoding") && fields.has("content-length");
   const isKept =
     minor === "1"
@@ -188,63 +189,68 @@ export function parseResponseHead(
 
 const BEGINNING = "HTTP/1.";
 
-/** Whether they may be a part of one: with lines that end otherwise it would never end. */
+/**
+ * Whether the bytes may be the start of a head. Bare LF line ends are rejected: such a head would never be complete.
+ */
 function mayGoOn(bytes: Buffer): boolean {
   if (bytes.length > MAX_RESPONSE_HEAD || bytes.includes("\n\n")) return false;
   const first = bytes.toString("latin1", 0, Math.min(bytes.length, BEGINNING.length));
   return BEGINNING.startsWith(first);
 }
 
-/** Who waits for an answer. Either `end` or `fail` is the last that it is told; nothing is told after it was given up. */
+/** Receives the response to a request. `end` or `fail` is called last, once; nothing is called after cancellation. */
 export interface ResponseReceiver {
-  /** The server has taken all of the request. */
+  /** The whole request was written. */
   sent?(): void;
   head(head: ResponseHead): void;
-  /** What comes of the body; the memory is the receiver's. */
+  /** A part of the body; the receiver owns the memory. */
   body(bytes: Buffer): void;
   end(): void;
-  /** No whole answer will come. `undelivered`: no byte of the request has left this process. */
+  /** There is no complete response. `undelivered`: no byte of the request has left this process. */
   fail(error: Error, undelivered: boolean): void;
 }
 
-/** A request as it goes over a lane. */
+/** A serialized request. */
 export interface HttpRequestBytes {
   readonly method: string;
-  /** The request line and the headers, with the empty line that ends them. */
+  /** Request line and headers, with the empty line after them. */
   readonly head: string;
   readonly body: readonly Piece[];
   readonly receiver: ResponseReceiver;
 }
 
-/** What a lane tells its owner. */
+/** Callbacks of a connection to its pool. */
 export interface HttpConnectionEvents {
-  /** It can carry another request. */
+  /** The connection can take another request. */
   freed(lane: HttpConnection): void;
-  /** It is of no use any more: told once. */
+  /** The connection is closed; called once. */
   gone(lane: HttpConnection): void;
 }
 
-/** A request of so many bytes goes out in one write. */
+/** Requests up to this size are sent in one write, in bytes. */
 const SMALL = 64 * 1024;
 
-/** One connection to a server: carries one request after the other. */
+/** One HTTP/1.1 connection to a server. Sends one request at a time, without pipelining. */
 export class HttpConnection {
   readonly #socket: Socket;
   readonly #owner: HttpConnectionEvents;
   #parcel: HttpRequestBytes | undefined;
-  /** The first bytes of a head. */
+  /** The first bytes of an incomplete head. */
   #start: Buffer | undefined;
   #head: ResponseHead | undefined;
-  /** The last head that was read, and its bytes: those of a server's answers are often alike, and comparing is cheaper than reading. */
+  /**
+   * The last head with its bytes. The responses of a server often have the same head, and comparing is cheaper than
+   * parsing.
+   */
   #known: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
   #body: BodyDecoder | undefined;
   #isGone = false;
-  /** Not all of the request was taken yet. */
+  /** Whether a part of the request still waits in the socket's buffer. */
   #isFull = false;
   #isPaused = false;
-  /** How long it may rest, in ms, as the server says. */
+  /** The idle timeout that the server has sent in `Keep-Alive`, in ms. */
   patience: number | undefined;
-  /** Since when it rests, in ms. */
+  /** Since when the connection is idle, in ms of `performance.now()`. */
   restsSince = 0;
 
   constructor(socket: Socket, owner: HttpConnectionEvents) {
@@ -279,7 +285,7 @@ export class HttpConnection {
     return this.#parcel === parcel;
   }
 
-  /** Ends it, and whatever it carries: nobody is told. */
+  /** Closes the connection; the receiver of a current request is not called. */
   drop(): void {
     this.#parcel = undefined;
     this.#lose(new Error("the connection was given up"));
@@ -326,7 +332,7 @@ export class HttpConnection {
     }
     const found = parseResponseHead(bytes);
     if (found !== undefined && found !== "malformed") {
-      // Copied, so that the answer it came with is not kept.
+      // A copy, so that the chunk with the body is not retained.
       this.#known = { bytes: Buffer.from(bytes.subarray(0, found.end)), head: found.head };
     }
     return found;
@@ -373,10 +379,10 @@ export class HttpConnection {
 
   readonly #take = (bytes: Buffer): void => this.#parcel?.receiver.body(bytes);
 
-  /** The answer is whole. `isClean`: nothing is behind it, so that the next one can be told from it. */
+  /** The response is complete. `isClean`: no bytes follow it, so the connection can be reused. */
   #finish(isClean: boolean): void {
     const { receiver } = this.#parcel ?? {};
-    // A server that answers before it has taken the request may never take the rest of it.
+    // A server that responds before it has read the whole request may never read the rest.
     const isLasting = this.#head?.isLasting === true && isClean && !this.#isFull;
     this.patience = restOf(this.#head?.fields.get("keep-alive"));
     this.#parcel = undefined;
@@ -406,15 +412,15 @@ export class HttpConnection {
   }
 }
 
-/** The server's word for how long it keeps a connection, in ms. */
+/** The `timeout` parameter of a `Keep-Alive` header, in ms. */
 function restOf(field: string | undefined): number | undefined {
   const [, seconds] = /\btimeout=(\d{1,6})\b/i.exec(field ?? "") ?? [];
   return seconds === undefined ? undefined : Number(seconds) * 1000;
 }
 
-/** What a server says that does not speak HTTP. */
+/** Why the bytes are not an HTTP response. */
 function describe(bytes: Buffer): string {
-  // An alert of TLS begins so.
+  // A TLS alert record.
   if (bytes[0] === 0x15 && bytes[1] === 0x03)
     return "it speaks TLS: the URL has to begin with https";
   return "what it answers is not HTTP";

@@ -5,7 +5,7 @@ import type { ResponseHead } from "./connection.ts";
 import { HttpConnectionPool, requestTargetOf } from "./pool.ts";
 import { type ConnectOptions, openSocket } from "./connect.ts";
 
-/** A request as `fetch` takes it, with what this one understands of it. */
+/** The supported part of `RequestInit`. */
 export interface FetchInit {
   readonly method?: string;
   readonly headers?: HeadersInit;
@@ -13,15 +13,18 @@ export interface FetchInit {
   readonly signal?: AbortSignal | null;
 }
 
-/** Like `fetch`. @throws {HubError} unreachable or tlsFailed (it was not delivered), answerLost, or the signal's reason */
+/**
+ * Like `fetch`. @throws {HubError} unreachable or tlsFailed (nothing was sent), answerLost, messageTooLarge, or the
+ * signal's reason
+ */
 export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
-/** A longer body is cut off with an error, in bytes. */
+/** Maximum size of a response body, in bytes; a longer one fails with messageTooLarge. */
 const LONGEST_BODY = 16 * 1024 * 1024;
 
 /**
- * Makes what sends single requests, over the same proxies and with the same certificates as links do. Redirects are not
- * followed, a body may have up to 16 MiB, and no connection outlives its request.
+ * Makes a `fetch` for single requests with the same proxies and certificates as the transports. It follows no
+ * redirects, reads up to 16 MiB of a body, and opens a connection per request.
  */
 export function makeFetch(parts: ConnectOptions): Fetch {
   return (target, init = {}) => {

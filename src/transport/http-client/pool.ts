@@ -7,7 +7,7 @@ import {
   type ResponseReceiver,
 } from "./connection.ts";
 
-/** Where requests go, as their first lines say it. */
+/** The target of a request, with the parts that its request line and Host header need. */
 export interface RequestTarget {
   readonly url: URL;
   readonly path: string;
@@ -18,46 +18,52 @@ export function requestTargetOf(url: URL): RequestTarget {
   return { url, path: `${url.pathname}${url.search}`, host: url.host };
 }
 
-/** A request for a server. */
+/** A request to be sent over the pool. */
 export interface PooledRequest {
   readonly method: string;
   readonly place: RequestTarget;
-  /** Headers, each with its line end; those that say where it goes and how long it is are added. */
+  /** Header lines, each with its CRLF; Host and Content-Length are added. */
   readonly fields: string;
   readonly body: readonly Piece[] | undefined;
 }
 
-/** A connection that was opened, and what has to be said of requests on it. */
+/** An open connection, and how requests on it have to be written. */
 export interface OpenedSocket {
   readonly socket: Socket;
-  /** Whether each names its whole URL, since somebody on the way has to know it. */
+  /** Whether the request line needs the whole URL (absolute-form, RFC 9112, 3.2.2), because a proxy reads it. */
   readonly isRelayed: boolean;
-  /** What requests bear for whoever relays them. */
+  /** Header lines for the proxy. */
   readonly fields: string;
 }
 
-/** A request that is on its way, or its answer. */
+/** A request in progress. */
 export interface RequestHandle {
-  /** Gives it up: nothing is told any more. */
+  /** Cancels the request: its receiver is not called any more. */
   drop(): void;
   pause(): void;
   resume(): void;
 }
 
-/** How many connections are being opened at a time. */
+/** Maximum number of connections that are being opened at a time. */
 const OPENING = 32;
-/** How long a connection rests before it is closed, in ms, where the server does not say how long it keeps it. */
+/**
+ * Idle time after which a connection is closed, in ms: without a `Keep-Alive` header; subtracted from that header's
+ * timeout; and at most.
+ */
 const REST = { usual: 4000, margin: 1000, longest: 120_000 };
 
 /**
- * The connections to one server. A request takes one that rests, or is carried by whichever is the next to be free, one that
- * is opened for it included.
+ * The transport/http-client folder: an HTTP/1.1 client for Bun, Deno and Node which never sends a request twice, and
+ * which knows proxies and additional certificates. Main types: `HttpConnectionPool`, below, and `HttpConnection`
+ * (`connection.ts`). Start here; `fetch.ts` is the `fetch`-like use of it.
+ *
+ * The connections to one origin. A request uses an idle connection, or the next one that becomes idle or is opened.
  */
 export class HttpConnectionPool implements HttpConnectionEvents {
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
   readonly #lanes = new Map<HttpConnection, OpenedSocket>();
-  /** The one that rested last is the first to be used. */
+  /** The connection that was used last is reused first. */
   readonly #resting: HttpConnection[] = [];
   readonly #waiting = new Set<Waiting>();
   #opening = 0;
@@ -79,7 +85,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     return waiting;
   }
 
-  /** Ends all of them; whoever waits is not told. */
+  /** Closes all connections; the receivers of requests in progress are not called. */
   close(): void {
     this.#abort.abort();
     this.#waiting.clear();
@@ -120,7 +126,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     waiting.board(lane, pack(waiting, opened));
   }
 
-  /** Opens as many connections as are waited for. */
+  /** Opens a connection for each waiting request, up to the limit. */
   #reach(): void {
     while (this.#opening < Math.min(this.#waiting.size, OPENING)) {
       this.#opening++;
@@ -143,7 +149,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     this.#reach();
   }
 
-  /** The server cannot be connected to: that holds for all who wait for it. */
+  /** The server cannot be connected to: all waiting requests fail. */
   #failed(thrown: unknown): void {
     this.#opening--;
     if (this.#abort.signal.aborted) return;
@@ -198,14 +204,14 @@ class Waiting implements RequestHandle {
     this.#present()?.resume();
   }
 
-  /** The lane, as long as it is this one's. */
+  /** The connection, as long as it carries this request. */
   #present(): HttpConnection | undefined {
     if (this.#lane === undefined || this.#parcel === undefined) return undefined;
     return this.#lane.carries(this.#parcel) ? this.#lane : undefined;
   }
 }
 
-/** A server may close a connection at the very moment in which it is used: before that it is not used any more. */
+/** A server may close an idle connection just when it is reused: stop using it before the server's timeout. */
 function isStale(lane: HttpConnection, now: number): boolean {
   const { patience } = lane;
   const limit =

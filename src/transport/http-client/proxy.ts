@@ -1,10 +1,10 @@
-/** The hub's own environment. */
+/** The hub's environment variables. */
 type Env = Readonly<Record<string, string | undefined>>;
 
 /**
- * The proxy by which a URL is reached, as the environment says it (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`, in
- * lower case as well, which wins): undefined if there is none. This machine itself is reached by none.
- * @returns the URL as text where it is none that can be used
+ * Finds the proxy for a URL in `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`; lower-case variables win.
+ * Loopback addresses are never proxied.
+ * @returns undefined if there is none; a string if the proxy's URL is not usable
  */
 export function proxyFor(url: URL, env: Env): URL | string | undefined {
   const host = hostWithoutBrackets(url);
@@ -18,7 +18,7 @@ export function proxyFor(url: URL, env: Env): URL | string | undefined {
   return /^https?:$/.test(detour.protocol) ? detour : whole;
 }
 
-/** Without the brackets of IPv6. */
+/** The host without the brackets of an IPv6 address. */
 export function hostWithoutBrackets({ hostname }: URL): string {
   return hostname.startsWith("[") ? hostname.slice(1, -1) : hostname;
 }
@@ -42,7 +42,10 @@ function isLoopback(host: string): boolean {
   );
 }
 
-/** `example.com` and `.example.com` are for it and all below it, `*` for everything; each may end with a port. */
+/**
+ * Whether `NO_PROXY` names the host: `example.com` and `.example.com` include subdomains, `*` is every host; an entry
+ * may have a port, or be an IPv4 range.
+ */
 function isExempt(host: string, port: number, text: string | undefined): boolean {
   return (text ?? "").split(/[\s,]+/).some((entry) => {
     if (entry === "*") return true;
@@ -53,13 +56,13 @@ function isExempt(host: string, port: number, text: string | undefined): boolean
   });
 }
 
-/** An IPv6 address without brackets has no port. */
+/** Adds brackets to an IPv6 address without them. Such an entry has no port. */
 function plain(entry: string): string {
   const text = entry.toLowerCase();
   return /^[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:]*$/.test(text) ? `[${text}]` : text;
 }
 
-/** Whether an address of IPv4 is one of a range like `10.0.0.0/8`. */
+/** Whether an IPv4 address is in a range such as `10.0.0.0/8`. */
 function isWithin(host: string, range: string): boolean {
   const [, network = "", bits] = /^([\d.]+)\/(\d{1,2})$/.exec(range) ?? [];
   const address = numberOf(host);

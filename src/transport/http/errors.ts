@@ -5,9 +5,9 @@ import type { ResponseHead } from "../http-client/connection.ts";
 import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 
-/** So much of what a server says in an unexpected answer is repeated, in characters. */
+/** Maximum length of an excerpt, in characters. */
 const LONGEST = 300;
-/** So much of it is looked at, in bytes. */
+/** How much of an unexpected body is read for an excerpt, in bytes. */
 export const EXCERPT_LIMIT = 16 * 1024;
 
 export function isEventStream(head: ResponseHead): boolean {
@@ -22,13 +22,15 @@ export function isJson(head: ResponseHead): boolean {
 const EVENTS = "text/event-stream";
 const JSON_TYPE = "application/json";
 
-/** The media type, without its parameters. */
+/** The media type of the body without its parameters, in lower case. */
 export function mediaTypeOf({ fields }: ResponseHead): string {
   const [kind = ""] = (fields.get("content-type") ?? "").split(";", 1);
   return kind.trim().toLowerCase();
 }
 
-/** What an unexpected answer says to people: one line, without markup, and without secrets. @returns "" if that is nothing */
+/**
+ * An excerpt of an unexpected body for an error message: one line without markup and secrets; "" if there is no text.
+ */
 export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
   const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
   const said = (isJson(head) ? messageOf(text) : undefined) ?? text;
@@ -46,7 +48,7 @@ function withoutMarkup(text: string): string {
     .replace(/<[^>]*(?:>|$)/g, " ");
 }
 
-/** The text for people in what services answer as JSON. */
+/** The error text in a JSON body, under one of the usual keys. */
 function messageOf(text: string): string | undefined {
   let value: unknown;
   try {
@@ -68,7 +70,7 @@ function messageOf(text: string): string | undefined {
   return undefined;
 }
 
-/** What an answer means that is none of JSON-RPC. `isMet`: the server has answered as one of MCP before. */
+/** The error for a response that is not JSON-RPC. `isMet`: the server has answered as an MCP server before. */
 export function errorOfResponse(
   head: ResponseHead,
   body: Buffer,
@@ -89,7 +91,7 @@ export function errorOfResponse(
 }
 
 function codeOf({ status, fields }: ResponseHead, isMet: boolean): HubError["code"] {
-  // It has said when it will, and was asked as often as it may be.
+  // The server has not processed the request, and the allowed retries are used up.
   if (status === 429 || (status === 503 && fields.has("retry-after"))) return "serverFailed";
   if (status === 503) return isMet ? "notDelivered" : "serverFailed";
   if (status >= 500) return isMet ? "answerLost" : "serverFailed";

@@ -1,11 +1,11 @@
 import { Buffer } from "node:buffer";
 import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
-/** What a stream of events has. */
+/** Callbacks of an event parser. */
 export interface EventParserEvents {
-  /** An event that has data; `type` is `message` where none is named. */
+  /** An event with data; `type` is `message` if the event names none. */
   event(type: string, data: Buffer): void;
-  /** One over the limit was dropped. */
+  /** An event over the size limit was dropped. */
   oversized(excess: Truncated): void;
 }
 
@@ -14,9 +14,9 @@ const CR = 0x0d;
 const COLON = 0x3a;
 const SPACE = 0x20;
 const BREAK = Buffer.from("\n");
-/** The longest value but of data that counts, and the longest name, in bytes. */
+/** Maximum length of a field name, and of a value other than data, in bytes; longer ones are ignored. */
 const SHORT = { value: 4096, name: 16 };
-/** How long a server may ask to wait, in ms. */
+/** Maximum reconnection time that a server may set, in ms. */
 const LONGEST_RETRY = 300_000;
 
 type Field = "data" | "event" | "id" | "retry" | "other";
@@ -25,20 +25,20 @@ const FIELDS: ReadonlyMap<string, Field> = new Map(
 );
 
 /**
- * Reads server-sent events, as bytes (HTML standard, 9.2.6): lines end with CR, LF or both, chunks are cut anywhere. An event
- * that was not ended is none.
+ * Parses server-sent events from bytes (HTML standard, 9.2.6): lines end with CR, LF or CRLF, and chunk boundaries may
+ * be anywhere. An incomplete event at the end of the stream is discarded.
  */
 export class EventParser {
-  /** The id of the last event that named one. */
+  /** The last event id that the server has sent. */
   lastId: string | undefined;
-  /** How long the server wants to be left alone before its stream is asked for again, in ms. */
+  /** The reconnection time that the server has sent in `retry`, in ms. */
   retry: number | undefined;
   readonly #sink: EventParserEvents;
   readonly #data: BoundedBuffer;
   #type = "";
   #id: string | undefined;
   #hasData = false;
-  /** The field of the line that is being read; undefined as long as its name has not ended. */
+  /** The field of the current line; undefined until its name is complete. */
   #field: Field | undefined;
   #name = "";
   #value = "";
@@ -47,13 +47,13 @@ export class EventParser {
   #isAfterCr = false;
   #isFirst = true;
 
-  /** @param limit the most data that an event may have, in bytes */
+  /** @param limit maximum size of an event's data, in bytes */
   constructor(limit: number, sink: EventParserEvents) {
     this.#sink = sink;
     this.#data = new BoundedBuffer(limit);
   }
 
-  /** The chunk belongs to the reader from now on. */
+  /** Takes ownership of the chunk. */
   push(chunk: Buffer): void {
     let at = 0;
     let cr = chunk.indexOf(CR);
@@ -104,9 +104,9 @@ export class EventParser {
     }
   }
 
-  /** The name of the field has ended. */
+  /** The field name is complete. */
   #begin(): void {
-    // A byte order mark may begin a stream.
+    // A stream may begin with a UTF-8 byte order mark.
     const name = this.#isFirst ? this.#name.replace(/^\xef\xbb\xbf/, "") : this.#name;
     this.#field = FIELDS.get(name) ?? "other";
     this.#mayPad = true;

@@ -8,28 +8,28 @@ import { isEventStream } from "./errors.ts";
 import { type EventParserEvents, EventParser } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
-/** How a feed has ended. */
+/** How a GET event stream has ended. */
 export type EventStreamEnd =
-  /** It was there. */
+  /** It was open, and the connection was closed. */
   | { readonly kind: "dropped"; readonly retry: number | undefined }
-  /** The server has none. */
+  /** The server has rejected the request or answered with another media type. */
   | { readonly kind: "refused"; readonly status: number }
   | { readonly kind: "failed"; readonly cause: HubError };
 
-/** Who reads a feed. */
+/** Receives the events of a GET stream. */
 export interface EventStreamSink extends EventParserEvents {
   opened?(): void;
   ended(end: EventStreamEnd): void;
 }
 
-/** One GET whose answer is a stream of events. */
+/** One GET request whose response is an event stream. */
 export class EventStreamRequest implements RequestEvents {
   readonly #sink: EventStreamSink;
   readonly #delivery: HttpRequest;
   readonly #reader: EventParser;
   #at: "asking" | "open" | "over" = "asking";
 
-  /** @param lastId the id of the last event that was seen, to go on from there */
+  /** @param lastId sent as `Last-Event-ID`: the id of the last received event */
   constructor(
     passage: HttpRequester,
     fields: string,
@@ -48,7 +48,7 @@ export class EventStreamRequest implements RequestEvents {
     this.#delivery = passage.send(letter, this);
   }
 
-  /** The id of the last event that named one. */
+  /** The last received event id. */
   get lastId(): string | undefined {
     return this.#reader.lastId;
   }
@@ -88,21 +88,27 @@ export class EventStreamRequest implements RequestEvents {
   }
 }
 
-/** Who reads a thread. */
+/** Receives the events of a response stream. */
 export interface ResponseStreamSink extends EventParserEvents {
-  /** The headers of a request that goes on with it. */
+  /** Header lines for the GET request that resumes the stream. */
   fields(): string;
-  /** Whether nothing is waited for any more. */
+  /** Whether the response has arrived. */
   isDone(): boolean;
-  /** It has ended, and cannot be gone on with. */
+  /** The stream has ended and cannot be resumed. */
   lost(cause: HubError): void;
   unreachable(cause: HubError): void;
 }
 
-/** How often a stream is asked for again that brings nothing new, and after how long, in ms, where the server does not say. */
+/**
+ * Resumptions without a new event until the stream is given up, and the delay before one where the server sends no
+ * `retry`, in ms: first and maximum.
+ */
 const RESUME = { times: 5, first: 500, longest: 10_000 };
 
-/** The events that come of one request: on its own stream, and on those that go on with it after that was dropped. */
+/**
+ * The response stream of one request. After a disconnect it is resumed with `Last-Event-ID` (Streamable HTTP,
+ * resumability).
+ */
 export class ResumedResponseStream {
   readonly #passage: HttpRequester;
   readonly #sink: ResponseStreamSink;
@@ -122,7 +128,7 @@ export class ResumedResponseStream {
     this.#events.push(bytes);
   }
 
-  /** A stream of it has ended. Without an id there is nothing to go on from. */
+  /** A stream has ended. Without an event id it cannot be resumed. */
   dropped(cause?: HubError): void {
     const lastId = this.#feed?.lastId ?? this.#events.lastId;
     if (lastId === undefined || this.#resumed >= RESUME.times || this.#sink.isDone()) {
@@ -172,22 +178,28 @@ export class ResumedResponseStream {
   }
 }
 
-/** What is made of what a server says unasked. */
+/** Callbacks of the standing stream. */
 export interface StandingStreamEvents {
   readonly passage: HttpRequester;
-  /** The headers of the request for it. */
+  /** Header lines for the GET request. */
   fields(): string;
   frame(frame: Message): void;
   oversized(excess: Truncated): void;
-  /** The server does not know the session. */
+  /** The server does not know the session (404). */
   forgotten(): void;
   unreachable(cause: HubError): void;
 }
 
-/** Before it is asked for again, in ms: at first, at most, and after how long what happened before does not count. */
+/**
+ * Delay before the stream is opened again, in ms: minimum, first and maximum; and how long it has to stay open to reset
+ * the failure count.
+ */
 const PAUSE = { least: 20, first: 250, longest: 30_000, stable: 10_000 };
 
-/** What a server of the legacy era says unasked: the stream of a GET, asked for again whenever it ends. */
+/**
+ * The standing GET stream of a legacy session (Streamable HTTP, listening for messages from the server): messages that
+ * belong to no request. Opened again whenever it ends.
+ */
 export class StandingStream {
   readonly #owner: StandingStreamEvents;
   #feed: EventStreamRequest | undefined;
@@ -236,13 +248,13 @@ export class StandingStream {
       const least = Math.min(PAUSE.least * 2 ** this.#failures, PAUSE.longest);
       this.#again(end.retry === undefined ? this.#pause() : Math.max(end.retry, least));
     } else if (end.kind === "refused") {
-      // A server that has no such stream need not know the word for that.
+      // On the first attempt 404 may also mean that the server has no such stream.
       if (end.status === 404 && this.#openedAt > 0) this.#owner.forgotten();
       else if (isPassing(end.status)) this.#again(this.#pause());
     } else if (end.cause.step === "dial") {
       this.#owner.unreachable(end.cause);
     } else if (end.cause.code === "unauthorized") {
-      // Somebody may see to that meanwhile.
+      // A login may make it possible.
       this.#again(PAUSE.longest);
     } else if (end.cause.properties.retryable) {
       this.#again(this.#pause());
@@ -259,7 +271,10 @@ export class StandingStream {
   }
 }
 
-/** Whether a refusal may be another thing soon. There is one such stream: a server may not know yet that the last one is lost (409). */
+/**
+ * Whether a rejection is temporary. 409: there may be one such stream, and the server may not know yet that the last
+ * one is lost.
+ */
 function isPassing(status: number): boolean {
   return status === 409 || status === 429 || status >= 500;
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { SendOptions, NegotiatedProtocol } from "../transport.ts";
 
-/** The headers of every message. */
+/** Content headers of every POST. */
 export const CONTENT_HEADERS =
   "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
@@ -9,13 +9,18 @@ const SAFE = /^(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?$/;
 const ENCODED = /^=\?base64\?.*\?=$/i;
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-/** A text as the value of a header (Streamable HTTP, header encoding): as it is if it can be, or as Base64. */
+/**
+ * Encodes a text as a header value (Streamable HTTP, value encoding): unchanged if it is plain ASCII, else in Base64.
+ */
 export function encodeHeaderValue(value: string): string {
   if (SAFE.test(value) && !ENCODED.test(value)) return value;
   return `=?base64?${Buffer.from(value, "utf8").toString("base64")}?=`;
 }
 
-/** The headers that say what a request is: of the modern era all that is to be found in its body, too. */
+/**
+ * Headers that describe a request: in the modern era `Mcp-Method` and `Mcp-Name`, which repeat members of the body; and
+ * the headers given with it.
+ */
 export function messageHeaders(info: SendOptions, spoken: NegotiatedProtocol | undefined): string {
   let fields = "";
   if (spoken?.era !== "legacy" && info.method !== "initialize") {
@@ -27,7 +32,7 @@ export function messageHeaders(info: SendOptions, spoken: NegotiatedProtocol | u
   for (const [name, value] of Object.entries(headers)) {
     if (!NAME.test(name)) continue;
     if (spoken !== undefined && /^mcp-protocol-version$/i.test(name)) continue;
-    // What is encoded already has no other spelling.
+    // A value that is already encoded passes unchanged.
     fields += `${name}: ${SAFE.test(value) ? value : encodeHeaderValue(value)}\r\n`;
   }
   return fields;

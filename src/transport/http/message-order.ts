@@ -1,16 +1,15 @@
-/** How long one holds up those behind it, in ms. */
+/** How long a message may hold up the next ones, in ms. */
 const LIMIT = 10_000;
 
 /**
- * Messages that each go their own way over HTTP, in the order in which they were sent as far as that matters: what wants no
- * answer goes out when the server has what went out so before, and the first of that, which says that the server was met, holds
- * up requests as well.
+ * Keeps messages in order that are sent in separate HTTP requests, as far as order matters: a notification is sent when
+ * the server has taken the previous one; and requests wait for the first notification (`notifications/initialized`).
  */
 export class MessageOrder<Item> {
   readonly #start: (item: Item) => void;
-  /** What wants no answer. */
+  /** Notifications to be sent. */
   readonly #waiting = new Set<Item>();
-  /** Requests that must not come before the first of that. */
+  /** Requests that wait for the first notification. */
   readonly #held = new Set<Item>();
   #holder: Item | undefined;
   #isMet = false;
@@ -21,7 +20,7 @@ export class MessageOrder<Item> {
     this.#start = start;
   }
 
-  /** @param isTold whether it wants no answer */
+  /** @param isTold whether the message is a notification or response, which expects no response */
   add(item: Item, isTold: boolean): void {
     if (this.#holder === undefined) this.#go(item, isTold);
     else if (isTold) this.#waiting.add(item);
@@ -29,7 +28,7 @@ export class MessageOrder<Item> {
     else this.#held.add(item);
   }
 
-  /** The server has it, or never will. */
+  /** The server has taken the message, or never will. */
   settle(item: Item): void {
     this.#waiting.delete(item);
     this.#held.delete(item);
@@ -49,7 +48,7 @@ export class MessageOrder<Item> {
     if (this.#holder === undefined) this.#drained?.();
   }
 
-  /** Settles when nothing is held up any more. */
+  /** Resolves when no message waits. */
   drained(): Promise<void> {
     if (this.#holder === undefined) return Promise.resolve();
     return new Promise((resolve) => (this.#drained = resolve));

@@ -18,44 +18,49 @@ import { BoundedBuffer, isTruncated, type Truncated } from "../../jsonrpc/bounde
 import type { ResponseHead } from "../http-client/connection.ts";
 import { ResumedResponseStream } from "./event-stream.ts";
 
-/** What a POST tells whose it is, and asks of it. */
+/** Callbacks of a POST to its transport. */
 export interface PostEvents {
   readonly passage: HttpRequester;
-  /** The server has answered as one of MCP before. */
+  /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
   readonly isMet: boolean;
-  /** The headers that say what a message is; of a request that goes on from an event, without one. */
+  /** Headers for a message; undefined: for a GET that resumes a response stream. */
   fieldsFor(info: SendOptions | undefined): string;
   frame(frame: Message, post: Post): void;
   oversized(excess: Truncated): void;
   log(text: string): void;
-  /** The server has taken all of it. */
+  /** The whole request was written. */
   sent(post: Post): void;
-  /** The server has begun to answer, or will not. */
+  /** The response has begun; undefined: there will be none. */
   heard(post: Post, head: ResponseHead | undefined): void;
-  /** An answer with an HTTP error. @returns whether that is dealt with, and the post with it */
+  /** Handles an HTTP error status. @returns whether the transport takes over; else the post goes on with `otherwise` */
   turnedAway(post: Post, status: number, otherwise: () => void): boolean;
-  /** It may not know the session any more. @returns whether that is found out, and the post dealt with then */
+  /**
+   * The server may have lost the session. @returns whether this is being checked; `otherwise` is called if it has not
+   */
   doubts(post: Post, otherwise: () => void): boolean;
-  /** Nothing could be sent. */
+  /** The server could not be connected to. */
   unreachable(cause: HubError): void;
   over(post: Post): void;
 }
 
-/** How a server of the modern era is met: whatever goes wrong with that is a server's that does not know it. */
+/**
+ * The first request to a server of the modern era. Any failure of it means that the server does not know the modern
+ * era.
+ */
 const DISCOVER = "server/discover";
 
-/** One message to a server over Streamable HTTP, and what comes back on it. */
+/** One message sent by POST (Streamable HTTP), with its response or response stream. */
 export class Post implements SentRequest, RequestEvents {
   readonly info: SendOptions | undefined;
   readonly message: readonly Piece[];
-  /** Bytes. */
+  /** Size of the message, in bytes. */
   readonly size: number;
   readonly #owner: PostEvents;
   #delivery: HttpRequest | undefined;
   #head: ResponseHead | undefined;
   #thread: ResumedResponseStream | undefined;
   #text: BoundedBuffer | undefined;
-  /** Where its owner has it, once it is to be sent. */
+  /** Id in the transport's table; -1 until the message is to be sent. */
   place = -1;
   #isAnswered = false;
   #isSent = false;
@@ -78,7 +83,7 @@ export class Post implements SentRequest, RequestEvents {
     return this.#isAnswered;
   }
 
-  /** The server may have all of it. */
+  /** Whether the server may have received the whole message. */
   get isSent(): boolean {
     return this.#isSent;
   }
@@ -94,7 +99,7 @@ export class Post implements SentRequest, RequestEvents {
     if (!this.#isAnswered) this.finish();
   }
 
-  /** No answer comes; the owner of the message is told, if there was none. */
+  /** Ends it without a response; the sender of the message is told if it still waits. */
   lose(cause: HubError): void {
     if (this.#isOver) return;
     this.finish();
@@ -177,7 +182,7 @@ export class Post implements SentRequest, RequestEvents {
     this.#owner.oversized(excess);
   }
 
-  /** A whole answer that is no stream. */
+  /** A complete response that is not an event stream. */
   #read(head: ResponseHead, content: Buffer | Truncated): void {
     const { passage } = this.#owner;
     if (isTruncated(content)) {
@@ -214,7 +219,7 @@ export class Post implements SentRequest, RequestEvents {
     );
   }
 
-  /** An answer with an HTTP error. */
+  /** A response with an HTTP error status. */
   #judge(head: ResponseHead, content: Buffer | Truncated): void {
     const { passage, isMet } = this.#owner;
     const body = isTruncated(content) ? content.head : content;
@@ -235,7 +240,10 @@ export class Post implements SentRequest, RequestEvents {
     if (head.status !== 404 || !this.#owner.doubts(this, settle)) settle();
   }
 
-  /** An answer in JSON-RPC, with the id of this request even if the server has not read that far. */
+  /**
+   * A JSON-RPC response in the body. An error without id, from a server that could not parse the request, gets the
+   * request's id (`isOwn` is false then).
+   */
   #answerIn(content: Buffer): { readonly frame: Message; readonly isOwn: boolean } | undefined {
     if (content.length === 0) return undefined;
     const frame = parseMessage(content);
@@ -267,13 +275,13 @@ export class Post implements SentRequest, RequestEvents {
     info.unanswered?.(cause);
   }
 
-  /** The id of the request. */
+  /** The JSON-RPC id of the request. */
   #id(): number | undefined {
     const frame = parseMessage(joinPieces(this.message));
     return frame.kind === "request" && typeof frame.id.key === "number" ? frame.id.key : undefined;
   }
 
-  /** Forgets it, and nobody is told. */
+  /** Ends it without telling the sender. */
   finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -287,7 +295,7 @@ function isAnswer(frame: Message): boolean {
   return frame.kind === "batch" ? frame.items.some(isAnswer) : frame.kind === "response";
 }
 
-/** Some write a byte order mark, which is none of JSON. */
+/** Removes a UTF-8 byte order mark: some servers send one, and JSON does not allow it. */
 function withoutMark(content: Buffer | Truncated): Buffer | Truncated {
   const isMarked = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
   return isMarked && content[2] === 0xbf ? content.subarray(3) : content;

@@ -15,13 +15,13 @@ import {
 import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
-/** The longest that is waited for a server that asks for it, in ms, and how long where it does not say, at first. */
+/** Maximum `Retry-After` that is waited for, and the first delay where a 429 response has none, in ms. */
 const WAIT = { longest: 30_000, first: 1000 };
 
 /**
- * How long to wait before a request is sent again that a server has not dealt with: it is asked too much (429), or has no time
- * and says when it will (503).
- * @returns ms; undefined: it is not to be sent again
+ * The delay before a request is sent again that the server has not processed: 429 (too many requests), or 503 with
+ * `Retry-After`.
+ * @returns ms; undefined: do not retry
  */
 export function retryDelayOf({ status, fields }: ResponseHead, waits: number): number | undefined {
   if (status !== 429 && status !== 503) return undefined;
@@ -30,7 +30,7 @@ export function retryDelayOf({ status, fields }: ResponseHead, waits: number): n
   return asked <= WAIT.longest ? asked : undefined;
 }
 
-/** Reads `Retry-After`: seconds, or a date. @returns ms from now */
+/** Parses `Retry-After`, in seconds or as a date. @returns ms from `now` */
 export function readRetryAfter(field: string | undefined, now: number): number | undefined {
   if (field === undefined) return undefined;
   if (/^\d{1,9}$/.test(field)) return Number(field) * 1000;
@@ -38,29 +38,32 @@ export function readRetryAfter(field: string | undefined, now: number): number |
   return Number.isNaN(date) ? undefined : Math.max(0, date - now);
 }
 
-/** A request without what every request to that server bears. */
+/** A request without the headers that all requests to the server share. */
 export interface RequestTemplate {
   readonly method: "GET" | "POST" | "DELETE";
-  /** Headers, each with its line end. */
+  /** Header lines, each with its CRLF. */
   readonly fields: string;
   readonly body: readonly Piece[] | undefined;
-  /** Where it goes; undefined: to the server's URL. */
+  /** Target of the request; undefined: the server's current URL. */
   readonly place?: RequestTarget | undefined;
 }
 
-/** The way that requests go, as each of them finds it and leaves it to the next ones. */
+/** The state that the requests to one server share. */
 export interface HttpRequestContext {
   readonly server: string;
   readonly redactor: Redactor;
-  /** Where the server is, redirects included. */
+  /** The server's current URL, after redirects. */
   place: RequestTarget;
-  /** The URL of the manifest. */
+  /** The URL in the manifest. */
   readonly home: RequestTarget;
-  /** Whether it was met there. */
+  /** Whether a request was accepted (2xx) at the current URL. */
   readonly hasEntered: boolean;
-  /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
+  /**
+   * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
+   * first.
+   */
   bear(): string | Promise<string>;
-  /** The server does not let in what bears these: gets others. @returns whether there are some */
+  /** The server has rejected these credentials: gets others. @returns whether there are others now */
   renew(challenge: AuthChallenge, worn: string): Promise<boolean>;
   /** Sends a request once. */
   carry(
@@ -69,33 +72,41 @@ export interface HttpRequestContext {
     worn: string,
     receiver: ResponseReceiver,
   ): RequestHandle;
-  /** Whether a request with these credentials has to stay at the origin of `home`: it has them, or headers of the manifest. */
+  /**
+   * Whether requests with these credentials must stay at the origin of the URL in the manifest: they have credentials,
+   * or headers from the manifest.
+   */
   isBound(worn: string): boolean;
-  /** Whether a request bears anything that is for this server alone: what the manifest says, credentials, a session. */
+  /**
+   * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
+   */
   isConfided(letter: RequestTemplate, worn: string): boolean;
-  /** Tells the owner what the server wants: once, until requests bear something else. */
+  /** Reports a challenge to the transport's owner: once for the same credentials. */
   challenged(challenge: AuthChallenge, worn: string): void;
   error(code: HubError["code"], text: string): HubError;
 }
 
-/** Who sends a request, and is told what comes of it. Nothing is told after it was dropped. */
+/** Receives what happens to a request. Nothing is called after the request was cancelled. */
 export interface RequestEvents {
-  /** The server has taken all of it. */
+  /** The whole request was written. */
   sent?(): void;
   head(head: ResponseHead): void;
   body(bytes: Buffer): void;
   end(): void;
-  /** No whole answer: unreachable or tlsFailed (no byte has left this process), unauthorized, serverRefused or answerLost. */
+  /**
+   * There is no complete response: unreachable or tlsFailed (no byte was sent), unauthorized, serverRefused or
+   * answerLost.
+   */
   fail(cause: HubError): void;
 }
 
-/** So often one may be sent elsewhere, or again. */
+/** How often a request may be redirected, delayed by the server (429, 503), and repeated with new credentials. */
 const MOST = { redirects: 5, waits: 3, renewals: 2 };
 
-/** Why a request does not go to another origin. */
+/** Why a redirect to another origin is not followed. */
 const BOUND = "what it bears is for this server alone; write that URL if it is right";
 
-/** One request on its way to a server, until it is let in: sent elsewhere, sent again later, sent again with other credentials. */
+/** One request including redirects, delays (Retry-After) and new credentials, until it has its final response. */
 export class HttpRequest implements RequestHandle, ResponseReceiver {
   readonly #way: HttpRequestContext;
   readonly #letter: RequestTemplate;
@@ -124,13 +135,13 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#place = letter.place ?? way.place;
   }
 
-  /** Sends it: at once, unless its credentials have to be waited for. */
+  /** Sends the request: at once, unless it has to wait for credentials. */
   start(): void {
     let worn: string | Promise<string>;
     try {
       worn = this.#way.bear();
     } catch (error) {
-      // Whoever sends does not expect to be told while it does.
+      // Callers do not expect `fail` to be called during `send`.
       worn = Promise.reject(toHubError(error));
     }
     if (typeof worn === "string") this.#go(worn);
@@ -162,7 +173,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (status >= 300 && status < 400 && status !== 304 && head.fields.has("location")) {
       this.#redirect(head);
     } else if (status === 401 || (status === 403 && !this.#isAway && wantsMore(head))) {
-      // Another origin has no say in where tokens for this server come from.
+      // Another origin must not influence where tokens for this server come from.
       const header = this.#isAway ? undefined : head.fields.get("www-authenticate");
       this.#again(this.#renew({ status, header }));
     } else {
@@ -201,7 +212,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     }
   }
 
-  /** Whether it goes to another origin than that of the manifest. */
+  /** Whether the request goes to another origin than the URL in the manifest. */
   get #isAway(): boolean {
     const { home } = this.#way;
     return this.#place !== home && this.#place.url.origin !== home.url.origin;
@@ -210,7 +221,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #go(worn: string): void {
     if (this.#isOver) return;
     this.#worn = worn;
-    // A redirect may have been followed, and remembered, before there were credentials.
+    // A redirect may have been followed and remembered before there were credentials.
     if (this.#isAway && this.#way.isBound(worn)) {
       if (this.#letter.place !== undefined) {
         const { home, redactor } = this.#way;
@@ -225,7 +236,10 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (this.#isPaused) this.#transit.pause();
   }
 
-  /** What has been answered so far is none of the customer's business; whatever is thrown meanwhile is. */
+  /**
+   * Discards the response and sends the request again when `ready` settles; an error that it resolves or rejects with
+   * ends the request.
+   */
   #again(ready: Promise<HubError | undefined>): void {
     this.#transit?.drop();
     this.#transit = undefined;
@@ -249,7 +263,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#leave();
   }
 
-  /** @returns why it is not let in, if there are no other credentials */
+  /** @returns the error to fail with if there are no other credentials */
   async #renew(challenge: AuthChallenge): Promise<HubError | undefined> {
     const way = this.#way;
     const worn = this.#worn;
@@ -275,13 +289,13 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     }
     target.hash = "";
     this.#place = requestTargetOf(target);
-    // Where a server that was met shows its page to whoever looks at it (GET) it need not take messages.
+    // A server that works may redirect a GET to a page for browsers; that says nothing about where POSTs go.
     const isAside = this.#letter.method === "GET" && this.#way.hasEntered;
     if (this.#letter.place === undefined && !isAside) this.#way.place = this.#place;
     this.#again(Promise.resolve(undefined));
   }
 
-  /** Why a redirect is not followed. */
+  /** Why a redirect is not followed; undefined if it is. */
   #refusal(status: number, target: URL | undefined): string | undefined {
     const { url } = this.#place;
     if (target === undefined || !/^https?:$/.test(target.protocol))
@@ -299,33 +313,35 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 }
 
-/** Of the answers that forbid something only these can be changed by another authorization. */
+/** Whether a 403 asks for more scopes. Other 403 responses cannot be cured by another authorization. */
 function wantsMore({ fields }: ResponseHead): boolean {
   return /\binsufficient_scope\b/.test(fields.get("www-authenticate") ?? "");
 }
 
-/** Of these the link alone decides, whatever the manifest says. */
+/** Headers that only the transport sets; those of the manifest are ignored. */
 const OWN =
   /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
 
-/** What may stand in a header: nothing that begins another one. */
+/** Characters allowed in a header value: no line breaks. */
 const FIELD = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** What a request bears that was not made. */
+/** Key for `challenged` when no request could be made for lack of credentials. */
 const NOTHING = "none";
 
-/** So many of the values that were borne last are not shown. */
+/** How many of the last used credential values are redacted. */
 const MOST_BORNE = 8;
 
-/** The way of one link's requests to its server: where they go by now, what all of them bear, and what the server wants of them. */
+/**
+ * Sends the requests of one transport: current URL, shared headers, credentials, and one connection pool per origin.
+ */
 export class HttpRequester implements HttpRequestContext {
   readonly target: HttpTarget;
-  /** Takes out what the manifest keeps secret, and the credentials that were borne last. */
+  /** Redacts the manifest's secrets and the last used credentials. */
   redactor: Redactor;
-  /** Where the server is: it may have said that it is elsewhere. */
+  /** The server's current URL, after redirects. */
   place: RequestTarget;
   readonly home: RequestTarget;
-  /** What was sent that has been let in. */
+  /** Whether a request was accepted (2xx). */
   hasEntered = false;
   readonly #abort = new AbortController();
   readonly #challenged: (challenge: AuthChallenge) => void;
@@ -335,10 +351,10 @@ export class HttpRequester implements HttpRequestContext {
   readonly #deliveries = new IdTable<HttpRequest>();
   #isPaused = false;
   #borne: readonly string[] = [];
-  /** What they bore last. */
+  /** The last credential header lines. */
   #worn = "";
   #renewal: Promise<boolean> | undefined;
-  /** What the requests bore that the owner was told of. */
+  /** The credentials that the last challenge was reported for. */
   #refused: string | undefined;
 
   constructor(target: HttpTarget, challenged: (challenge: AuthChallenge) => void) {
@@ -385,7 +401,7 @@ export class HttpRequester implements HttpRequestContext {
     return worn.then(
       (them) => this.#write(them),
       (error: unknown) => {
-        // Nothing is asked of the server before there are some.
+        // No request is made before there are credentials.
         const isWanting = error instanceof HubError && error.code === "unauthorized";
         if (isWanting) this.challenged({ status: 401, header: undefined }, NOTHING);
         throw error;
@@ -411,7 +427,7 @@ export class HttpRequester implements HttpRequestContext {
   }
 
   async renew(challenge: AuthChallenge, worn: string): Promise<boolean> {
-    // Another request may have had them renewed meanwhile, or be about to.
+    // Another request may have got new credentials meanwhile, or be getting them.
     if ((await this.bear()) !== worn) return true;
     const { credentials } = this.target;
     this.#renewal ??= credentials.renew(challenge, this.#abort.signal).finally(() => {
@@ -441,7 +457,7 @@ export class HttpRequester implements HttpRequestContext {
     for (const delivery of this.#deliveries.values()) delivery.resume();
   }
 
-  /** Gives up all that is under way; nobody is told. */
+  /** Cancels all requests; their callbacks are not called. */
   close(): void {
     this.#abort.abort(this.error("serverStopped", "its link was closed."));
     for (const delivery of this.#deliveries.values()) delivery.drop();
@@ -449,14 +465,14 @@ export class HttpRequester implements HttpRequestContext {
     this.#lanes.clear();
   }
 
-  /** What stands behind the scheme is as secret as the whole. The one before may still come back. */
+  /** Redacts credential values with and without their scheme. Older ones may still appear in responses. */
   #hide(worn: readonly string[]): void {
     const values = worn.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
     this.#borne = [...values, ...this.#borne].slice(0, MOST_BORNE);
     this.redactor = new Redactor([...this.#borne, ...this.target.secrets]);
   }
 
-  /** What the manifest says goes before what was got. */
+  /** Formats credential headers. An Authorization header of the manifest has precedence. */
   #write(worn: Readonly<Record<string, string>>): string {
     let fields = "";
     for (const name in worn) {

@@ -16,7 +16,7 @@ import type { ResponseHead } from "../http-client/connection.ts";
 import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
 import { MessageOrder } from "./message-order.ts";
 
-/** A message on its way. */
+/** A message to be sent. */
 export interface QueuedMessage {
   readonly message: readonly Piece[];
   readonly info: SendOptions | undefined;
@@ -27,10 +27,13 @@ interface Sending extends QueuedMessage {
   delivery: HttpRequest | undefined;
 }
 
-/** The longest name of an endpoint, in bytes. */
+/** Maximum length of the endpoint's URL, in bytes. */
 const LONGEST_ENDPOINT = 4096;
 
-/** HTTP with SSE as it was before Streamable HTTP (2024-11-05): all that the server says is on one stream, whose end is the end. */
+/**
+ * The HTTP+SSE transport of 2024-11-05: all messages of the server come on one GET stream; when it ends, so does the
+ * transport.
+ */
 export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
   readonly #passage: HttpRequester;
@@ -44,7 +47,10 @@ export class LegacySse implements HttpVariant {
   #version = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
-  /** @param refused called if the server has no such stream, with what was to be sent. @returns whether that is dealt with */
+  /**
+   * @param refused called with the unsent messages if the server has no such stream. @returns whether they are taken
+   * over
+   */
   constructor(
     passage: HttpRequester,
     events: HttpVariantEvents,
@@ -80,7 +86,7 @@ export class LegacySse implements HttpVariant {
     this.#end();
   }
 
-  /** Settles when the server has what it was to be told. */
+  /** Resolves when all notifications are sent. */
   async #said(): Promise<void> {
     if (this.#sendings.size > 0 && this.#endpoint === undefined) {
       await new Promise<void>((resolve) => (this.#met = resolve));
@@ -102,7 +108,7 @@ export class LegacySse implements HttpVariant {
     else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
   }
 
-  /** The server says where messages go. */
+  /** The `endpoint` event: the URL for POSTs. */
   #meet(data: Buffer): void {
     const passage = this.#passage;
     const { url } = passage.place;
@@ -186,7 +192,7 @@ export class LegacySse implements HttpVariant {
   }
 }
 
-/** One POST of the old way: what is answered to it says no more than whether it was taken. */
+/** One POST over HTTP+SSE. Its response says only whether the message was accepted. */
 class Drop implements RequestEvents {
   readonly #passage: HttpRequester;
   readonly #events: { sent(): void; done(cause: HubError | undefined): void };

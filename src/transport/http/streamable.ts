@@ -16,14 +16,14 @@ import { type PostEvents, Post } from "./post.ts";
 import type { HttpRequester } from "./request.ts";
 import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
 
-/** No id of the hub's own requests. */
+/** An id that the hub's own requests never have. */
 const ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
 /**
- * Finds out whether a server knows a session: some refuse what is sent in one that they have forgotten as they refuse any bad
- * request, or as they answer one. Nothing is wrong with a ping but that: one that knows the session answers it, or does not know
- * pings.
+ * Asks the server with a ping whether it still knows the session. Some servers reject messages of an unknown session
+ * with the same status as any bad request, or with a JSON-RPC error. Nothing else is wrong with a ping: a server that
+ * knows the session answers it, or says that it does not know the method.
  */
 export function isSessionKnown(passage: HttpRequester, fields: string): Promise<boolean> {
   const text = new BoundedBuffer(EXCERPT_LIMIT);
@@ -53,12 +53,12 @@ export function isSessionKnown(passage: HttpRequester, fields: string): Promise<
   });
 }
 
-/** What greets a server of the legacy era. */
+/** The first request to a server of the legacy era. */
 const INITIALIZE = "initialize";
-/** So many answers may go on after all that is wanted of them: some servers forget to end them. */
+/** How many response streams may stay open after their response: some servers forget to end them. */
 const LINGERING = 16;
 
-/** Streamable HTTP, in both eras: each message is a POST of its own. */
+/** The Streamable HTTP transport of both eras: each message is a POST of its own. */
 export class StreamableHttp implements HttpVariant, PostEvents {
   readonly hasStreams = true;
   readonly passage: HttpRequester;
@@ -70,13 +70,13 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   readonly #sequence = new MessageOrder<Post>((post) => post.start());
   #spoken: NegotiatedProtocol | undefined;
   #session: string | undefined;
-  /** The headers that say in which session, and in which revision, a message is. */
+  /** Header lines for session id and protocol version. */
   #common = "";
   #tidings: StandingStream | undefined;
   #doubt: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
-  /** @param tryOther what to do with a greeting that the server has turned away as one that does not know this way */
+  /** @param tryOther called if the server rejects `initialize` as one without Streamable HTTP does */
   constructor(
     passage: HttpRequester,
     events: HttpVariantEvents,
@@ -93,7 +93,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   send(message: EncodedMessage, info: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, info);
-    // In the modern era there are only requests: to end one is all that can be said of it.
+    // The modern era has no notifications from client to server: a request is cancelled by closing its stream.
     const isSaid = info !== undefined || this.#spoken?.era !== "modern";
     if (!isSaid || this.#state !== "open") return post;
     post.place = this.#posts.add(post);
@@ -174,7 +174,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   }
 
   unreachable(cause: HubError): void {
-    // As long as it is at work for somebody it lives.
+    // A server that works on a request is not lost.
     for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#tidings?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
@@ -188,7 +188,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#sequence.settle(post);
   }
 
-  /** Whether the server still knows the session; asked once for all who doubt it. */
+  /** Whether the server still knows the session; concurrent callers share one check. */
   #isKnown(): Promise<boolean> {
     this.#doubt ??= isSessionKnown(this.passage, `${CONTENT_HEADERS}${this.#common}`).finally(
       () => {
@@ -209,7 +209,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#common = `${session}${version ?? ""}`;
   }
 
-  /** The server knows now that it was met: it may have something to say. */
+  /** Opens the standing GET stream: the server has received `notifications/initialized` and may send messages. */
   #listen(): void {
     if (this.#spoken?.era !== "legacy" || this.#state !== "open") return;
     this.#tidings ??= new StandingStream({
@@ -231,12 +231,12 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     }
   }
 
-  /** The session is lost, and with it all that was begun in it. */
+  /** The server has lost the session, and with it all requests in progress. */
   #forgotten(refused: Post | undefined): void {
     if (this.#state !== "open") return;
     const { passage } = this;
     this.#session = undefined;
-    // Whoever is told sends nothing more over this one.
+    // Owners that are told must not send on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
     refused?.lose(passage.error("notDelivered", `${text}, and so has not taken this.`));
@@ -248,7 +248,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#events.ended(passage.error("connectionLost", `${text}: another has to be begun.`));
   }
 
-  /** Tells the server that the session is over; it may know nothing of that. */
+  /** Ends the session with a DELETE request, which servers need not support. */
   #leave(): Promise<void> {
     return new Promise((resolve) => {
       const done = (): void => resolve();
@@ -259,9 +259,9 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
-    // Whoever is told sends nothing more over this one.
+    // Owners that are told must not send on this transport.
     this.#state = "closing";
-    // What had to wait for others has not gone out. Who is met yet hears why the link has ended.
+    // Messages that waited for others were not sent. During negotiation the cause is reported as the transport's end.
     if (this.passage.hasEntered) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

@@ -1,59 +1,63 @@
-/** Which of the two ways over HTTP a server has: Streamable HTTP, or HTTP with SSE as it was before. */
+/** The HTTP transport of a server: Streamable HTTP, or HTTP+SSE (2024-11-05). */
 export type HttpTransportKind = "http" | "sse";
 
-/** What is known of a server's way, from one link to the next. */
+/** Remembers which HTTP transport a server has, from one connection to the next. */
 export interface KnownTransport {
   readonly known: HttpTransportKind | undefined;
   found(way: HttpTransportKind): void;
 }
 
-/** Where a link over HTTP goes, and what with. */
+/** Options for an HTTP transport. */
 export interface HttpTarget {
-  /** The manifest's key, for errors. */
+  /** The server's key in the manifest, for errors. */
   readonly server: string;
   readonly url: URL;
   readonly transport: "auto" | HttpTransportKind;
   readonly headers: Readonly<Record<string, string>>;
-  /** Certificates to trust beside the system's, in PEM. */
+  /** Additional trusted certificates, in PEM. */
   readonly ca: string | undefined;
-  /** What must never be shown, longest first. */
+  /** Values to redact, longest first. */
   readonly secrets: readonly string[];
-  /** Bytes. */
+  /** Maximum size of a message, in bytes. */
   readonly maxMessage: number;
   readonly credentials: RequestCredentials;
   readonly wayfinder: KnownTransport;
-  /** The hub's own environment: which proxies there are (`HTTPS_PROXY`, `NO_PROXY`). */
+  /** The hub's environment variables, which may name proxies (`HTTPS_PROXY`, `NO_PROXY`). */
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** What a server has said of the authorization that it wants (authorization, error handling). */
+/** The challenge in an HTTP 401 or 403 response (MCP authorization, error handling). */
 export interface AuthChallenge {
-  /** 401: there is none, or it is good no longer; 403: it does not go far enough. */
+  /** 401: credentials are missing or no longer valid; 403: their scopes are insufficient. */
   readonly status: 401 | 403;
-  /** The `WWW-Authenticate` header. */
+  /** Value of the `WWW-Authenticate` header. */
   readonly header: string | undefined;
 }
 
-/** What the requests to one server bear, so that it lets them in. */
+/** The credentials that are sent with the requests to one server. */
 export interface RequestCredentials {
-  /** The headers of the next request; may wait, as for a token that is just being renewed. @throws {HubError} unauthorized */
+  /**
+   * Headers for the next request; a promise if a token has to be loaded or refreshed first. @throws {HubError}
+   * unauthorized
+   */
   bear(
     signal: AbortSignal,
   ): Readonly<Record<string, string>> | Promise<Readonly<Record<string, string>>>;
   /**
-   * The server has not let in what bore the last headers: gets others without anybody's help, as by refreshing a token.
-   * @returns whether there are others now
+   * The server has rejected the last headers: gets others without user interaction, for example by refreshing the
+   * token.
+   * @returns whether there are other headers now
    */
   renew(challenge: AuthChallenge, signal: AbortSignal): Promise<boolean>;
 }
 
-/** Those of a server that is given what the manifest says, and nothing else. */
+/** No credentials beyond the headers in the manifest. */
 export const NO_CREDENTIALS: RequestCredentials = {
   bear: () => ({}),
   renew: () => Promise.resolve(false),
 };
 
-/** How far an authorization has come. */
+/** Progress of an authorization. */
 export type AuthorizationProgress =
   | { readonly step: "starting" }
   | { readonly step: "openingBrowser"; readonly url: string }

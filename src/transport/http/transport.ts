@@ -20,8 +20,12 @@ import { StreamableHttp } from "./streamable.ts";
 import type { HttpTarget, HttpTransportKind } from "./target.ts";
 
 /**
- * A server over HTTP as a Link: Streamable HTTP of both eras, or HTTP with SSE as it was before. Which of the two a server has
- * is found out by what it makes of the first message.
+ * The transport/http folder: MCP over HTTP, client side. Main types: `HttpTransport`, below; `HttpVariant` with its
+ * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
+ * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
+ *
+ * Opens a transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Unless the manifest says
+ * which, the response to the first message decides.
  */
 export function openHttpTransport(target: HttpTarget): ServerTransport {
   return new HttpLink(target);
@@ -143,7 +147,7 @@ class HttpLink implements Transport, HttpVariantEvents {
       : new StreamableHttp(this.#passage, this);
   }
 
-  /** One of the two that is known to be the right one may have been exchanged for the other. */
+  /** A server that was known to use HTTP+SSE may have changed to Streamable HTTP. */
   #sse(mayTurn: boolean): LegacySse {
     return new LegacySse(this.#passage, this, (_, held) => {
       if (!mayTurn) return false;
@@ -154,7 +158,7 @@ class HttpLink implements Transport, HttpVariantEvents {
     });
   }
 
-  /** A server that turns away `initialize` may be one of the time before Streamable HTTP. */
+  /** A server that rejects `initialize` may use HTTP+SSE (Streamable HTTP, backwards compatibility). */
   #tryOther(post: Post, otherwise: () => void): void {
     const before = this.#course;
     const sse = new LegacySse(this.#passage, this, () => {

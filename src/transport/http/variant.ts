@@ -4,28 +4,28 @@ import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.
 import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { HttpTransportKind } from "./target.ts";
 
-/** One of the ways over HTTP, as a link goes it. */
+/** One of the two HTTP transports of MCP: Streamable HTTP or HTTP+SSE. */
 export interface HttpVariant {
-  /** Whether each request has its answer on a stream of its own. */
+  /** Whether each request has a response stream of its own. */
   readonly hasStreams: boolean;
   send(message: EncodedMessage, info: SendOptions | undefined): SentRequest;
   adopt(spoken: NegotiatedProtocol): void;
-  /** Ends it, bounded in time: what was sent before is sent yet. */
+  /** Closes it within a bounded time; notifications that wait to be sent are sent first. */
   close(): Promise<void>;
 }
 
-/** What a course tells its link. */
+/** Callbacks of a variant to its transport. */
 export interface HttpVariantEvents {
   frame(frame: Message, exchange?: SentRequest): void;
   oversized(excess: Truncated): void;
   log(text: string): void;
-  /** So many bytes were given to it; negative: the server has taken them, or they are not wanted any more. */
+  /** The number of queued bytes changed by `size`. Negative: the server has taken the bytes, or they were discarded. */
   loaded(size: number): void;
-  /** The server goes this way. */
+  /** The server has answered as this transport demands. */
   found(way: HttpTransportKind): void;
-  /** It cannot be gone any further. */
+  /** The variant has failed and cannot be used any more. */
   ended(cause: HubError): void;
 }
 
-/** How long the last words may take, and the good-bye, in ms. */
+/** Time limit on close for sending what is queued, and again for the DELETE of the session, in ms. */
 export const CLOSE_TIMEOUT = 600;
