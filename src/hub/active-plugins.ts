@@ -17,31 +17,31 @@ import type { HubOptions } from "./options.ts";
 
 export interface ActivePluginsOptions {
   readonly clock: Clock;
-  /** Lists may be others. */
+  /** What clients are shown may have changed. */
   changed(): void;
-  /** What a client sees that is nobody in particular. */
+  /** The catalog of a client with the shared profile. */
   catalog(): Catalog;
   serverInfo(): Implementation;
-  /** Serves a plugin as a client. */
+  /** Serves a plugin as a client of the hub. */
   accept(link: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
-  /** What is not in this process. */
+  /** The functions with effects outside this process. */
   readonly outside: Pick<HubOptions, "identify" | "openTransport" | "tap">;
 }
 
-/** How long the calls of plugins that make place for others may take to finish, in ms. */
+/** Maximum time that running calls of replaced plugins may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
-/** How long they may take at the end of the hub, in ms. */
+/** Maximum time that running calls may take when the hub ends, in ms. */
 const END_LIMIT = 250;
 const NO_SCHEMES: SchemeResolvers = new Map();
 
-/** The plugins in force: what they do for the hub, and what the hub does for them. */
+/** The plugins in use: what they do for the hub, and what the hub does for them. */
 export class ActivePlugins {
   readonly #parts: ActivePluginsOptions;
   #set: PluginSet | undefined;
-  /** Those that were in force and still have calls. */
+  /** Replaced plugin sets that still have running calls. */
   readonly #departing = new Set<PluginSet>();
   readonly #abort = new AbortController();
-  /** Plugins that have failed at a listing are asked again: the undo of the wait for that. */
+  /** Cancels the timer after which plugins that failed on a listing are tried again. */
   #again: (() => void) | undefined;
   readonly #clients = new Map<PluginInstance, PluginClient>();
 
@@ -53,7 +53,7 @@ export class ActivePlugins {
     return this.#set;
   }
 
-  /** Puts plugins into force. Those before them end when their calls have. @returns whether they are others */
+  /** Puts a plugin set into use. The previous one closes when its calls have ended. @returns whether the set changed */
   exchange(set: PluginSet | undefined): boolean {
     const before = this.#set;
     if (set === before) return false;
@@ -68,12 +68,12 @@ export class ActivePlugins {
     return true;
   }
 
-  /** Takes an error that nobody caught, if it came from a plugin. @returns whether it did */
+  /** Handles an uncaught error if it came from a plugin. @returns whether it did */
   claim(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }
 
-  /** A server's listing as clients may see it. */
+  /** A server's listing after the plugins' `list` hooks. */
   revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const set = this.#set;
     if (set === undefined) return items;
@@ -88,7 +88,7 @@ export class ActivePlugins {
   }
 
   identify(spec: RunnableServer): ReturnType<ResolveIdentity> {
-    // What a plugin's server lists is known as soon as it is there.
+    // The listing of a plugin's server is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
     return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
@@ -107,7 +107,7 @@ export class ActivePlugins {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
-  /** Authorizes a server over HTTP, with what plugins have for its `${scheme:…}`. @throws {HubError} unauthorized */
+  /** Authorizes an HTTP server, with the plugins' resolvers for its `${scheme:…}`. @throws {HubError} unauthorized */
   authorize(
     spec: RunnableServer,
     authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
@@ -117,22 +117,22 @@ export class ActivePlugins {
     return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 
-  /** Whether a plugin has something to do for somebody. */
+  /** Whether a plugin has running calls. */
   get isBusy(): boolean {
     return this.#sets.some(({ isBusy }) => isBusy);
   }
 
-  /** What a plugin's web application answers; undefined if there is none. @throws {HubError} pluginFailed */
+  /** The response of a plugin's web application; undefined if the plugin has none. @throws {HubError} pluginFailed */
   serve(plugin: string, request: Request): Promise<Response> | undefined {
     return this.#set?.serve(plugin, request);
   }
 
-  /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
+  /** Resolves when no plugin has running calls, or at the time limit. Never rejects. */
   async idle(): Promise<void> {
     await Promise.all(this.#sets.map((set) => set.whenIdle(END_LIMIT)));
   }
 
-  /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
+  /** Closes all plugins. Their calls have ended, but work that follows from them may still run. Never rejects. */
   async close(): Promise<void> {
     this.#again?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));
@@ -158,7 +158,7 @@ export class ActivePlugins {
     },
   };
 
-  /** What a plugin is as a client, from its first wish on. */
+  /** The in-process client of a plugin, made when the plugin first uses the hub. */
   #client(member: PluginInstance): Promise<InProcessClient> {
     const known = this.#clients.get(member);
     if (known !== undefined) return known.ready;
@@ -175,7 +175,7 @@ export class ActivePlugins {
     return ready;
   }
 
-  /** A plugin that is no longer used is no client any more either. */
+  /** Removes the client of a plugin that is no longer used. */
   #dismiss(member: PluginInstance): void {
     this.#clients.get(member)?.leave();
     this.#clients.delete(member);

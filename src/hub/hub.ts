@@ -36,14 +36,14 @@ import { ClientView } from "../upstream/view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
-/** Changes that come within this many ms of each other are announced once. */
+/** Changes within this many ms of each other are announced once. */
 const PAUSE = 50;
 
-/** Announces that the catalog is another, until it is told to end. */
+/** Announces changes of the catalog until it is closed. */
 export class ChangeDebounce {
   readonly #clock: Clock;
   readonly #announce: () => void;
-  /** There is something to announce: the undo of the wait for more. */
+  /** Cancels the timer of a pending announcement. */
   #waiting: (() => void) | undefined;
   #isOver = false;
 
@@ -316,7 +316,7 @@ export class Hub {
     return this.#pool.stopAll();
   }
 
-  /** In manifest order. */
+  /** The servers in manifest order. */
   status(): readonly ServerStatus[] {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;

@@ -20,24 +20,24 @@ import type { ServerStatus } from "../upstream/status.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 
-/** Gives a link that does the same as this one to a server. */
+/** Wraps the transport of a server, for example to record it. */
 export type TransportWrapper = (link: Transport, server: string) => Transport;
 
-/** What a hub is made of; the parts with effects are arguments. */
+/** The options of a hub; functions with effects are passed in. */
 export interface HubOptions {
   readonly manifest: Manifest;
   readonly bus: EventBus;
   readonly digest: Sha256;
-  /** What is remembered of servers from one start to the next. */
+  /** The saved listings of servers. */
   readonly snapshots: Snapshots;
-  /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
+  /** Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
   identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
-  /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
+  /** Fills in a specification's `${…}` and makes its transport, not opened yet. @throws {HubError} valueMissing */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
-  /** Gives what stands in the place of a server's link, as to write down what crosses it. */
+  /** Wraps each server's transport; absent: not wrapped. */
   readonly tap?: TransportWrapper | undefined;
   /**
-   * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
+   * Obtains the authorization that a server demands, with a browser if needed; absent: none can be obtained.
    * @throws {HubError} unauthorized, or the signal's reason
    */
   readonly authorize?: (
@@ -46,31 +46,31 @@ export interface HubOptions {
     challenge: AuthChallenge,
     proceeding: AuthorizationOptions,
   ) => Promise<void>;
-  /** Takes out of a text what servers were given and must not be shown. */
+  /** Removes the secret values of servers from a text. */
   readonly redact?: (text: string) => string;
-  /** The manifest's, set up; undefined if it has none. */
+  /** The plugins of the manifest, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;
   /** 0…1 */
   readonly random?: () => number;
 }
 
-/** All that can be told of a hub at a moment. */
+/** The state of a hub at one moment. */
 export interface HubSnapshot {
   readonly servers: readonly ServerStatus[];
   readonly calls: readonly RunningCall[];
   readonly alerts: readonly Alert[];
-  /** How many tools clients see. */
+  /** Number of tools that clients see. */
   readonly tools: number;
   readonly plugins: readonly PluginStatus[];
 }
 
-/** Those that can be run. */
+/** The servers whose specification is valid. */
 export function runnableServersOf({ servers }: Manifest): readonly RunnableServer[] {
   return servers.filter(isRunnable);
 }
 
-/** How exposed names are made. */
+/** The settings from which exposed names are made. */
 export function nameRulesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
   return { separator, maxLength: nameLimit - clientPrefix.length };
 }

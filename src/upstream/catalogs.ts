@@ -20,29 +20,31 @@ export interface CatalogCacheOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly digest: Sha256;
-  /** What plugins make of a server's listing; undefined if there are none. */
+  /** Rewrites a server's listing as the plugins want it; undefined if there are no plugins. */
   reviser(): ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
 }
 
-/** How many catalogs are kept for whoever comes next: clients choose of which servers they want one. */
+/** Maximum number of catalogs kept: clients choose subsets of servers, and each subset has its own catalog. */
 const MOST_CATALOGS = 64;
 
-/** So much is said of what one server lists: lines, and the UTF-16 units of one. */
+/** Limits of the log lines about one server's listing: their number, and UTF-16 units of one. */
 const MOST_REMARKS = 100;
 const LONGEST_REMARK = 1000;
 
-/** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
+/**
+ * The catalogs in use, by subset of servers and client capabilities; each is built when first needed after a change.
+ */
 export class CatalogCache {
   names: NameRules;
-  /** What models are to know if no server says anything. */
+  /** The instructions used if no server gives any. */
   notice: string | undefined;
-  /** The servers that are not started, as their tables in the manifest are wrong. */
+  /** The servers that are not started because their tables in the manifest are invalid. */
   invalid: readonly InvalidServer[] = [];
-  /** Another whenever a catalog may be another. */
+  /** Changes whenever a catalog may have changed. */
   version = 0;
   readonly #parts: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
-  /** What was last made of each offer, and for which prefix. */
+  /** The last catalog source of each server listing, by prefix. */
   readonly #sources = new WeakMap<
     ServerListing,
     {
@@ -52,11 +54,11 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
-  /** What was said of servers' entries, by server. */
+  /** The log lines already written about each server's entries. */
   readonly #remarked = new Map<string, Set<string>>();
-  /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
+  /** Exposed names that now lead to another tool than at first, with the current route. */
   readonly #moved = new Map<string, Route>();
-  /** What was last told of. */
+  /** The section announced last. */
   #told: Section | undefined;
 
   constructor(names: NameRules, parts: CatalogCacheOptions) {
@@ -64,7 +66,7 @@ export class CatalogCache {
     this.#parts = parts;
   }
 
-  /** What there is for that profile. Whoever gets it has to keep it until `version` is another: it may not be kept here. */
+  /** The catalog of a profile. Callers keep it until `version` changes, as it may be dropped here. */
   catalog(profile: ClientProfile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
@@ -79,13 +81,16 @@ export class CatalogCache {
     return catalog;
   }
 
-  /** Some server shows something else. */
+  /** What some server shows has changed. */
   clear(): void {
     this.version++;
     this.#catalogs.clear();
   }
 
-  /** Tells on the bus what is another since it was last told; an exposed name that has another owner is an alert. */
+  /**
+   * Emits an event for each change since the last announcement; an exposed name that changed its owner raises an
+   * alert.
+   */
   announce(): void {
     const { bus } = this.#parts;
     const { tools } = this.catalog(SHARED_PROFILE);
@@ -100,7 +105,7 @@ export class CatalogCache {
     this.#tellMoves(tools);
   }
 
-  /** An alert for every server that has names which were another's, as long as it has them. */
+  /** Keeps an alert for every server that has taken names over from another. */
   #tellMoves(tools: Section): void {
     const { pool, alerts } = this.#parts;
     const texts = new Map<string, string[]>();
@@ -125,7 +130,7 @@ export class CatalogCache {
   }
 
   #build(profile: ClientProfile): Catalog {
-    // Plugins could add to a list that there is not.
+    // Without a listing there is nothing for plugins to add to.
     const { scope, era } = profile;
     const connections = this.#parts.pool.connections(profile);
     const shown = connections.flatMap(({ spec, listing: offer }) => {
@@ -136,12 +141,12 @@ export class CatalogCache {
     const built = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
     const { instructions = this.notice } = built;
     const catalog = { ...built, instructions };
-    // Of a part there is nothing to say that was not said of the whole.
+    // The notes of the whole catalog include those of a subset.
     if (scope !== ALL_SERVERS) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      // Entries without a name were told of when they were listed.
+      // Entries without a name were logged when they were listed.
       const isTold = kind === "unreadable" && remoteName === "";
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isTold) continue;
       this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
@@ -149,7 +154,10 @@ export class CatalogCache {
     return catalog;
   }
 
-  /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
+  /**
+   * Returns the same object for unchanged input, so that only what changed is exposed anew; plugins may return
+   * something else each time.
+   */
   #sourceOf(
     spec: RunnableServer,
     offer: ServerListing,
@@ -171,7 +179,7 @@ export class CatalogCache {
     return source;
   }
 
-  /** Says it once, and not without end: servers may list other odd things every time. */
+  /** Logs a line once, up to a limit, as servers may list other odd entries each time. */
   #remark(server: string, level: LogLevel, line: string): void {
     const remarked = this.#remarked.get(server) ?? new Set();
     this.#remarked.set(server, remarked);

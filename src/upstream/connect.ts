@@ -72,7 +72,7 @@ export interface ConnectEnvironment {
   /** Resolves the `${…}` in the server's specification and creates the transport. @throws {HubError} valueMissing */
   openTransport(spec: RunnableServer): Promise<Transport>;
   /**
-   * Obtains authorization for a server; absent: it cannot be obtained.
+   * Obtains authorization for a server; absent: none can be obtained.
    * @throws {HubError} unauthorized, or the signal's reason
    */
   readonly authorize?: (

@@ -28,7 +28,7 @@ import { Subscriptions } from "./subscriptions.ts";
 export class ConnectionHistory {
   /** The last failure, also after a recovery. */
   lastError: HubError | undefined;
-  /** How long the last successful start took, in ms. */
+  /** Duration of the last successful start, in ms. */
   startDuration: number | undefined;
   #calls = 0;
   #lastTool: string | undefined;
@@ -78,18 +78,18 @@ function countShowable(items: readonly ListedItem[]): number {
   return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
 }
 
-/** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
+/** Waits for the session: gets it when it is open, or the error why it will not open. */
 export interface SessionWaiter {
-  /** The client's request that it is about. */
+  /** The client's request that needs the session. */
   readonly occasion?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
 }
 
-/** Those who wait for a session. Each is told once, and may come again at once. One that throws fails alone. */
+/** The waiters for a session. Each is called once and may wait again at once. One that throws fails alone. */
 export class SessionWaiters {
   readonly #waiting = new Set<SessionWaiter>();
-  /** Takes what a visitor has thrown. */
+  /** Receives the error that a waiter threw. */
   readonly #broke: (error: HubError) => void;
 
   constructor(broke: (error: HubError) => void) {
@@ -100,12 +100,12 @@ export class SessionWaiters {
     this.#waiting.add(visitor);
   }
 
-  /** @returns whether it has waited */
+  /** @returns whether it was waiting */
   delete(visitor: SessionWaiter): boolean {
     return this.#waiting.delete(visitor);
   }
 
-  /** The one client's request that waits; undefined if there are several clients, or none. */
+  /** The waiting request of the only client; undefined if several clients or none are waiting. */
   get occasion(): ClientRequest | undefined {
     const occasions = [...this.#waiting].flatMap(({ occasion }) => occasion ?? []);
     const [first, ...others] = occasions;
@@ -116,7 +116,7 @@ export class SessionWaiters {
     this.#tell((visitor) => visitor.onSession(session));
   }
 
-  /** Brings one that need not wait to the session. */
+  /** Passes the session to one waiter. */
   admit(visitor: SessionWaiter, session: Session): void {
     try {
       visitor.onSession(session);
@@ -129,7 +129,7 @@ export class SessionWaiters {
     this.#tell((visitor) => visitor.fail(error));
   }
 
-  /** Sends all elsewhere. */
+  /** Removes all waiters and passes each to `to`. */
   send(to: (visitor: SessionWaiter) => void): void {
     this.#tell(to);
   }

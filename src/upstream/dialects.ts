@@ -42,34 +42,34 @@ import type { ServerNotifications } from "./notifications.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import type { ClientDeclaration } from "./profile.ts";
 
-/** What is listened for beside resources. */
+/** What `subscriptions/listen` is used for besides resources. */
 export type ListenTopic = "task";
 
-/** What differs between the eras in speaking with one server, from the handshake on. */
+/** What differs by era in a session with one server, after the handshake. */
 export interface Dialect {
   readonly era: Era;
-  /** Whether several messages may come in one array. */
+  /** Whether several messages may arrive in one JSON array. */
   readonly hasBatches: boolean;
-  /** What it is asked for as a sign of life. */
+  /** The method of the hub's health check. */
   readonly pulse: string;
-  /** The server has been met: says what it has to be told first. */
+  /** Called after the handshake: sends what the server must receive first. */
   begin(): void;
-  /** The params of a request of the hub's own. */
+  /** Completes the params of a request of the hub's own. */
   complete(params: object | undefined): object | undefined;
-  /** Adds to a client's request what the server has to be told of its sender, and takes out what it has not. */
+  /** Adds to a client's request what the server must know about its sender, and removes what it must not get. */
   dress(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
-  /** Whether the answer to a request may be that it has become a task. */
+  /** Whether the answer to a request may be a task. */
   mayMakeTask(request: Pick<PendingRequest, "method" | "isTask">): boolean;
-  /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
+  /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
-  /** Does not want to hear of it any more; whether the server can do that is its own affair. */
+  /** Unsubscribes; the server's answer is ignored. */
   unsubscribe(id: string, topic?: ListenTopic): void;
-  /** A notification as it may go on to clients of any era. */
+  /** A notification without what only one era has, for clients of any era. */
   strip(notification: Notification): Notification;
   /**
-   * Takes a notification that only this era has, or that means something else in it.
-   * @param record the request on whose stream it came, where the link can tell
-   * @returns whether it was one
+   * Handles a notification that exists only in this era or has another meaning in it.
+   * @param record the request on whose stream it arrived, where the transport knows
+   * @returns whether it was handled
    */
   hear(notification: Notification, record: PendingRequest | undefined): boolean;
   close(): void;
@@ -77,16 +77,16 @@ export interface Dialect {
 
 export interface LegacyDialectOptions {
   readonly version: LegacyVersion;
-  /** Whether its log has levels. */
+  /** Whether the server supports `logging/setLevel`. */
   readonly hasLevels: boolean;
   readonly transport: Transport;
   readonly voice: ServerNotifications;
-  /** Asks something of the hub's own. */
+  /** Sends a request of the hub's own. */
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
   post(method: string, params: object): unknown;
 }
 
-/** The server keeps what it was told, and asks by itself (2024-10-07 … 2025-11-25). */
+/** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
 export class LegacyDialect implements Dialect {
   readonly era = "legacy";
   readonly pulse = Method.ping;
@@ -143,38 +143,38 @@ export class LegacyDialect implements Dialect {
 export interface ModernDialectOptions {
   readonly server: string;
   readonly version: ModernVersion;
-  /** Who the hub is, and what its clients can be asked for. */
+  /** The hub's `clientInfo`, and the capabilities of its clients. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   readonly pending: PendingRequests;
   readonly listening: ListenSubscription;
-  /** A line of the server's log. */
+  /** Adds a line to the server's log. */
   log(text: string): void;
 }
 
-/** The members of what is listened for. */
+/** The params member of `subscriptions/listen` for each kind. */
 const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
-/** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
+/** The `_meta` envelope of a request, for the hub itself or for a legacy client. */
 export function clientEnvelopeOf(
   version: ModernVersion,
   client: Implementation,
   capabilities: Capabilities,
 ): object {
-  // What it asks of its own accord may be about tasks.
+  // The hub's own listening may concern tasks.
   const whole = modernize(capabilities, true);
   const envelope = { version, client, capabilities: whole, level: undefined };
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
 }
 
-/** Every request says who it is from, nothing is kept between two of them, and the server sends no requests (2026-07-28). */
+/** The modern era (2026-07-28): every request carries its sender, the server keeps no session and sends no requests. */
 export class ModernDialect implements Dialect {
   readonly era = "modern";
   readonly pulse = ModernMethod.discover;
   readonly hasBatches = false;
   readonly #parts: ModernDialectOptions;
   readonly #envelope: object;
-  /** The last client of the legacy era that something was sent for, and its envelope. */
+  /** The last legacy client that something was sent for, and its envelope. */
   #last: { readonly sender: ClientDeclaration; readonly seal: PreparedEnvelope } | undefined;
 
   constructor(parts: ModernDialectOptions) {
@@ -199,7 +199,7 @@ export class ModernDialect implements Dialect {
     edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
   }
 
-  /** Servers alone decide that. */
+  /** In this era the server alone decides whether a call becomes a task. */
   mayMakeTask({ method }: Pick<PendingRequest, "method">): boolean {
     return method === Method.toolsCall;
   }
@@ -212,7 +212,7 @@ export class ModernDialect implements Dialect {
     this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
   }
 
-  /** The id of a subscription belongs to one hop. */
+  /** Removes the subscription id, which belongs to one hop. */
   strip(notification: Notification): Notification {
     const { bytes, params } = notification;
     const members = (params && scanObject(bytes, params.start)?.items) ?? [];
@@ -242,7 +242,10 @@ export class ModernDialect implements Dialect {
     this.#parts.listening.close();
   }
 
-  /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
+  /**
+   * Over stdio a log message does not name its request: it goes to a client only if all requests that may have caused
+   * it are that client's.
+   */
   #logged(notification: Notification, record: PendingRequest | undefined): void {
     const { server, pending } = this.#parts;
     const text = readLogMessage(notification);
@@ -268,8 +271,9 @@ export class ModernDialect implements Dialect {
 }
 
 /**
- * What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no
- * such tasks. @param hasTasks the hub brings them to their end
+ * The capabilities of a legacy client in the form of the modern era: changes of roots are not announced there, and
+ * such tasks do not exist.
+ * @param hasTasks the hub polls tasks to their end
  */
 function modernize(declared: Capabilities, hasTasks: boolean): object {
   const { roots, ...others } = withoutTasks(declared);
@@ -284,7 +288,7 @@ interface Inner {
   readonly items: readonly JsonMember[];
 }
 
-/** Every object of that key: servers' parsers differ on which of several counts. */
+/** The ranges of all objects with that key: parsers differ on which of several counts. */
 function objectsOf(
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -296,23 +300,23 @@ function objectsOf(
   });
 }
 
-/** What a server is spoken to with. */
+/** The options of a dialect. */
 export interface DialectOptions {
   readonly server: string;
   readonly transport: Transport;
   readonly clock: Clock;
   readonly pending: PendingRequests;
   readonly voice: ServerNotifications;
-  /** Who the hub is, and what its clients can be asked for. */
+  /** The hub's `clientInfo`, and the capabilities of its clients. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
+  /** Changes of these kinds and of resources may have been missed for a while. */
   onGap(kinds: readonly Kind[]): void;
   log(level: "debug" | "warn", text: string): void;
 }
 
-/** The dialect that a server was found to speak. */
+/** The dialect of the era that the handshake negotiated. */
 export function chooseDialect(handshake: ServerHandshake, parts: DialectOptions): Dialect {
   const { protocol: spoken, features, announcedKinds: announces } = handshake;
   const { pending } = parts;

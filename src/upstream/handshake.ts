@@ -137,10 +137,10 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-/** The longest text of a server's that is repeated, in UTF-16 units. */
+/** Maximum length of a server's text in an error message, in UTF-16 units. */
 const LONGEST = 2000;
 
-/** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed, hubLoop */
+/** The parsed result of the answer to a request of the hub's own. @throws {HubError} handshakeFailed, hubLoop */
 export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
   let value: unknown;
   try {
@@ -151,14 +151,14 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   if (response.outcome === "result") return value;
   const { message, data } = membersOf(value);
   const what = typeof message === "string" ? `an error: ${message.slice(0, LONGEST)}` : "an error";
-  // A toolmux that this hub would start without end says so in its own code: another attempt would end the same.
+  // A toolmux that would start itself without end answers with its own code: another attempt would end the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${what}`, { server, step });
   }
   throw unexpectedAnswerError(server, step, `answered with ${what}`);
 }
 
-/** What a server did instead of what it was asked for. */
+/** The error of a server that answered something unexpected. */
 export function unexpectedAnswerError(server: string, step: ConnectPhase, what: string): HubError {
   return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
 }

@@ -2,14 +2,14 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
-/** What is watched, and whom it is told. */
+/** The options of a health monitor. */
 export interface HealthMonitorOptions {
   readonly session: Pick<
     Session,
     "server" | "heard" | "calls" | "inFlight" | "isAtWork" | "subscriptions" | "ping"
   >;
   readonly clock: Clock;
-  /** How often a silent server is asked for a sign of life, and how long one may go unused; ms, 0 = never. */
+  /** The interval of health checks, and the time after which an unused server is idle; in ms, 0 = never. */
   readonly healthInterval: number;
   readonly idleStop: number;
   lost(cause: HubError): void;
@@ -17,18 +17,18 @@ export interface HealthMonitorOptions {
   idle(): void;
 }
 
-/** So many signs of life in a row may fail to come. */
+/** Number of health checks in a row that may stay unanswered. */
 const MAX_MISSES = 2;
-/** How often it is looked whether a server is used, within its idle time. */
+/** Number of idle checks within the idle time. */
 const IDLE_LOOKS = 4;
 
-/** Watches over a connected server: whether it lives, and whether anybody needs it. */
+/** Monitors a connected server: whether it responds, and whether it is used. */
 export class HealthMonitor {
   readonly #parts: HealthMonitorOptions;
   readonly #health: Ticks | undefined;
   readonly #use: Ticks | undefined;
   #heard: number;
-  /** Whether a ping was sent since it was last heard. */
+  /** Whether a ping was sent since the last message arrived. */
   #asked = false;
   #misses = 0;
   #calls: number;
@@ -47,7 +47,7 @@ export class HealthMonitor {
     if (idleStop > 0) this.#use = new Ticks(clock, idleStop / IDLE_LOOKS, () => this.#lookForUse());
   }
 
-  /** While nothing is read from the server, its silence says nothing. */
+  /** While reading from the server is paused, silence means nothing. */
   hold(held: boolean): void {
     this.#held = held;
     this.#forgive();
@@ -58,7 +58,7 @@ export class HealthMonitor {
     this.#use?.end();
   }
 
-  /** @param isLate time has jumped, as when the machine slept: nobody could answer meanwhile. */
+  /** @param isLate the clock has jumped, for example after sleep: nothing could answer in between */
   #look(isLate: boolean): void {
     const { session } = this.#parts;
     if (session.heard !== this.#heard) {
@@ -71,7 +71,7 @@ export class HealthMonitor {
     if (isLate) this.#forgive();
     if (this.#asked) this.#misses++;
     if (this.#misses >= MAX_MISSES) {
-      // It may be busy with what it was asked; the calls' own deadlines decide.
+      // The server may be busy with a request; the calls' own deadlines decide.
       if (session.inFlight > 0) this.#parts.responsive(false);
       else {
         this.#parts.lost(this.#silence());

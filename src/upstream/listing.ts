@@ -14,24 +14,26 @@ import { EraMemory, type PartialListing, readListMetadata } from "./connect.ts";
 import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
-/** Some servers announce a change whenever they are asked: the next listing waits, ever longer, in ms. */
+/**
+ * Pauses before listing again, in ms, doubling from `first`: some servers announce a change whenever they are listed.
+ */
 const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };
 
 export interface CoalescedRefreshOptions {
   readonly clock: Clock;
-  /** Settles when the server may be asked. */
+  /** Resolves when the server may be listed. */
   ready(): Promise<void>;
-  /** Lists, and tells whether the list is another than before; "again" if it was no fault of the server that it could not. */
+  /** Lists the server, and says whether the list changed; "again" if it could not for a reason outside the server. */
   list(): Promise<"changed" | "same" | "again">;
 }
 
-/** Lists a server again after it announced a change; announcements meanwhile are answered by one more listing. */
+/** Lists a server again after it announces a change; announcements during a listing cause one more listing. */
 export class CoalescedRefresh {
   readonly #parts: CoalescedRefreshOptions;
   #wanted = false;
   #running = false;
   #ended = false;
-  /** For those who wait for the end of the next listing, however many: servers may announce without end. */
+  /** The listing after the running one: one promise for all announcements, as servers may announce without end. */
   #next: Listed | undefined;
   /** Ends the pause after a listing. */
   #wake: () => void = () => {};
@@ -40,7 +42,7 @@ export class CoalescedRefresh {
     this.#parts = parts;
   }
 
-  /** @returns when a listing that began after this has ended, or the connection has. */
+  /** @returns a promise that resolves when a listing that began after this call, or the connection, has ended */
   announce(): Promise<void> {
     this.#wanted = true;
     this.#next ??= makeListed();
@@ -49,7 +51,7 @@ export class CoalescedRefresh {
     return listed;
   }
 
-  /** The connection that it belongs to is no more. */
+  /** The connection has closed. */
   end(): void {
     this.#ended = true;
     this.#wake();
@@ -69,7 +71,7 @@ export class CoalescedRefresh {
       const outcome = await this.#parts.list();
       if (outcome === "again") {
         this.#wanted = true;
-        // Who waited for this one waits for the next.
+        // Whoever waited for this listing waits for the next one.
         this.#next = join(present, this.#next);
         if (this.#ended) this.#next?.tell();
         continue;
@@ -93,7 +95,7 @@ export class CoalescedRefresh {
   }
 }
 
-/** The end of a listing. */
+/** A promise of the end of a listing, with its resolver. */
 interface Listed {
   readonly listed: Promise<void>;
   tell(): void;

@@ -98,27 +98,27 @@ export interface ServerNotificationsOptions extends Pick<
   "server" | "clients" | "attribution" | "clock" | "warn"
 > {
   readonly link: Transport;
-  /** What the server has yet to answer. */
+  /** The requests that the server has not answered. */
   readonly pending: PendingRequests;
-  /** A line of the server's log. */
+  /** Adds a line to the server's log. */
   log(text: string): void;
-  /** Has the server do what it may be asked for twice, whatever comes of it. */
+  /** Sends an idempotent request and ignores the answer. */
   request(method: string, params: object): void;
 }
 
 const DEFAULT_LEVEL: LogSeverity = "info";
 const EMPTY_RESULT = utf8("{}");
-/** A server's own requests are not answered while it has not taken so many bytes. */
+/** Requests of a server are not answered while it has this many unread bytes, or more. */
 const MAX_UNREAD = 16 * 1024 * 1024;
 
-/** What one server says of its own accord, and the clients whom it may concern. */
+/** The notifications of one server, and the clients that they may concern. */
 export class ServerNotifications {
   readonly #parts: ServerNotificationsOptions;
   readonly #asks: ServerRequests;
-  /** It is told what happens, as servers are that keep what they are told. */
+  /** Whether the server gets notifications: only servers with a session keep what they are told. */
   #isTold = false;
   readonly #elicitations = new UrlElicitations();
-  /** Whether its log has levels, and the one that it was last told. */
+  /** Whether the server has log levels, and the level set last. */
   #hasLevels = false;
   #level: LogSeverity | undefined;
 
@@ -134,18 +134,18 @@ export class ServerNotifications {
     });
   }
 
-  /** The server can be told things now. */
+  /** The handshake is complete, and notifications can be sent. */
   begin(hasLevels: boolean): void {
     this.#isTold = true;
     this.#hasLevels = hasLevels;
     this.adjustLevel();
   }
 
-  /** Tells the server the lowest level that one of its clients wants, if that is another than before. */
+  /** Sets the lowest log level that one of the server's clients wants, if it changed. */
   adjustLevel(): void {
     if (!this.#hasLevels) return;
     const clients = this.#parts.clients.current();
-    // What those want who have left is forgotten; without any wish a server decides itself.
+    // The levels of clients that left no longer count; if no client set one, the server decides.
     const unwanted = this.#level && DEFAULT_LEVEL;
     const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
     if (level === undefined || level === this.#level) return;
@@ -159,21 +159,25 @@ export class ServerNotifications {
     this.adjustLevel();
   }
 
-  /** The answer to a client's request is an error; undefined: one of somebody whom the server cannot tell anything. */
+  /** The answer to a client's request is an error. @param client undefined: one that cannot be sent notifications */
   refused(response: Response, client: ClientChannel | undefined): void {
     this.#elicitations.addFromError(response, client);
   }
 
-  /** A request of its own. @param job the task that it belongs to @param record the request on whose stream it came */
+  /**
+   * Handles a request of the server.
+   * @param job the task that it belongs to
+   * @param record the request on whose stream it arrived
+   */
   asked(request: Request, job?: ServerTask, record?: PendingRequest): void {
     const { link } = this.#parts;
-    // Who goes on asking and reads no answer would have them pile up here without end.
+    // A server that keeps sending requests and reads no answers would make them pile up here.
     if (link.queued > MAX_UNREAD) return;
     if (request.method !== Method.ping) this.#asks.handle(request, job, record);
     else link.send(buildResult(request.id, EMPTY_RESULT));
   }
 
-  /** A request that servers of its era must not send. */
+  /** Refuses a request that servers of this era must not send. */
   refuse(id: RequestId, method: string): void {
     const { link, server } = this.#parts;
     if (link.queued > MAX_UNREAD) return;
@@ -182,9 +186,9 @@ export class ServerNotifications {
   }
 
   /**
-   * A notification that is none of what the hub itself has asked for.
+   * Handles a notification that is not for the hub itself.
    * @param job the task that it belongs to
-   * @param record the request on whose stream it came
+   * @param record the request on whose stream it arrived
    */
   notified(notification: Notification, job?: ServerTask, record?: PendingRequest): void {
     const { server } = this.#parts;
@@ -215,7 +219,7 @@ export class ServerNotifications {
     }
   }
 
-  /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
+  /** The client that was sent the elicitation that is complete; if unknown, the only client. */
   #holders(
     notification: Notification,
     job: ServerTask | undefined,
@@ -228,31 +232,34 @@ export class ServerNotifications {
     return known ?? (only === undefined ? [] : [only]);
   }
 
-  /** The client that a line of the log is for, which says nothing of its request: among several, one that has set a level. */
+  /** The client for a log message that names no request; among several clients, the only one that has set a level. */
   #readerOf(notification: Notification): ClientChannel | undefined {
     const { attribution } = this.#parts;
     const client = attribution.clientOf(notification);
     return client?.level === undefined && attribution.isShared ? undefined : client;
   }
 
-  /** The roots of a client are others: tells the server, if it may know of them. */
+  /** A client's roots changed: notifies the server if that client declared it. */
   rootsChanged(notification: Notification): void {
     const { clients: audience, link } = this.#parts;
     if (this.#isTold && audience.capabilities.roots && onlyClientOf(audience))
       link.send(bytesOf(notification));
   }
 
-  /** A request was given up; if it was the last of its client that the server was at work for, what it asks for its sake is over. */
+  /**
+   * A request was abandoned; if it was its client's last one at the server, server requests to that client are
+   * cancelled.
+   */
   abandon(): void {
     if (this.#asks.hasOpen) this.#asks.onRequestCancelled();
   }
 
-  /** A request has ended, in whatever way: what was asked on its stream is over. */
+  /** A request has ended: server requests on its stream are cancelled. */
   settled(record: PendingRequest): void {
     if (this.#asks.hasOpen) this.#asks.onRequestEnded(record);
   }
 
-  /** The server is gone. */
+  /** The connection has closed. */
   close(): void {
     this.#asks.close();
   }

@@ -24,31 +24,34 @@ import { mirrorErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
-/** A listing with more pages, or more bytes in all of them, is one that never ends. */
+/** Limits of one listing; beyond them it counts as endless and is cut. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
-/** For how long lists hold, by what they are of. */
+/** Cache hints by kind. */
 export type CacheHintTable = Map<Kind, CacheHint>;
 
 export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
-  /** Asks for one page. @throws what the session says */
+  /** Requests one page. @throws what the session throws */
   ask(method: string, params: object | undefined): Promise<Response>;
-  /** For how long lists hold, of a server that says so: to be told of this one. */
+  /** The table to which the cache hint of this listing is added, if the server sends cache hints. */
   readonly hints?: CacheHintTable;
-  /** The `_meta` of lists, as JSON: to be told of this one. */
+  /** The table to which the `_meta` of this list is added, as JSON. */
   readonly metas: Map<Kind, string>;
-  /** The server did something wrong that can be lived with. */
+  /** Reports a fault of the server that does not end the listing. */
   complain(text: string): void;
 }
 
-/** Everything of a kind that a server has, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed, or what the session says */
+/**
+ * All entries of a kind, over all pages; an endless listing is cut.
+ * @throws {HubError} handshakeFailed, or what the session throws
+ */
 export async function listAll(parts: PagingOptions): Promise<readonly ListedItem[]> {
   const { server, kind } = parts;
   const items: ListedItem[] = [];
   let unnamed = 0;
-  /** All of them are one entry that is hidden. */
+  /** Stands for all of them: one hidden entry. */
   const finish = (): readonly ListedItem[] => {
     if (unnamed > 0) items.push(makePlaceholder("", kind, "unnamed"));
     return items;
@@ -95,7 +98,7 @@ export async function listAll(parts: PagingOptions): Promise<readonly ListedItem
   }
 }
 
-/** The tools that can be called over HTTP: where headers are to repeat arguments, they must be able to. */
+/** The tools that can be called over HTTP: their parameters that headers repeat must be expressible in headers. */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
   complain: (text: string) => void,
@@ -112,12 +115,12 @@ function tellUnnamed(count: number, kind: Kind): string {
   return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 
-/** Nothing holds for longer, whatever a server says, in ms. */
+/** Maximum time to live, whatever a server says, in ms. */
 const LONGEST_TTL = 24 * 60 * 60_000;
 
 const HINTS = ["ttlMs", "cacheScope"];
 
-/** Reads the hint of a page (caching): of all pages the shortest counts, and the one that says `private`. */
+/** Reads the cache hint of a page (caching): the shortest of all pages counts, and `private` wins. */
 function noteHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
   const members = scanObject(bytes, body.start, HINTS, ANY_DEPTH)?.items ?? [];
   const spelled = lastMember(members, "ttlMs");
@@ -131,10 +134,10 @@ function noteHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable):
   });
 }
 
-/** What is longer is left out, in bytes: it is kept, and sent with each list. */
+/** Maximum size of a list's `_meta`, in bytes, as it is kept and sent with each list; a longer one is dropped. */
 const LONGEST_META = 64 * 1024;
 
-/** Reads the `_meta` of a first page, without what a modern server says of itself to the hub alone. */
+/** Reads the `_meta` of a first page, without what a modern server tells the hub alone. */
 function noteMeta({ bytes, body }: Response, kind: Kind, metas: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
   const members = meta && scanObject(bytes, meta.start)?.items;
@@ -146,7 +149,7 @@ function noteMeta({ bytes, body }: Response, kind: Kind, metas: Map<Kind, string
   metas.set(kind, textOf(joinPieces(applyEdits(own, edits, meta.start))));
 }
 
-/** Many servers that have resources, and so say that they list templates too, do not know the method. */
+/** Whether the server does not know the method: many that have resources, and so declare templates, do not list any. */
 function isUnknown(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;
 }
