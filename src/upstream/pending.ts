@@ -15,82 +15,88 @@ import { NO_HANDLE } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
-/** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
+/** A request in flight to a server: its only record, in the session's table until it is answered or dropped. */
 export interface PendingRequest extends SendOptions {
   /** It is a client's request; absent on the hub's own. */
   readonly isRelayed?: true;
-  /** Whose it is; absent on the hub's own. */
+  /** Who sent it; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
-  /** The client that made the request; undefined on the hub's own, and on those of plugins. */
+  /** The client that sent it; undefined on the hub's own and on those of plugins. */
   readonly channel?: ClientChannel | undefined;
   /** The server may make a task of it. */
   readonly isTask?: boolean;
-  /** The way to its client; absent on the hub's own. Looked for only where a link has streams. */
+  /** The client's request; absent on the hub's own. Read only where a transport has response streams. */
   readonly occasion?: ClientRequest;
-  /** The headers that repeat its arguments. Looked for only where a server of the modern era is reached over HTTP. */
+  /** The headers that repeat its arguments. Read only for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
   onResponse(response: Response): void;
-  /** No answer will come. */
+  /** No answer will arrive. */
   fail(error: HubError): void;
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
-  /** The server has a line of its log for whoever asked. */
+  /** The server sent a log message for this request. */
   log?(severity: LogSeverity, message: EncodedMessage): void;
-  /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
+  /** Pauses the deadline while the server waits for a client's answer, and resumes it afterwards. */
   setDeadlinePaused?(halted: boolean): void;
 }
 
-/** What has to be replaced in a client's request, beside its id. The session adds to `edits` what is its own. */
+/** The replacements in a client's request, besides its id. The session appends its own to `edits`. */
 export interface RequestRewrite {
   readonly edits: Edit[];
-  /** The values of `params._meta.progressToken`, each to be replaced by a token of the session's own. */
+  /** The ranges of `params._meta.progressToken`, each of which is replaced by a token of the session's own. */
   readonly tokens: readonly ByteRange[];
 }
 
-/** A server that has not taken this many bytes gets no more requests. */
+/** A server with this many unread bytes gets no more requests. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
-/** For how long a request that was given up counts as open at the server if no answer to it comes, in ms. */
+/** How long an abandoned request counts as open at the server if no answer to it arrives, in ms. */
 const UNANSWERED_LIMIT = 10 * 60_000;
-/** So many of these are remembered, the last ones. */
+/** Maximum number of these that are remembered; the oldest are forgotten. */
 const MOST_UNANSWERED = 1024;
 
-/** A client's request that was given up, and to which the server has not answered. */
+/** An abandoned request of a client that the server has not answered. */
 interface Unanswered {
-  /** Who made it; undefined: somebody who cannot be told from other clients. */
+  /** The client that sent it; undefined: one that cannot be told apart from other clients. */
   readonly client: string | undefined;
   readonly sender: ClientDeclaration | undefined;
-  /** When it ceases to count, in ms of the clock. */
+  /** When it no longer counts, in ms of the clock. */
   readonly until: number;
 }
 
-/** The requests in flight over one link: the ids are given out here, and every way out of the table is here. */
+/** The requests in flight over one transport: allocates their ids, and removes every record exactly once. */
 export class PendingRequests {
   readonly #server: string;
   readonly #link: Transport;
   readonly #clock: Clock;
   readonly #lost: (record: PendingRequest) => void;
   readonly #records = new IdTable<PendingRequest>();
-  /** How many of these are clients'. */
+  /** Number of clients' requests among them. */
   #relayed = 0;
-  /** By the ids of the requests, oldest first. */
+  /** By request id, oldest first. */
   readonly #unanswered = new Map<number, Unanswered>();
-  /** Until when one counts that was forgotten because there were too many, in ms of the clock. */
+  /** Until when the newest forgotten one counts, in ms of the clock. */
   #forgottenUntil = 0;
-  /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
+  /**
+   * By request id, if each has a handle of its own: over stdio this stays empty, and a call costs no more than its
+   * record.
+   */
   readonly #exchanges = new IdTable<SentRequest>();
   #nextId = 1;
-  /** Who waits until no client's request is in flight. */
+  /** The callbacks that wait until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
   /** Why nothing is in flight any more. */
   ended: HubError | undefined;
-  /** What clients' requests repeat in headers is wanted. */
+  /** Whether clients' requests must carry the headers that repeat arguments. */
   isMirrored = false;
-  /** The clients that are asked something for no known request, and how often: their requests' time stands still. */
+  /**
+   * The clients with an open server request that names no call, and how many: the deadlines of their requests are
+   * paused.
+   */
   readonly #halted = new Map<ClientChannel | undefined, number>();
 
-  /** @param lost told of a request that ends without an answer while the link lives */
+  /** @param lost called for a request that ends without an answer while the transport stays open */
   constructor(
     server: string,
     link: Transport,
@@ -107,17 +113,17 @@ export class PendingRequests {
     return this.#records.get(id);
   }
 
-  /** The request on whose stream something came; undefined if it is over. */
+  /** The request on whose stream a message arrived; undefined if it has ended. */
   at(exchange: SentRequest): PendingRequest | undefined {
     return exchange.request === undefined ? undefined : this.#records.get(exchange.request);
   }
 
-  /** How many of the requests in flight are clients'. */
+  /** Number of clients' requests in flight. */
   get relayed(): number {
     return this.#relayed;
   }
 
-  /** The clients whose requests are in flight; undefined among them: a plugin's are. */
+  /** The clients that have requests in flight; undefined stands for plugins. */
   get clients(): Set<ClientChannel | undefined> {
     const clients = new Set<ClientChannel | undefined>();
     if (this.#relayed === 0) return clients;
@@ -136,16 +142,16 @@ export class PendingRequests {
   }
 
   /**
-   * Whether a request of another client than this one was given up and may still be open at the server: its answer has not
-   * come, and `UNANSWERED_LIMIT` is not over.
-   * @param client its id; undefined: it cannot be told from others, so that each such request may be another's
+   * Whether a request of another client was abandoned and may still be open at the server: it is not answered, and
+   * `UNANSWERED_LIMIT` has not passed.
+   * @param client its id; undefined: it cannot be told apart from others, so each such request may be another's
    */
   isOpenForOthers(client: string | undefined): boolean {
     if (this.#forgottenUntil > this.#clock.now()) return true;
     return this.#open().some((each) => client === undefined || each.client !== client);
   }
 
-  /** The one request to which a line of the server's log belongs, that wants log messages; undefined if it cannot be told which. */
+  /** The one request that a log message of the server belongs to; undefined if it is ambiguous. */
   get logged(): PendingRequest | undefined {
     const wanting = this.#records.filter(({ sender }) => sender?.level !== undefined);
     const [first] = wanting;
@@ -157,7 +163,7 @@ export class PendingRequests {
     return this.#records.findLast(({ sender }) => sender === first.sender);
   }
 
-  /** Lets the time of a client's requests in flight, and of those that it sends meanwhile, stand still or go on. */
+  /** Pauses or resumes the deadlines of a client's requests, both those in flight and those sent meanwhile. */
   halt(client: ClientChannel | undefined, halted: boolean): void {
     const count = (this.#halted.get(client) ?? 0) + (halted ? 1 : -1);
     if (count > 0) this.#halted.set(client, count);
@@ -169,7 +175,7 @@ export class PendingRequests {
     }
   }
 
-  /** Settles when no client's request is in flight. */
+  /** Resolves when no client's request is in flight. */
   quiet(): Promise<void> {
     return new Promise((resolve) => {
       this.#quieted.push(resolve);
@@ -177,12 +183,12 @@ export class PendingRequests {
     });
   }
 
-  /** An id that no other request of this link has. */
+  /** Allocates a request id. */
   nextId(): number {
     return this.#nextId++;
   }
 
-  /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
+  /** Sends a request with an id of `nextId`. If it cannot be sent, the record fails one turn later. */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const refusal =
       this.ended === undefined ? this.#refusal() : this.#lossOf(record, this.ended, "notDelivered");
@@ -198,7 +204,7 @@ export class PendingRequests {
     try {
       exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
     } catch (error) {
-      // What was not sent gets no answer: it would count as in flight for ever.
+      // A request that was not sent gets no answer: it would count as in flight forever.
       this.take(id);
       throw error;
     }
@@ -207,13 +213,13 @@ export class PendingRequests {
     this.#exchanges.set(id, exchange);
   }
 
-  /** Once for each client that is asked, as each is answered for itself. */
+  /** Once per client with an open server request, as each is resumed separately. */
   #halt(record: PendingRequest): void {
     for (const client of this.#halted.keys())
       if (mayBeOf(record, client)) record.setDeadlinePaused?.(true);
   }
 
-  /** What a link over HTTP is told, which may lose a single request and go on. */
+  /** The send options for an HTTP transport, which may lose a single request and stay open. */
   #outgoing(id: number, record: PendingRequest): SendOptions {
     const { method, name, headers } = record;
     return {
@@ -229,7 +235,7 @@ export class PendingRequests {
     };
   }
 
-  /** Sends a request of the hub's own, whatever comes of it. @returns its id */
+  /** Sends a request of the hub's own and ignores the answer. @returns its id */
   post(method: string, params?: object, fail: (error: HubError) => void = ignore): number {
     const id = this.nextId();
     const name = nameOf(params);
@@ -239,9 +245,9 @@ export class PendingRequests {
   }
 
   /**
-   * Sends a request of the hub's own. When the signal is aborted `cancel` has to take it out of the table.
-   * @param headers what a link over HTTP has to say beside what it knows
-   * @throws the signal's reason, or {HubError} the link's end, or that it was not answered
+   * Sends a request of the hub's own. When the signal is aborted, `cancel` has to remove the record.
+   * @param headers for an HTTP transport, besides its own
+   * @throws the signal's reason, or {HubError} the transport's end, or that it was not answered
    */
   ask(
     method: string,
@@ -287,7 +293,7 @@ export class PendingRequests {
     return record;
   }
 
-  /** A message was too long to be kept: whoever waited for it fails. @returns what is to be said if nobody did */
+  /** A message was too long: fails the request that waited for it. @returns the text of a warning if there was none */
   lose(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
     const edges = parseTruncated(head, tail);
@@ -299,12 +305,12 @@ export class PendingRequests {
     return record === undefined ? text : undefined;
   }
 
-  /** An answer came to a request that is not in flight: if it was given up, it is not open at the server any more. */
+  /** An answer to a request that is not in flight: if it was abandoned, it is no longer open at the server. */
   late(id: number): void {
     this.#unanswered.delete(id);
   }
 
-  /** Removes a record that nobody waits for any more. @returns it, if it was still there */
+  /** Removes a record that nothing waits for any more. @returns it, if it was in the table */
   drop(id: number): PendingRequest | undefined {
     const exchange = this.#exchanges.get(id);
     const record = this.take(id);
@@ -313,7 +319,7 @@ export class PendingRequests {
     return record;
   }
 
-  /** A request may still be open at the server, although nobody waits for it. */
+  /** Remembers that a request may still be open at the server. */
   #note(id: number, { channel: attendee, sender }: PendingRequest): void {
     if (attendee === undefined) return;
     const until = this.#clock.now() + UNANSWERED_LIMIT;
@@ -324,7 +330,7 @@ export class PendingRequests {
     this.#forgottenUntil = oldest[1].until;
   }
 
-  /** Those that still count. */
+  /** The abandoned requests that still count. */
   #open(): Unanswered[] {
     const now = this.#clock.now();
     for (const [id, { until }] of this.#unanswered) {
@@ -334,7 +340,7 @@ export class PendingRequests {
     return [...this.#unanswered.values()];
   }
 
-  /** Fails everything in flight, and all that is sent later; the first cause stays. */
+  /** Fails all requests in flight, and all that are sent later; the first cause stays. */
   fail(cause: HubError): void {
     this.ended ??= cause;
     const records = this.#records.values();
@@ -346,10 +352,10 @@ export class PendingRequests {
     this.#tellQuiet();
   }
 
-  /** What the link's end means for one request: over HTTP a client's may be good on the next link. */
+  /** The error of one request when the transport ends: over HTTP a client's may be retried on the next transport. */
   #lossOf(record: PendingRequest, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
     const isOwn = record.isRelayed !== true || this.#link.adopt === undefined;
-    // An end that somebody wanted is one for good.
+    // A deliberate end is final.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
@@ -368,7 +374,7 @@ export class PendingRequests {
 
 const ignore = (): void => {};
 
-/** Whether a request may be that client's; those of plugins may be anybody's. */
+/** Whether a request may be that client's; a plugin's may be any client's. */
 function mayBeOf(
   { channel: attendee }: PendingRequest,
   client: ClientChannel | undefined,
@@ -376,7 +382,7 @@ function mayBeOf(
   return client === undefined || attendee === undefined || attendee === client;
 }
 
-/** What a request of the hub's own is about, where that has to be said beside it: only those about tasks have such a name. */
+/** The `Mcp-Name` of a request of the hub's own: only requests about tasks have one. */
 function nameOf(params: object | undefined): string | undefined {
   const id: unknown = params !== undefined && "taskId" in params ? params.taskId : undefined;
   return typeof id === "string" ? id : undefined;

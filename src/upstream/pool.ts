@@ -115,14 +115,14 @@ export class DrainingConnections {
   }
 }
 
-/** What is wanted of a server, and the connections that there are to it, by whom they are for. */
+/** The goal of a server, and its connections by profile key. */
 export interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
-  /** Somebody stopped it; what the manifest says of its start does not count until somebody starts it. */
+  /** It was stopped by a command; what the manifest says about its start does not count until it is started. */
   isStopped: boolean;
   readonly seats: Map<string, PooledConnection>;
-  /** What is wrong with its messages, since it is made from this specification. */
+  /** Faults of its messages since it has this specification. */
   flaws: MalformedOutputReporter;
 }
 
@@ -135,7 +135,7 @@ export function connectionsOf({ seats }: PooledServer): readonly Connection[] {
   return [...seats.values()].map(({ connection }) => connection);
 }
 
-/** The one that a profile uses: its own, or any that clients share if it cannot be asked anything. */
+/** The connection that a profile uses: its own, or any shared one if the client cannot be sent requests. */
 export function connectionFor(
   { spec, seats }: PooledServer,
   profile: ClientProfile,
@@ -144,7 +144,7 @@ export function connectionFor(
   return seats.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(seats) : undefined);
 }
 
-/** The one that a profile is shown: who is nobody in particular sees what others use, though it may not use it. */
+/** The connection whose catalog a profile sees: the shared profile sees those of others, which it may not use. */
 export function visibleConnectionFor(
   server: PooledServer,
   profile: ClientProfile,
@@ -163,16 +163,16 @@ export function statusOf(server: PooledServer): ServerStatus {
   return { server: spec.name, transport: spec.kind, goal, connections };
 }
 
-/** What the manifest wants. */
+/** The goal that the manifest sets. */
 export function goalOf({ enabled, lazy }: RunnableServer): Goal {
   if (!enabled) return "down";
   return lazy ? "onDemand" : "up";
 }
 
-/** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
+/** Maximum time that calls on a replaced or removed server may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
 
-/** Who has which connection to a server: makes them, and lets them go. */
+/** Assigns connections to profiles: makes them and closes them. */
 export class ConnectionAssignment {
   readonly #parts: PoolOptions;
   readonly #attendance: PresentProfiles;
@@ -184,22 +184,22 @@ export class ConnectionAssignment {
     this.#attendance = attendance;
   }
 
-  /** Connections that are nobody's any more, until nothing of them is left. */
+  /** Connections without a profile that are still closing. */
   get leaving(): readonly Connection[] {
     return this.#departures.connections;
   }
 
-  /** Settles when nothing is left of those. */
+  /** Resolves when these are closed. */
   emptied(): Promise<unknown> {
     return this.#departures.allStopped();
   }
 
-  /** The connection that a profile uses. */
+  /** The connection that a profile uses, made if needed. */
   take(server: PooledServer, profile: ClientProfile): Connection {
     return connectionFor(server, profile)?.connection ?? this.#connect(server, profile);
   }
 
-  /** Makes sure of the connection for a profile, and that it is up if it shall be. */
+  /** Makes the connection of a profile if needed, and starts it if its goal is up. */
   begin(server: PooledServer, profile: ClientProfile): void {
     const { goal } = server;
     if (goal === "down") return;
@@ -208,7 +208,7 @@ export class ConnectionAssignment {
     else if (goal === "up" && stateAfterStop(known.state).at === "idle") known.start();
   }
 
-  /** Puts new connections in the place of those whose process is not what is wanted any more. */
+  /** Replaces connections whose process no longer fits the specification. */
   replace(server: PooledServer): void {
     const seats = [...server.seats];
     for (const [key, { connection, profile }] of seats) {
@@ -219,7 +219,7 @@ export class ConnectionAssignment {
     }
   }
 
-  /** Ends all connections to a server, in whose place there is none. */
+  /** Closes all connections to a server without replacement. */
   retire(server: PooledServer): void {
     for (const [key, { connection }] of server.seats) {
       server.seats.delete(key);
@@ -227,7 +227,10 @@ export class ConnectionAssignment {
     }
   }
 
-  /** Ends what is nobody's any more; who waits there goes on to what there is for the heir. @returns whether there was any */
+  /**
+   * Closes the connections that no profile uses; their waiters move to the connection of `heir`.
+   * @returns whether there were any
+   */
   clear(server: PooledServer, heir?: ClientProfile): boolean {
     const { goal, spec, seats } = server;
     const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
@@ -242,13 +245,13 @@ export class ConnectionAssignment {
     return orphans.length > 0;
   }
 
-  /** Stops or resumes reading from all, those of these servers and those that leave. */
+  /** Pauses or resumes reading, on these connections and on those that are closing. */
   hold(held: boolean, connections: readonly Connection[]): void {
     this.#held = held;
     for (const connection of [...connections, ...this.leaving]) connection.setPaused(held);
   }
 
-  /** @param offer what was offered by the connection before it. */
+  /** @param offer the listing of the connection that this one replaces */
   #connect(server: PooledServer, profile: ClientProfile, offer?: ServerListing): Connection {
     const parts = this.#parts;
     const { spec } = server;
@@ -279,12 +282,15 @@ export class ConnectionAssignment {
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED: readonly StateName[] = ["failed", "reconnecting"];
 
-/** All servers: what is wanted of each, and the connections to it. Alone says which there are; its Seating makes and ends them. */
+/**
+ * All servers: the goal of each and its connections. It owns the list of servers; `ConnectionAssignment` makes and
+ * closes connections.
+ */
 export class ServerPool {
   readonly #parts: PoolOptions;
-  /** In manifest order. */
+  /** By name, in manifest order. */
   #servers = new Map<string, PooledServer>();
-  /** Servers that shall be up are started for each of those who want them. */
+  /** The present profiles: servers whose goal is up are started for each of them. */
   readonly #attendance = new PresentProfiles();
   readonly #seating: ConnectionAssignment;
   #isClosed = false;
@@ -299,7 +305,7 @@ export class ServerPool {
     return [...this.#servers.values()].map(({ spec }) => spec);
   }
 
-  /** Whether there is a server that every client has for itself. */
+  /** Whether some server has a connection per client. */
   get hasIsolated(): boolean {
     return this.specs.some(({ isolation }) => isolation === "perClient");
   }
@@ -308,7 +314,7 @@ export class ServerPool {
     return [...this.#servers.values()].map(statusOf);
   }
 
-  /** Makes what is wanted what these say, in this order. Who is the same keeps its process and all that runs. */
+  /** Applies these specifications, in this order. A server whose process fits keeps it and all that runs. */
   reconcile(specs: readonly RunnableServer[]): void {
     const wanted = new Set(specs.map(({ name }) => name));
     for (const name of this.#servers.keys()) if (!wanted.has(name)) this.remove(name);
@@ -321,7 +327,7 @@ export class ServerPool {
     this.#parts.changed();
   }
 
-  /** Adds a server, or gives it this specification: the process goes on if it does not depend on what changed. */
+  /** Adds a server or changes its specification: the process is kept if it does not depend on what changed. */
   add(spec: RunnableServer): void {
     const known = this.#servers.get(spec.name);
     const difference = known && diffServers(known.spec, spec);
@@ -340,7 +346,7 @@ export class ServerPool {
     this.#tell(spec.name, known === undefined ? "added" : "changed");
     const isOther = difference === "process" || goalOf(server.spec) !== goal;
     if (isOther && !server.isStopped) server.goal = goal;
-    // What was one connection for many, or the other way round, has no one successor.
+    // A connection that changes between shared and per client has no single successor.
     const isSplit = server.spec.isolation !== spec.isolation;
     server.spec = spec;
     if (server.goal === "down" || isSplit) this.#seating.retire(server);
@@ -351,7 +357,7 @@ export class ServerPool {
     this.#parts.changed();
   }
 
-  /** Forgets a server: what runs may finish, for a while. */
+  /** Removes a server; its running calls may finish within `DRAIN_LIMIT`. */
   remove(name: string): void {
     const server = this.#servers.get(name);
     if (server === undefined) return;
@@ -363,7 +369,7 @@ export class ServerPool {
     this.#parts.changed();
   }
 
-  /** From now on the servers of its scope that shall be up are so for this profile. */
+  /** A profile is present from now on: servers of its subset whose goal is up are started for it. */
   open(profile: ClientProfile): void {
     this.#attendance.add(profile);
     for (const server of this.#in(profile)) {
@@ -372,21 +378,21 @@ export class ServerPool {
     }
   }
 
-  /** Nobody needs what was for this profile alone. */
+  /** A profile is no longer present: connections that only it used are closed. */
   close(profile: ClientProfile): void {
     this.#attendance.delete(profile);
     for (const server of this.#servers.values()) this.#clear(server);
   }
 
-  /** Who was the one is the other from now on. */
+  /** Replaces one present profile by another. */
   exchange(before: ClientProfile, after: ClientProfile): void {
     this.#attendance.delete(before);
     this.open(after);
   }
 
   /**
-   * Whether clients that declare this extension are of another kind than those that do not: a server has declared it, or it
-   * is not known yet what a server declares.
+   * Whether this extension is part of a client's capability class: some server declared it, or it is not yet known
+   * what some server declares.
    */
   countsExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
@@ -401,8 +407,8 @@ export class ServerPool {
   }
 
   /**
-   * The connection that is for this profile; undefined if there is no such server for it, or if it shall not run.
-   * @throws {HubError} notSupported if the server is one for each client, and the client is unknown
+   * The connection of this profile; undefined if there is no such server for it, or if its goal is down.
+   * @throws {HubError} notSupported if the server has a connection per client and the client is unknown
    */
   find(name: string, profile: ClientProfile): Connection | undefined {
     const server = profile.scope.has(name) ? this.#servers.get(name) : undefined;
@@ -414,19 +420,19 @@ export class ServerPool {
     return this.#seating.take(server, profile);
   }
 
-  /** Whether there is such a server for this profile, also if it shall not run. */
+  /** Whether there is such a server for this profile, whatever its goal. */
   has(name: string, profile: ClientProfile): boolean {
     return profile.scope.has(name) && this.#servers.has(name);
   }
 
-  /** Those that there are for this profile, in manifest order. */
+  /** The connections of this profile, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
     return this.#in(profile).flatMap(
       (server) => visibleConnectionFor(server, profile)?.connection ?? [],
     );
   }
 
-  /** Those of its scope that shall not run. */
+  /** The servers of its subset whose goal is down. */
   down(profile: ClientProfile): readonly RunnableServer[] {
     return this.#in(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
@@ -436,32 +442,32 @@ export class ServerPool {
     return connectionsOf(this.#get(name));
   }
 
-  /** All connections there are. */
+  /** All connections. */
   get all(): readonly Connection[] {
     return [...this.#servers.values()].flatMap(connectionsOf);
   }
 
-  /** Starts all that shall not be down, also those that only a call would start. */
+  /** Starts all servers whose goal is not down, including those that only a call would start. */
   startAll(): void {
     this.#attendance.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
-  /** Ends what there is of a server and starts it anew; an attempt that runs is left to run. @throws {HubError} usage */
+  /** Closes the connections of a server and starts it again; a running attempt is kept. @throws {HubError} usage */
   reconnect(name: string): void {
     const server = this.#get(name);
     if (server.goal === "down") this.start(name);
     else for (const connection of connectionsOf(server)) connection.reconnect();
   }
 
-  /** Reconnects all that failed, or wait for their next attempt. @returns the servers. */
+  /** Reconnects all that failed or wait for their next attempt. @returns the names of the servers */
   reconnectFailed(): readonly string[] {
     const failed = this.all.filter(({ state }) => FAILED.includes(stateAfterStop(state).at));
     for (const connection of failed) connection.reconnect();
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
 
-  /** Somebody wants it up from now on. @throws {HubError} usage if there is no such server */
+  /** Sets the goal to up. @throws {HubError} usage if there is no such server */
   start(name: string): void {
     const server = this.#get(name);
     if (this.#isClosed) return;
@@ -474,7 +480,7 @@ export class ServerPool {
     this.#parts.changed();
   }
 
-  /** Somebody wants it down until it is started. @returns when nothing of it is left. @throws {HubError} usage */
+  /** Sets the goal to down. @returns a promise that resolves when its processes have ended. @throws {HubError} usage */
   async stop(name: string): Promise<void> {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
@@ -484,7 +490,10 @@ export class ServerPool {
     await Promise.all(every.map((connection) => connection.stop()));
   }
 
-  /** Stops all until they are started, also what is still finishing. @returns when nothing is left. */
+  /**
+   * Stops all servers, including those that are still closing.
+   * @returns a promise that resolves when their processes have ended
+   */
   async stopAll(): Promise<void> {
     for (const server of this.#servers.values()) Object.assign(server, STOPPED);
     this.#parts.changed();
@@ -493,18 +502,18 @@ export class ServerPool {
     await this.#seating.emptied();
   }
 
-  /** Stops all, and starts nothing any more. @returns when nothing is left. */
+  /** Stops all servers and starts none any more. @returns a promise that resolves when their processes have ended */
   end(): Promise<void> {
     this.#isClosed = true;
     return this.stopAll();
   }
 
-  /** Stops or resumes reading from all servers. */
+  /** Pauses or resumes reading from all servers. */
   hold(held: boolean): void {
     this.#seating.hold(held, this.all);
   }
 
-  /** Those that there are for this profile. */
+  /** The servers of this profile's subset. */
   #in({ scope }: ClientProfile): readonly PooledServer[] {
     return [...this.#servers.values()].filter(({ spec }) => scope.has(spec.name));
   }
@@ -515,7 +524,7 @@ export class ServerPool {
     throw new HubError("usage", `There is no server "${name}".`);
   }
 
-  /** Ends what is nobody's any more. */
+  /** Closes the connections that no profile uses. */
   #clear(server: PooledServer, heir?: ClientProfile): void {
     if (this.#seating.clear(server, heir)) this.#parts.changed();
   }

@@ -9,19 +9,19 @@ import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import type { ClientTask, TaskMethodName } from "../protocol/tasks.ts";
 
-/** The servers that a client has to do with; of all others it neither sees nor hears anything. */
+/** The servers that a client uses; it sees nothing of the others. */
 export interface ServerSubset {
-  /** The same for the same servers. */
+  /** Equal for equal subsets. */
   readonly key: string;
-  /** There is one, and never another: its names need no prefix. */
+  /** It is exactly one server, for good: its names need no prefix. */
   readonly isSingle: boolean;
   has(server: string): boolean;
 }
 
-/** All servers, whichever there are. */
+/** All servers, including later ones. */
 export const ALL_SERVERS: ServerSubset = { key: "", isSingle: false, has: () => true };
 
-/** These servers alone, whether or not there are such. */
+/** Only these servers, whether or not they exist. */
 export function subsetOf(servers: readonly string[]): ServerSubset {
   const names = new Set(servers);
   return {
@@ -31,7 +31,7 @@ export function subsetOf(servers: readonly string[]): ServerSubset {
   };
 }
 
-/** What a server's names begin with there; empty if there is nothing. */
+/** The prefix of a server's names in a subset; empty if there is none. */
 export function namePrefixOf(
   { isSingle }: ServerSubset,
   { prefix }: Pick<RunnableServer, "prefix">,
@@ -39,22 +39,24 @@ export function namePrefixOf(
   return isSingle ? "" : prefix;
 }
 
-/** For whom a connection is: what tells one from another, beside the server. */
+/** Who a client is for the servers: decides which connection it uses. */
 export interface ClientProfile {
-  /** What the client speaks, and its servers with it if they can. Who has not said anything yet counts as of old. */
+  /**
+   * The client's era, which its servers are spoken to in if they can. Until a client has said anything it is legacy.
+   */
   readonly era: Era;
-  /** The class of what the client can do: servers may offer other tools to one that can do more. */
+  /** The client's capability class: servers may list other tools for a client with more capabilities. */
   readonly capabilities: string;
-  /** The client, for servers that every client has for itself; undefined where nobody can say who it is. */
+  /** The client's id, for servers with a connection per client; undefined if the client cannot be identified. */
   readonly client: string | undefined;
-  /** Under which of a server's connections it finds its own, if clients share the server and if they do not. */
+  /** The connection key, for shared servers and for servers with a connection per client. */
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
   /**
-   * How servers reach the client. Who has not said yet what it can do, or never will (plugins, those who only look),
-   * is reached by none: of servers that clients share it takes whatever connection there is.
+   * How servers reach the client. A client that has not declared its capabilities, or never will (plugins, status
+   * commands), is reached by none: of shared servers it uses any connection.
    */
   readonly attendee: ClientChannel | undefined;
-  /** The servers that there are for it. It shares their connections with those for whom there are others. */
+  /** The servers that the client uses. Connections are shared with clients that use other subsets. */
   readonly scope: ServerSubset;
 }
 
@@ -70,7 +72,7 @@ export function profileOf(
   return { era, capabilities, client, keys: { shared, perClient }, attendee, scope };
 }
 
-/** Nobody in particular, who can do nothing in particular. */
+/** The profile of no particular client, without capabilities. */
 export const SHARED_PROFILE: ClientProfile = profileOf("", undefined);
 
 /** How servers reach one client. */
@@ -153,20 +155,23 @@ export interface ServerRequestTarget {
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void;
 }
 
-/** Who a request is from, as far as servers that keep nothing between requests have to be told with each (basic/versioning). */
+/** The sender of a request, as servers without sessions must be told with each request (basic/versioning). */
 export interface ClientDeclaration {
-  /** Of the request: a modern one says the rest itself. */
+  /** The era of the request: a modern request declares the rest itself. */
   readonly era: Era;
   readonly info: Implementation;
-  /** What it can be asked for, as it is declared. */
+  /** The client's capabilities as declared. */
   readonly declared: object;
-  /** From which level on it wants log messages; undefined: none. */
+  /** The lowest log level that the client wants; undefined: no log messages. */
   readonly level: LogSeverity | undefined;
-  /** The hub brings tasks to their end for it. */
+  /** The hub polls tasks to their end for this client. */
   readonly isDriven?: true;
 }
 
-/** Who has said nothing yet. Those of the legacy era who set no level leave it to the server: this is what one is told that decides nothing. */
+/**
+ * A client that has declared nothing. Legacy clients that set no level leave the choice to the server: this is the
+ * level sent to a server that has no default.
+ */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",
   info: { name: "", version: "" },

@@ -8,12 +8,12 @@ import type { LifecycleOptions } from "./lifecycle.ts";
 import type { ClientProfile } from "./profile.ts";
 import type { MalformedOutputReporter } from "./stray-output.ts";
 
-/** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
+/** Resolves the identity of a server, with its `${…}` filled in; undefined if that is impossible now. */
 export type ResolveIdentity = (
   spec: RunnableServer,
 ) => Promise<Omit<SnapshotKey, "era" | "capabilities"> | undefined>;
 
-/** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
+/** Saves what servers list for the next start, and reports tools whose description changed. */
 export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
   readonly #identify: ResolveIdentity;
@@ -21,7 +21,7 @@ export class SavedListings implements ListingMemory {
   readonly #redact: (text: string) => string;
   readonly #keeping = new Set<Promise<void>>();
 
-  /** @param redact takes out of a server's words what it was given and must not be shown */
+  /** @param redact removes secrets of the server from its texts */
   constructor(
     snapshots: Snapshots,
     identify: ResolveIdentity,
@@ -45,7 +45,7 @@ export class SavedListings implements ListingMemory {
     void kept.then(() => this.#keeping.delete(kept));
   }
 
-  /** Settles when all is kept. */
+  /** Resolves when everything is saved. */
   async flush(): Promise<void> {
     await Promise.all(this.#keeping);
     await this.#snapshots.flush();
@@ -78,20 +78,20 @@ export class SavedListings implements ListingMemory {
   }
 }
 
-/** The longest text of an alert, in characters: a server may have changed all that it has. */
+/** Maximum length of an alert, in characters: a server may have changed every tool. */
 const LONGEST = 4000;
 
-/** What the pool remembers of servers beyond its own life. */
+/** What the pool saves about servers beyond its own life. */
 export interface ListingMemory {
   /** Never rejects. */
   recall(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
   keep(spec: RunnableServer, profile: ClientProfile, recalled: SavedListing): void;
 }
 
-/** What is remembered of a server: what it offered, and what it spoke when it was asked. */
+/** What was saved of a server: its listing and its era. */
 export type SavedListing = Pick<Snapshot, "offer" | "verdict">;
 
-/** What a pool is made of. */
+/** The options of a server pool. */
 export interface PoolOptions {
   readonly environment: ConnectEnvironment;
   readonly bus: EventBus;
@@ -99,26 +99,26 @@ export interface PoolOptions {
   readonly memory: ListingMemory;
   /** 0…1 */
   random(): number;
-  /** What some server shows is another than before. */
+  /** What some server shows has changed. */
   changed(): void;
-  /** Some connection may be settled or listable now. */
+  /** Some connection may have settled or become listable. */
   settled(): void;
 }
 
-/** What a connection is made from. */
+/** The options of a connection. */
 export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
   readonly spec: RunnableServer;
-  /** Of the server, over all its connections. */
+  /** Faults of the server's messages, over all its connections. */
   readonly flaws: MalformedOutputReporter;
-  /** The listing of the connection that this one takes the place of. */
+  /** The listing of the connection that this one replaces. */
   readonly offer: ServerListing | undefined;
-  /** The listing that was kept when the server last ran. Never rejects. */
+  /** The listing that was saved when the server last ran. Never rejects. */
   recall(): Promise<SavedListing | undefined>;
   keep(recalled: SavedListing): void;
-  /** What it has for the catalog is another than before. */
+  /** Its part of the catalog has changed. */
   changed(): void;
-  /** It may be settled or listable now. */
+  /** It may have settled or become listable. */
   settled(): void;
-  /** It was not used for as long as its specification says, and is being stopped. */
+  /** It was unused for its idle time and is being stopped. */
   idled(): void;
 }

@@ -226,22 +226,22 @@ export class ClientTasks {
 
 const NO_BYTES = new Uint8Array();
 
-/** What a server's own request asks of a client. */
+/** The content of a server request. */
 export interface ServerRequestContent {
   readonly method: ServerRequestMethod | TaskMethodName;
-  /** The server would have it made a task. */
+  /** The server asks for a task. */
   readonly isTask: boolean;
-  /** The server's progress token as it spelled it, if it gave one. */
+  /** The server's progress token as it was written, if there is one. */
   readonly token: Piece | undefined;
-  /** The id of the elicitation, if it is one by URL. */
+  /** The id of the elicitation, if it is one in URL mode. */
   readonly elicitation: string | undefined;
   /** The request's params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
 }
 
 /**
- * Reads a server's own request. What people are shown says which server asks.
- * @throws {HubError} methodNotFound or invalidParams if clients that can do only this cannot be asked that
+ * Reads a server request. What is shown to people names the server.
+ * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow it
  */
 export function readServerRequest(
   server: string,
@@ -269,7 +269,7 @@ export function readServerRequest(
   };
 }
 
-/** @throws {HubError} methodNotFound if clients that can do only this cannot be asked that about tasks */
+/** @throws {HubError} methodNotFound if the capabilities of the client do not allow this request about tasks */
 export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
   const can =
     method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
@@ -327,13 +327,13 @@ function lackError(code: ErrorCode, text: string, needed: Capabilities): HubErro
   return new HubError(code, text, { data: { requiredCapabilities: needed } });
 }
 
-/** What the client would have to be able to do, if it is for that that a question was refused. */
+/** The missing client capability, if a server request was refused for that reason. */
 export function missingCapabilityOf({ data }: HubError): object | undefined {
   const needed = data?.["requiredCapabilities"];
   return typeof needed === "object" && needed !== null ? needed : undefined;
 }
 
-/** Puts the server's name in front of the message: whoever answers has to know who asks. */
+/** Adds the server's name in front of the message: the person who answers has to know which server asks. */
 export function prefixServerName(
   server: string,
   bytes: Uint8Array,
@@ -348,7 +348,7 @@ export function prefixServerName(
 }
 const QUOTE = 0x22;
 
-/** A part of the bytes, with edits that are in it. */
+/** A part of the bytes, with the edits that lie in it. */
 function cut(
   bytes: Uint8Array,
   { start, end }: ByteRange,

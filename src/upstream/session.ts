@@ -37,18 +37,18 @@ import type { ConnectionClients } from "./profile.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks, type ServerTask } from "./tasks.ts";
 
-/** Whom a server's news may concern. */
+/** The clients and tables that notifications of a server may concern. */
 export interface IncomingNotificationsOptions {
   readonly pending: PendingRequests;
   readonly jobs: ServerTasks;
   readonly voice: ServerNotifications;
   dialect(): Dialect | undefined;
   subscriptions(): Subscriptions | undefined;
-  /** What it lists of these kinds may be another. */
+  /** Its list of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
 }
 
-/** What one server sends without having been asked, on its way to those whom it concerns. */
+/** Dispatches what one server sends without being asked. */
 export class IncomingNotifications {
   readonly #parts: IncomingNotificationsOptions;
 
@@ -56,7 +56,7 @@ export class IncomingNotifications {
     this.#parts = parts;
   }
 
-  /** @param exchange the request on whose stream it came, where the link can tell */
+  /** @param exchange the request on whose stream it arrived, where the transport knows */
   asked(request: Request, exchange: SentRequest | undefined): void {
     const { jobs, voice, pending } = this.#parts;
     const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(request);
@@ -73,7 +73,7 @@ export class IncomingNotifications {
         const progress = readProgress(notification);
         if (progress === undefined) return;
         const { id, tokens } = progress;
-        // The token of a call that became a task is good for as long as the task.
+        // The progress token of a call that became a task stays valid as long as the task.
         (pending.get(id) ?? jobs.byCall(id))?.onProgress(notification, tokens);
         return;
       }
@@ -97,7 +97,7 @@ export class IncomingNotifications {
     }
   }
 
-  /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
+  /** Changes of these kinds and of resources may have been missed for a while. */
   missed(kinds: readonly Kind[]): void {
     this.#parts.listChanged(kinds);
     this.#parts.subscriptions()?.missed();
@@ -117,15 +117,15 @@ export class IncomingNotifications {
   }
 }
 
-/** Whom it may be for that comes in of a server. */
+/** The options of `IncomingMessages`. */
 export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
-  /** What the hub makes of messages that are of no use. */
+  /** Logs messages that the hub cannot use. */
   log(level: LogLevel, text: string): void;
 }
 
-/** Takes in what a server sends: answers go to those who wait for them, all else to those whom it concerns. */
+/** Dispatches every message of a server: answers to pending requests, all else to notifications and server requests. */
 export class IncomingMessages {
-  /** Messages that ever came, and refusals of pings. */
+  /** Number of messages received, including refused pings. */
   heard = 0;
   readonly #parts: IncomingMessagesOptions;
   readonly #news: IncomingNotifications;
@@ -136,7 +136,7 @@ export class IncomingMessages {
     this.#news = new IncomingNotifications(parts);
   }
 
-  /** @param exchange the request on whose stream it came, where the link can tell */
+  /** @param exchange the request on whose stream it arrived, where the transport knows */
   take(frame: Message, exchange: SentRequest | undefined): void {
     this.heard++;
     switch (frame.kind) {
@@ -162,31 +162,31 @@ export class IncomingMessages {
     }
   }
 
-  /** A message was too long to be kept. */
+  /** A message was too long to be read. */
   lose(head: Buffer, tail: Buffer, size: number): void {
     this.heard++;
     const text = this.#parts.pending.lose(head, tail, size);
     if (text !== undefined) this.#parts.log("warn", text);
   }
 
-  /** What was asked for a sign of life was turned away: only who lives can do that. */
+  /** A ping was answered with an error: the server is alive. */
   readonly turnedAway = ({ code }: HubError): void => {
     if (code === "serverRefused" || code === "serverFailed") this.heard++;
   };
 
-  /** For a while nothing was heard of changes of these kinds. */
+  /** Changes of these kinds may have been missed for a while. */
   missed(...[kinds]: Parameters<IncomingNotifications["missed"]>): void {
     this.#news.missed(kinds);
   }
 
-  /** Said once: who does it once does it often. */
+  /** Logs a fault once, as a server that has it once has it often. */
   complain(text: string): void {
     if (this.#complaints.has(text)) return;
     this.#complaints.add(text);
     this.#parts.log("warn", text);
   }
 
-  /** Servers of the modern era send no requests (2026-07-28); one that does must not wait for an answer. */
+  /** Modern servers send no requests (2026-07-28); one that does must not be left waiting. */
   #refuse({ id, method }: Request): void {
     this.#parts.voice.refuse(id, method);
     this.complain("A request was refused: servers of its era send none.");
@@ -202,16 +202,16 @@ export class IncomingMessages {
     }
     if (response.id !== undefined) pending.late(response.id);
     jobs.onLateResponse(response, this.#parts.dialect()?.era ?? "legacy");
-    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
+    // An answer after a cancel is normal; an answer to no request is a fault of the server.
     this.#parts.log("debug", "An answer that nobody waits for was dropped.");
   }
 }
 
-/** How often something is asked again whose answer was lost, and how long it waits before that, ever longer, in ms. */
+/** How often a request is retried whose answer was lost, and the pause before each retry, doubling, in ms. */
 const TIMES = 3;
 const PAUSE = 100;
 
-/** Asks again, over a link that may lose single requests, what does no harm if it is asked twice. */
+/** Retries idempotent requests over a transport that may lose single requests. */
 export class OwnRequestRetry {
   readonly #clock: Clock;
 
@@ -219,7 +219,7 @@ export class OwnRequestRetry {
     this.#clock = clock;
   }
 
-  /** @throws what the last try throws, or the signal's reason */
+  /** @throws what the last attempt throws, or the signal's reason */
   async of<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
     for (let count = 0; ; count++) {
       try {
@@ -246,57 +246,57 @@ export class OwnRequestRetry {
   }
 }
 
-/** Whether a request was not answered although the link lives. */
+/** Whether a request was not answered although the transport is open. */
 function isLost(error: unknown): boolean {
   return (
     error instanceof HubError && (error.code === "notDelivered" || error.code === "answerLost")
   );
 }
 
-/** What a session is made from. */
+/** The options of a session. */
 export interface SessionOptions {
   readonly server: string;
   readonly link: Transport;
-  /** For whom it is. */
+  /** The clients that use it. */
   readonly audience: ConnectionClients;
   readonly clock: Clock;
   readonly events: SessionEvents;
 }
 
-/** What a session tells its connection. */
+/** What a session reports to its connection. */
 export interface SessionEvents {
-  /** What it lists of these kinds may be another. */
+  /** Its list of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   flaw?(flaw: MalformedOutput): void;
-  /** The server wants another authorization than there is. */
+  /** The server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
 }
 
-/** MCP spoken with one server over an open Link, in the dialect that it speaks: the greeting, the table of pending requests, the listings. */
+/** MCP spoken with one server over an open transport, in its dialect: handshake, pending requests, listings. */
 export class Session implements TransportEvents {
   readonly server: string;
   readonly #parts: SessionOptions;
   readonly #link: Transport;
   readonly #pending: PendingRequests;
-  /** What the server says of its own accord. */
+  /** The server's notifications. */
   readonly voice: ServerNotifications;
-  /** What clients' calls were made into that does not end with its answer. */
+  /** The tasks that clients' calls became. */
   readonly jobs: ServerTasks;
   readonly #reception: IncomingMessages;
-  /** What the server has said of itself, once it was met; and the dialect that it speaks. */
+  /** The handshake once it is complete, and with it the dialect. */
   met: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   greeting: NegotiationResult | undefined;
-  /** Clients' requests that were ever sent, and the tool of the last one. */
+  /** Number of clients' requests sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
-  /** For how long its lists hold, as they were last, as far as it says so. */
+  /** The cache hints of its last lists, where the server sends them. */
   readonly hints: CacheHintTable = new Map();
-  /** The `_meta` of its lists, as they were last, as JSON. */
+  /** The `_meta` of its last lists, as JSON. */
   readonly metas = new Map<Kind, string>();
-  /** What clients have subscribed to. */
+  /** The clients' subscriptions. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
   readonly #repetition: OwnRequestRetry | undefined;
@@ -334,12 +334,15 @@ export class Session implements TransportEvents {
     });
   }
 
-  /** Messages that ever came: what makes it grow proves that the server lives. */
+  /** Number of messages received: when it grows, the server is alive. */
   get heard(): number {
     return this.#reception.heard;
   }
 
-  /** Opens the link and meets the server as `greet` does; `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says */
+  /**
+   * Opens the transport and does the handshake; `linked` is called between the two.
+   * @throws {HubError} handshakeFailed, or what the transport throws
+   */
   async open(
     clientInfo: Implementation,
     approach: NegotiationPlan,
@@ -350,7 +353,7 @@ export class Session implements TransportEvents {
     await this.#link.open(this, signal);
     linked();
     const common = { server, clock, clientInfo, capabilities: audience.capabilities };
-    // What a server is met with is never cancelled (cancellation, behavior requirements).
+    // A handshake request is never cancelled (cancellation, behavior requirements).
     const drop = (id: number): void => void this.#pending.drop(id);
     const greeting = await negotiate({
       ...approach,
@@ -379,7 +382,7 @@ export class Session implements TransportEvents {
     return undefined;
   }
 
-  /** The one that the server speaks. */
+  /** The era of the session. */
   get era(): Era {
     return this.#dialect?.era ?? "legacy";
   }
@@ -389,22 +392,25 @@ export class Session implements TransportEvents {
     return this.#link.hasStreams === true ? "http" : "sse";
   }
 
-  /** A request may have to be written more than once. */
+  /** Whether a request may have to be written more than once. */
   get mayRepeat(): boolean {
     return this.era === "modern" || this.#link.adopt !== undefined;
   }
 
-  /** Clients' requests that have not been answered. */
+  /** Number of clients' requests that are not answered. */
   get inFlight(): number {
     return this.#pending.relayed;
   }
 
-  /** Clients wait for something that it does. */
+  /** Whether the server is working on something that clients wait for. */
   get isAtWork(): boolean {
     return this.inFlight > 0 || this.jobs.hasRunning;
   }
 
-  /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
+  /**
+   * All entries of a kind; none if the server does not declare it.
+   * @throws {HubError} handshakeFailed at step `list`, or the transport's end
+   */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
     const complain = (text: string): void => this.#parts.events.log("warn", "server", text);
@@ -428,7 +434,7 @@ export class Session implements TransportEvents {
     return this.met?.features.has(feature) === true;
   }
 
-  /** Asks for a sign of life: whatever comes back shows in `heard`. A ping that was not answered is forgotten. */
+  /** Sends a ping: any answer counts in `heard`. An unanswered ping is dropped. */
   ping(): void {
     if (this.#ping !== undefined) this.#pending.drop(this.#ping);
     const { pulse = Method.ping } = this.#dialect ?? {};
@@ -436,7 +442,7 @@ export class Session implements TransportEvents {
     this.#ping = this.#pending.post(pulse, params, this.#reception.turnedAway);
   }
 
-  /** Settles when no client's request is in flight. */
+  /** Resolves when no client's request is in flight. */
   quiet(): Promise<void> {
     return this.#pending.quiet();
   }
@@ -445,7 +451,7 @@ export class Session implements TransportEvents {
     return this.#link.vitals();
   }
 
-  /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
+  /** Sends a client's request under an id of the session's own. @returns that id, for `cancel` */
   relay(record: PendingRequest, request: Request, { edits, tokens }: RequestRewrite): number {
     const id = this.#pending.nextId();
     this.calls++;
@@ -455,14 +461,17 @@ export class Session implements TransportEvents {
     return id;
   }
 
-  /** Asks something of the hub's own, which may be asked twice; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
+  /**
+   * Sends an idempotent request of the hub's own; cancelled with the signal.
+   * @throws {HubError} cancelled, or the transport's end
+   */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const whole = this.#dialect?.complete(params) ?? params;
     const ask = () => this.#pending.ask(method, whole, signal, (id) => this.cancel(id));
     return this.#repetition?.of(ask, signal) ?? ask();
   }
 
-  /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
+  /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
   async subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     await this.#dialect?.subscribe(id, signal, topic);
   }
@@ -471,12 +480,12 @@ export class Session implements TransportEvents {
     this.#dialect?.unsubscribe(id, topic);
   }
 
-  /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
+  /** Drops a request and notifies the server. Its record is not called any more. */
   cancel(id: number, why: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayMakeTask(record) === true) this.jobs.onCallCancelled(id);
-    // Where a request has a stream of its own, to let go of that says it all in the modern era; of old it says nothing.
+    // In the modern era closing the request's own stream is the cancellation; in the legacy era it means nothing.
     const isSaid = this.#link.hasStreams === true && this.era === "modern";
     if (!isSaid) this.#link.send(buildCancelled(id, why));
     this.#pending.drop(id);
@@ -492,7 +501,7 @@ export class Session implements TransportEvents {
     this.#link.resume();
   }
 
-  /** Fails everything pending and ends the link, bounded in time. */
+  /** Fails everything pending and closes the transport, within a time limit. */
   close(): Promise<void> {
     const { server } = this;
     this.voice.close();
@@ -520,16 +529,16 @@ export class Session implements TransportEvents {
     this.#parts.events.challenged(challenge);
   }
 
-  /** What a server does not read is bounded where it is sent: by the table of what is pending, and by its voice. */
+  /** What a server does not read is bounded where it is sent: by the pending requests and by the notifications. */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Before it was met, what is asked of it fails, and that says it.
+    // Before the handshake is complete, its request fails and reports the cause.
     if (this.met !== undefined) this.#parts.events.closed(cause);
   }
 
-  /** Nothing that was begun comes to its end any more. */
+  /** Fails everything that is still open. */
   #fail(cause: HubError): void {
     this.#dialect?.close();
     this.#pending.fail(cause);

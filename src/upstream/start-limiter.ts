@@ -18,7 +18,7 @@ export class StartLimiter {
     this.#clock = clock;
   }
 
-  /** How many may start at a time from now on. */
+  /** Maximum number of concurrent starts from now on. */
   set limit(limit: number) {
     this.#limit = limit;
     this.#startQueued();

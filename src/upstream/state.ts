@@ -7,15 +7,15 @@ import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
 
-/** Whether no attempt follows that one of a series. */
+/** Whether no attempt follows this one of a series. */
 export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
   return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
 }
 
-/** Only so many attempts of a series come sooner than this, in ms: nothing may start without end. */
+/** After this many attempts of a series, the delay is at least `pause` ms: nothing may restart in a tight loop. */
 const HASTE = { attempts: 10, pause: 1000 };
 
-/** How long to wait after that attempt of a series, in ms; `random` in 0…1 takes its part away. */
+/** The delay after that attempt of a series, in ms; `random` in 0…1 subtracts the jitter. */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
   const least = attempt < HASTE.attempts ? 0 : HASTE.pause;
   if (reconnect.policy !== "exponential") return least;
@@ -25,12 +25,12 @@ export function delayAfter(attempt: number, reconnect: Reconnect, random: number
 }
 
 /**
- * What a connection is, as a union moved by one pure function. `S` is what an open connection gives access to.
- * `attempt` counts the attempts of a series, from 1; a connection that has proved stable begins a new one (0).
+ * The state of a connection, a union moved by one pure function. `S` is the session of an open connection. `attempt`
+ * counts the attempts of a series, from 1; a connection that has proved stable starts a new series (0).
  */
 export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stopping;
 
-/** The states that can follow once nothing of the old server is left. */
+/** The states that may follow when the old process has ended. */
 export type StoppedState =
   | { readonly at: "idle" }
   | Connecting
@@ -38,7 +38,7 @@ export type StoppedState =
   | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
 
-/** `lateSince`: when the attempt began, in ms of the clock, once it has taken longer than `connectTimeout`. */
+/** `lateSince`: when the attempt started, in ms of the clock, once it has taken longer than `connectTimeout`. */
 export interface Connecting {
   readonly at: "connecting";
   readonly attempt: number;
@@ -54,7 +54,10 @@ export interface Reconnecting {
   readonly cause: HubError;
 }
 
-/** `session` is there if the connection goes on meanwhile: its authorization has run out, and what runs is not dropped. */
+/**
+ * `session` is set if the connection goes on meanwhile: its authorization has expired, and running calls are not
+ * dropped.
+ */
 export interface Authenticating<S> {
   readonly at: "authenticating";
   readonly attempt: number;
@@ -68,23 +71,25 @@ export interface Connected<S> {
   readonly session: S;
   readonly since: number;
   readonly attempt: number;
-  /** Whether it answers; one that does not, but has calls in flight, may only be busy. */
+  /** Whether it responds; a server that does not, but has calls in flight, may only be busy. */
   readonly responsive: boolean;
 }
 
-/** Lasts until nothing of the old server is left, so that two copies never run at a time. */
+/** Lasts until the old process has ended, so that two copies never run at once. */
 export interface Stopping {
   readonly at: "stopping";
   readonly next: StoppedState;
 }
 
-/** What a step depends on beside state and signal; `now` in ms of the clock, `random` in 0…1. */
+/** The inputs of a step besides state and signal; `now` in ms of the clock, `random` in 0…1. */
 export interface StepEnvironment {
   readonly now: number;
   readonly random: number;
   readonly policy: Reconnect;
   readonly goal: Goal;
-  /** It runs by itself, so that it may be back at once: it is looked for without waiting, if it was there for a while. */
+  /**
+   * The server is remote, so it may be back at once: after a connection of some duration it is retried without delay.
+   */
   readonly isRemote: boolean;
 }
 
@@ -93,9 +98,9 @@ export interface StepResult<S> {
   readonly effects: readonly Effect[];
 }
 
-/** How long a connection has to last, in ms, until its end is a new trouble and not the old one again. */
+/** How long a connection must last, in ms, for its loss to start a new series of attempts. */
 const STABLE = 30_000;
-/** How long a remote one has to have lasted, in ms, to be looked for at once when it is lost. */
+/** How long a remote connection must have lasted, in ms, to be retried without delay. */
 const BRIEF = 1000;
 
 const OPEN: Effect = { kind: "open" };
@@ -106,7 +111,7 @@ const IDLE: StoppedState = { at: "idle" };
 const DISCONNECTED: StoppedState = { at: "disconnected" };
 const FIRST: StoppedState = { at: "connecting", attempt: 1 };
 
-/** The next state, and the effects of going there. A signal that means nothing in a state returns that very state. */
+/** The next state and the effects of the move. A signal without meaning in a state returns the same state. */
 export function step<S>(state: State<S>, signal: Signal<S>, its: StepEnvironment): StepResult<S> {
   switch (state.at) {
     case "idle":
@@ -250,7 +255,7 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   }
 }
 
-/** A start that comes before a wait has begun cuts it short as it would later. */
+/** A start that arrives before a delay has begun skips it. */
 function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
@@ -271,7 +276,7 @@ function authenticate<S>(attempt: number, session: S | undefined): StepResult<S>
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
 
-/** What becomes of a server that was lost: nothing brings back what a retry cannot cure, or what nobody wants now. */
+/** The state after a loss: `failed` for what a retry cannot cure, `idle` if the goal no longer wants it. */
 function afterLoss(
   attempt: number,
   cause: HubError,
@@ -281,7 +286,7 @@ function afterLoss(
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
-  // Where only calls start it, the next one does, and that is soon enough.
+  // The next call starts it, and that is soon enough.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
   const retryAt = isSoon ? now : now + delayAfter(attempt, policy, random);
@@ -296,50 +301,50 @@ function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
   return { state, effects };
 }
 
-/** What moves the state of a connection. */
+/** The signals that move the state of a connection. */
 export type Signal<S> =
-  /** Somebody wants it up: the hub at its start, or a call. */
+  /** It is wanted up: by the hub at its start, or by a call. */
   | { readonly kind: "start" }
-  /** It shall be down until somebody starts it. */
+  /** It is to stay down until it is started. */
   | { readonly kind: "stop" }
-  /** It shall be up anew, whatever it is now; an attempt that runs is what is wanted. */
+  /** It is to be restarted, whatever its state; a running attempt is kept. */
   | { readonly kind: "reconnect" }
-  /** The present attempt, or the wait for the next one, is given up. */
+  /** The running attempt, or the delay before the next one, is given up. */
   | { readonly kind: "cancel" }
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
   /**
-   * The attempt has taken longer than `connectTimeout`, and goes on: nobody waits for it any more.
-   * `since`: when it began, in ms of the clock. `reason`: what those who have waited fail with.
+   * The attempt has taken longer than `connectTimeout` and goes on, but calls no longer wait for it. `since`: when it
+   * started, in ms of the clock. `reason`: the error for those who waited.
    */
   | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
-  /** The server wants authorization. */
+  /** The server demands authorization. */
   | { readonly kind: "challenged" }
   | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
   | { readonly kind: "authorized" }
-  /** There is none; what the server did without it goes on. */
+  /** No authorization was obtained; a session that ran without it goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }
-  /** The attempt failed, or the open connection ended; whether a retry can cure it stands in the error table. */
+  /** The attempt failed, or the open connection ended; the error table says whether it is retryable. */
   | { readonly kind: "lost"; readonly cause: HubError }
   | { readonly kind: "unresponsive" }
   | { readonly kind: "responsive" }
-  /** It has been connected for so long that its next loss begins a new series. */
+  /** It has been connected long enough that its next loss starts a new series. */
   | { readonly kind: "stable" }
-  /** Nothing of the old server is left. */
+  /** The old process has ended. */
   | { readonly kind: "drained" }
-  /** The next attempt's time has come. */
+  /** The delay before the next attempt is over. */
   | { readonly kind: "due" }
-  /** Nobody has used it for long enough. */
+  /** It was unused for its idle time. */
   | { readonly kind: "idleTimeout" };
 
-/** What the owner has to do after a step. A timer ends with the state in which it was armed. */
+/** What the owner does after a step. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
-  /** End the attempt or the connection, and signal `drained` when nothing of it is left. */
+  /** Close the attempt or the connection, and signal `drained` when its process has ended. */
   | { readonly kind: "close" }
-  /** End the attempt, if it is one that was challenged; get an authorization, and signal `authorized`, `denied` or `lost`. */
+  /** Close the attempt if it was challenged; obtain an authorization, and signal `authorized`, `denied` or `lost`. */
   | { readonly kind: "authorize" }
-  /** Signal at that time of the clock, in ms. */
+  /** Send that signal at that time of the clock, in ms. */
   | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
 
 /** A transition of a connection from one state to another. */

@@ -7,12 +7,12 @@ import type { AuthorizationProgress, HttpTransportKind } from "../transport/http
 import type { StrayOutput } from "./stray-output.ts";
 
 /**
- * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
- * that were stopped because they were idle); `down`: it shall not run, whoever calls it.
+ * The goal of a server. `up`: it runs; `onDemand`: it runs when it is called (lazy servers, and those stopped for
+ * being idle); `down`: it does not run, whoever calls it.
  */
 export type Goal = "up" | "onDemand" | "down";
 
-/** Who a server is, as its handshake says. */
+/** The server's name and version from its handshake. */
 export interface PeerInfo {
   readonly era: Era;
   readonly protocolVersion: string;
@@ -20,56 +20,56 @@ export interface PeerInfo {
   readonly version: string | undefined;
 }
 
-/** How one connection stands. Times are in ms; those of day are counted from the epoch. */
+/** The status of one connection. Durations are in ms; times of day are in ms since the epoch. */
 export interface ConnectionStatus {
-  /** Whose it is, if the server is not shared. */
+  /** The client's id, if the server is not shared. */
   readonly client: string | undefined;
   readonly state: StateName;
-  /** Which attempt of the present series it is, or was. */
+  /** The number of the current or last attempt of the series. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
-  /** How long its start has taken so far, in ms, once that is longer than `connectTimeout`: nobody waits for it. */
+  /** Duration of the start so far, in ms, once it exceeds `connectTimeout`: calls no longer wait for it. */
   readonly late?: number;
-  /** Whether it answers; undefined unless connected. */
+  /** Whether it responds; undefined unless connected. */
   readonly responsive: boolean | undefined;
-  /** How it is reached over HTTP: Streamable HTTP, or HTTP with SSE; undefined if it is not, or is not connected. */
+  /** Streamable HTTP, or HTTP with SSE; undefined without HTTP, or if not connected. */
   readonly way: HttpTransportKind | undefined;
-  /** How far an authorization has come that is just being got. */
+  /** The progress of a running authorization. */
   readonly progress: AuthorizationProgress | undefined;
   /** Why it is not connected, if that is a failure. */
   readonly cause: HubError | undefined;
-  /** The last failure there was, also if it is over. */
+  /** The last failure, even if it is resolved. */
   readonly lastError: HubError | undefined;
-  /** Of the present connection, or else of the last one. */
+  /** Of the current connection, or else of the last one. */
   readonly peer: PeerInfo | undefined;
-  /** Where the lists are from that are shown; undefined: none is known. */
+  /** The source of the listing that is shown; undefined: none is known. */
   readonly listing: "snapshot" | "server" | undefined;
-  /** How many of each the server lists, before any is filtered out; undefined: no list is known. */
+  /** Number of entries that the server lists, before filters; undefined: no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
-  /** How long the last successful start took, from its own begin to the first listing. */
+  /** Duration of the last successful start, until its first listing, in ms. */
   readonly startDuration: number | undefined;
-  /** Calls that were ever sent to it, and those that it has not answered yet. */
+  /** Number of calls sent to it, and of those not answered. */
   readonly calls: number;
   readonly inFlight: number;
   /** The tool of the last of these calls, by the server's own name. */
   readonly lastTool: string | undefined;
-  /** Lines of the server's stdout that were no messages, over all its connections; absent: there were none. */
+  /** Lines of the server's stdout that were not messages, over all its connections; absent: none. */
   readonly strayOutput?: StrayOutput;
 }
 
-/** How one server of the manifest stands. */
+/** The status of one server of the manifest. */
 export interface ServerStatus {
   readonly server: string;
-  /** undefined: its table in the manifest has a problem, so it is not known. */
+  /** undefined: its table in the manifest is invalid, so it is unknown. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
-  /** One for all clients, or one for each; none while nobody has needed the server. */
+  /** One for all clients, or one per client; empty while no client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** How a server stands that is not started, as its table in the manifest has a problem. */
+/** The status of a server that is not started because its table in the manifest is invalid. */
 export function invalidStatus(spec: InvalidServer): ServerStatus {
   const cause = invalidError(spec);
   const connection: ConnectionStatus = {
@@ -95,14 +95,17 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
   return { server: spec.name, transport: undefined, goal: "up", connections: [connection] };
 }
 
-/** Which servers have a connection that runs; which are still starting; and of which all have failed, and why. */
+/**
+ * The servers with a connection that runs, those still starting, and those whose connections have all failed, with the
+ * cause.
+ */
 export interface SettledServers {
   readonly connected: readonly string[];
   readonly late: readonly string[];
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
-/** Servers that shall not run, and those of which nobody knows for whom they would, are neither. */
+/** Servers whose goal is down, and per-client servers without a client, count as neither. */
 export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];

@@ -6,59 +6,64 @@ import type { Notification } from "../jsonrpc/message.ts";
 import { readResourceUpdated } from "../protocol/notifications.ts";
 import { ModernServerTasks, type TaskSession } from "./tasks.ts";
 
-/** Somebody who wants to know when a resource is another. */
+/** Is notified when a resource changes. */
 export interface Subscriber {
-  /** For whom that is; nobody is told twice of one change. */
+  /** The client; it is notified once per change. */
   readonly client: object;
-  /** The server says so of that URI, at these places; or nobody knows what was missed. */
+  /**
+   * The server announced a change of that URI, at these ranges of the notification; or changes may have been missed.
+   */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
 }
 
-/** Where a part of a URI may begin. */
+/** The characters at which a part of a URI may begin. */
 const DIVIDERS = "/?#";
 
 /** A session with the server. */
 export interface SubscriptionSession extends TaskSession {
   readonly server: string;
   subscriptions: Subscriptions | undefined;
-  /** @throws {HubError} if the server does not agree, or does not answer */
+  /** @throws {HubError} if the server refuses or does not answer */
   subscribe(uri: string, signal: AbortSignal, topic?: "task"): Promise<void>;
   unsubscribe(uri: string, topic?: "task"): void;
 }
 
 interface Entry {
   readonly watchers: Set<Subscriber>;
-  /** The server has agreed to it. */
+  /** The server has confirmed it. */
   isAgreed: boolean;
 }
 
 export interface SubscriptionsOptions {
   readonly clock: Clock;
-  /** How long a server may take to answer, in ms. */
+  /** Maximum time for the server's answer, in ms. */
   limit(): number;
   warn(text: string): void;
 }
 
-/** What clients have subscribed to at one server, by its own URIs; outlives its sessions. The server has one subscription for all. */
+/**
+ * The clients' subscriptions at one server, by the server's URIs; outlives sessions. The server has one subscription
+ * for all clients.
+ */
 export class Subscriptions {
   readonly #parts: SubscriptionsOptions;
   readonly #entries = new Map<string, Entry>();
   #session: SubscriptionSession | undefined;
-  /** Those of the connection that has taken the place of this one. */
+  /** The subscriptions of the connection that replaced this one. */
   #heir: Subscriptions | undefined;
-  /** Its tasks, for which clients listen likewise. */
+  /** The server's modern tasks, which clients subscribe to in the same way. */
   readonly tickets = new ModernServerTasks();
 
   constructor(parts: SubscriptionsOptions) {
     this.#parts = parts;
   }
 
-  /** Whether the server is needed although nobody asks anything of it. */
+  /** Whether the server is needed although no request is in flight. */
   get isUsed(): boolean {
     return this.#entries.size > 0 || this.tickets.isUsed;
   }
 
-  /** Adds a watcher. @returns whether the server has agreed to that already, so that it need not be asked */
+  /** Adds a subscriber. @returns whether the server has already confirmed the subscription */
   add(uri: string, watcher: Subscriber): boolean {
     if (this.#heir !== undefined) return this.#heir.add(uri, watcher);
     const entry = this.#entries.get(uri) ?? { watchers: new Set(), isAgreed: false };
@@ -67,14 +72,14 @@ export class Subscriptions {
     return entry.isAgreed;
   }
 
-  /** The server has agreed. */
+  /** The server has confirmed the subscription. */
   agree(uri: string): void {
     if (this.#heir !== undefined) this.#heir.agree(uri);
     const entry = this.#entries.get(uri);
     if (entry !== undefined) entry.isAgreed = true;
   }
 
-  /** Removes a watcher; after the last one the server is told, unless it has refused that very subscription. */
+  /** Removes a subscriber; after the last one the server is unsubscribed, unless it has refused this subscription. */
   remove(uri: string, watcher: Subscriber, isRefused: boolean): void {
     if (this.#heir !== undefined) this.#heir.remove(uri, watcher, isRefused);
     const entry = this.#entries.get(uri);
@@ -85,7 +90,7 @@ export class Subscriptions {
     session.unsubscribe(uri);
   }
 
-  /** There is a new session: subscribes to all again. What was missed meanwhile nobody knows, so everybody is told. */
+  /** A new session is open: subscribes to everything again, and notifies everyone, as changes may have been missed. */
   follow(session: SubscriptionSession): void {
     this.#session = session;
     session.subscriptions = this;
@@ -99,7 +104,7 @@ export class Subscriptions {
     for (const entry of this.#entries.values()) entry.isAgreed = false;
   }
 
-  /** Another connection takes the place of this one; it has no session yet. */
+  /** Another connection, which has no session yet, replaces this one. */
   bequeath(heir: Subscriptions): void {
     for (const [uri, { watchers }] of this.#entries) {
       for (const watcher of watchers) heir.add(uri, watcher);
@@ -109,7 +114,7 @@ export class Subscriptions {
     this.tickets.bequeath(heir.tickets);
   }
 
-  /** The server says that a resource is another: the one that somebody has subscribed to, or a part of it. */
+  /** The server announces a change of a resource: one with subscribers, or a part of one. */
   updated(notification: Notification): void {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
@@ -125,7 +130,7 @@ export class Subscriptions {
     for (const { watcher } of told.values()) watcher.updated(uri, { notification, uris });
   }
 
-  /** For a while nothing was heard: everybody is told. */
+  /** Changes may have been missed: notifies everyone. */
   missed(): void {
     for (const [uri, { watchers }] of this.#entries) {
       for (const watcher of watchers) watcher.updated(uri);
@@ -159,7 +164,7 @@ export class Subscriptions {
   }
 }
 
-/** Whether a URI is another one or a part of it; what merely begins alike (`/1` and `/10`) is something else. */
+/** Whether a URI equals another or is a part of it; a common beginning (`/1` and `/10`) is not enough. */
 function isPart(uri: string, whole: string): boolean {
   if (!uri.startsWith(whole)) return false;
   const next = uri[whole.length];

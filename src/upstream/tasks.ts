@@ -31,28 +31,28 @@ import {
 import type { PendingRequests } from "./pending.ts";
 import type { ClientChannel } from "./profile.ts";
 
-/** The longest that one is kept, and one that has ended if its server does not say for how long it keeps it, in ms. */
+/** Maximum time that a task is kept, and that one is kept after its end if the server gives no ttl, in ms. */
 const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
-/** Servers count from when they made it, and clients from when they heard of it, in ms. */
+/** Servers count the ttl from creation, clients from when they learn of it; in ms. */
 const SLACK = 60_000;
 
-/** A task of a server of the modern era, which a client asks for whenever it likes. */
+/** A task of a modern server, which a client polls. */
 export class ModernServerTask extends TaskAlias implements OpenTask {
   readonly #began: number;
   #ended = 0;
   isOver = false;
-  /** From when on nobody need know it any more, in ms of the clock. */
+  /** When it is forgotten, in ms of the clock. */
   expiry = 0;
 
   /** @param now ms of the clock */
   constructor(remoteId: string, number: number, standing: ModernTaskStatus, now: number) {
-    // Over HTTP it may be all that says whose the task is.
+    // Over HTTP the id may be the only proof that the task is this client's.
     super(remoteId, number, randomToken());
     this.#began = now;
     this.note(standing, now);
   }
 
-  /** Its server has said how it stands. */
+  /** The server reported the task's status. */
   note({ isOver, ttl }: ModernTaskStatus, now: number): void {
     if (isOver && !this.isOver) this.#ended = now;
     this.isOver ||= isOver;
@@ -62,19 +62,19 @@ export class ModernServerTask extends TaskAlias implements OpenTask {
     this.expiry = isKept ? end : Math.min(end, this.#ended + LONGEST.ended);
   }
 
-  /** Servers may keep tasks beyond their own end: whoever asks is told. */
+  /** Servers may keep tasks beyond their own end: `tasks/get` tells. */
   lost(): void {}
 }
 
 /** A task that has not ended. */
 export interface OpenTask {
-  /** The server is gone, and with it maybe the task. */
+  /** The server is gone, and the task may be lost. */
   lost(): void;
 }
 
-/** Somebody who listens for what becomes of a task. */
+/** Listens to the status of a task. */
 export interface TaskWatcher {
-  /** @param task where the notification has its id */
+  /** @param task the ranges of its id in the notification */
   onNotification(notification: Notification, task: TaskMention): void;
 }
 
@@ -86,28 +86,28 @@ export interface TaskSession {
 
 const NEVER = new AbortController().signal;
 
-/** The tasks of one server of the modern era that somebody waits for; outlives its sessions, as servers may keep tasks. */
+/** The tasks of one modern server that something waits for; outlives sessions, as servers may keep tasks. */
 export class ModernServerTasks {
-  /** What has not ended. */
+  /** The tasks that have not ended. */
   readonly #open = new Set<OpenTask>();
   /** By the server's ids. */
   readonly #watchers = new Map<string, Set<TaskWatcher>>();
   #session: TaskSession | undefined;
-  /** Those of the connection that has taken the place of this one. */
+  /** The tasks of the connection that replaced this one. */
   #heir: ModernServerTasks | undefined;
 
-  /** Whether the server is needed although nobody asks anything of it. */
+  /** Whether the server is needed although no request is in flight. */
   get isUsed(): boolean {
     return this.#open.size > 0 || this.#watchers.size > 0;
   }
 
-  /** There is one more that has not ended. */
+  /** Adds a task that has not ended. */
   open(task: OpenTask): void {
     if (this.#heir === undefined) this.#open.add(task);
     else this.#heir.open(task);
   }
 
-  /** It has ended, or nobody waits for it. */
+  /** The task has ended, or nothing waits for it. */
   close(task: OpenTask): void {
     this.#heir?.close(task);
     this.#open.delete(task);
@@ -122,7 +122,7 @@ export class ModernServerTasks {
     this.#watchers.set(id, watchers.add(watcher));
   }
 
-  /** Ends that; after the last one the server need not tell any more. */
+  /** Removes a watcher; after the last one the server is unsubscribed. */
   unwatch(id: string, watcher: TaskWatcher): void {
     this.#heir?.unwatch(id, watcher);
     const watchers = this.#watchers.get(id);
@@ -131,7 +131,7 @@ export class ModernServerTasks {
     this.#session?.unsubscribe(id, "task");
   }
 
-  /** The server tells of one. */
+  /** The server sent a notification about a task. */
   told(notification: Notification): void {
     const { bytes, params } = notification;
     const task = readTask(bytes, membersAt(bytes, params));
@@ -140,10 +140,10 @@ export class ModernServerTasks {
       watcher.onNotification(notification, task);
   }
 
-  /** There is a new session: it is listened to as the last one was. */
+  /** A new session is open: subscribes to all watched tasks again. */
   follow(session: TaskSession): void {
     this.#session = session;
-    // Whoever listens may ask, too.
+    // A failure is harmless: watchers can poll as well.
     for (const id of this.#watchers.keys()) session.subscribe(id, NEVER, "task").catch(() => {});
   }
 
@@ -152,7 +152,7 @@ export class ModernServerTasks {
     for (const task of this.#open) task.lost();
   }
 
-  /** Another connection takes the place of this one; it has no session yet. */
+  /** Another connection, which has no session yet, replaces this one. */
   bequeath(heir: ModernServerTasks): void {
     for (const task of this.#open) heir.open(task);
     for (const [id, watchers] of this.#watchers) {
@@ -164,17 +164,17 @@ export class ModernServerTasks {
   }
 }
 
-/** What can be asked of the hub's own accord. */
+/** A session that sends requests of the hub's own. */
 interface Answerer {
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
 }
 
-/** Nobody waits for it any more: the server may end it. */
+/** Cancels a task that nothing waits for any more. */
 export function cancelServerTask(session: Answerer, taskId: string): void {
   session.ask(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
 }
 
-/** The task that the answer to a call is. */
+/** The task that the answer to a call contains. */
 export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
   const members = membersAt(bytes, body);
   const task = readTask(bytes, members);
@@ -387,19 +387,22 @@ function readTaskCreation({
   return mention && { mention, members };
 }
 
-/** So many are asked for at a time. */
+/** Page size of `tasks/list`. */
 const PAGE = 50;
 const LIST = "tasks";
 const INVALID_PARAMS = -32602;
 
-/** A part of the tasks that somebody has begun, each to be shown as it stands now. */
+/** One page of the tasks that a client created, each with its current status. */
 export interface TaskPage<Entry> {
   readonly entries: readonly Entry[];
-  /** The answer that shows these; what is undefined is left out. */
+  /** The answer with these tasks; undefined ones are left out. */
   write(tasks: readonly (Uint8Array | undefined)[]): Uint8Array;
 }
 
-/** The part of `all` that a request of `tasks/list` is for; `all` in the order of their numbers. @throws {HubError} invalidParams */
+/**
+ * The page that a `tasks/list` request asks for; `all` in the order of their numbers.
+ * @throws {HubError} invalidParams
+ */
 export function readTaskPage<Entry>(
   all: readonly Entry[],
   numberOf: (entry: Entry) => number,
@@ -421,7 +424,7 @@ export function readTaskPage<Entry>(
   };
 }
 
-/** The answer to `tasks/get`, as those know the task who began it; undefined if it is no task. */
+/** The answer to `tasks/get` with the id that the creator knows; undefined if it contains no task. */
 export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
   const start = skipWhitespace(body, 0);
   if (scanObject(body, start) === undefined) return undefined;

@@ -19,25 +19,28 @@ export interface ClientViewOptions {
   readonly pool: ServerPool;
   readonly showcase: CatalogCache;
   readonly clock: Clock;
-  /** How long a first list waits for servers of which nothing is known, in ms. */
+  /** How long a first list waits for servers that nothing is known about, in ms. */
   listWait(): number;
 }
 
-/** How long a handshake waits for what is known of servers from earlier, in ms: the time of a busy machine, as what is missing then is never said. */
+/**
+ * How long a handshake waits for saved listings, in ms: enough for a busy machine, as instructions that are missing
+ * then are never sent.
+ */
 const RECALL_WAIT = 500;
 
-/** What one client sees of the hub: its catalog, and the connections that its calls go to. */
+/** What one client sees of the hub: its catalog, and the connections that its calls use. */
 export class ClientView {
   readonly #parts: ClientViewOptions;
   #profile: ClientProfile;
   #catalog: Catalog | undefined;
-  /** The showcase's, when the catalog was taken from there. */
+  /** The version of `CatalogCache` when the catalog was read. */
   #version = 0;
   #isOpen = false;
-  /** Whether a list may be answered; before that, who waits for it. */
+  /** Whether a list may be answered; before that, `whenListed` waits. */
   #isListable = false;
   readonly #waiting = new Set<(catalog: Catalog) => void>();
-  /** Who waits for what is known from earlier, before that was looked for. */
+  /** The callbacks that wait for saved listings before they are loaded. */
   readonly #recalling = new Set<(catalog: Catalog) => void>();
   #recall: "before" | "looking" | "done" = "before";
   #disarm: () => void = () => {};
@@ -47,7 +50,7 @@ export class ClientView {
     this.#parts = parts;
   }
 
-  /** The client says what it can be asked for; from now on the servers are wanted. */
+  /** The client declares its capabilities; from now on its servers are started. */
   introduce(capabilities: string, attendee: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#parts;
@@ -56,7 +59,7 @@ export class ClientView {
     this.#catalog = undefined;
     if (this.#isOpen) {
       this.#parts.pool.exchange(before, this.#profile);
-      // What its own servers list is not known yet.
+      // Its own servers are not listed yet.
       this.#disarm();
       this.#isOpen = this.#isListable = false;
     }
@@ -78,17 +81,17 @@ export class ClientView {
     return this.#profile.attendee;
   }
 
-  /** Whether there is such a server for the client, be it stopped. */
+  /** Whether there is such a server for the client, even if stopped. */
   has(server: string): boolean {
     return this.#parts.pool.has(server, this.#profile);
   }
 
-  /** @throws {HubError} notSupported; see `Pool.find` */
+  /** @throws {HubError} notSupported; see `ServerPool.find` */
   connection(server: string): Connection | undefined {
     return this.#parts.pool.find(server, this.#profile);
   }
 
-  /** The names of the servers that declare skills, as far as that is known. */
+  /** The names of the servers that are known to declare skills. */
   get skillServers(): readonly string[] {
     return this.#parts.pool
       .connections(this.#profile)
@@ -96,7 +99,7 @@ export class ClientView {
       .map(({ spec }) => spec.name);
   }
 
-  /** The servers that show nothing, but may have something of that exposed name or URI. */
+  /** The connections of servers that list nothing but may have that exposed name or URI. */
   unlisted(kind: Kind, name: string): readonly Connection[] {
     return this.#parts.pool
       .connections(this.#profile)
@@ -104,7 +107,7 @@ export class ClientView {
       .filter(({ spec }) => !isNamed(kind) || this.#fits(spec, name));
   }
 
-  /** Why there is nothing of that exposed name or URI. */
+  /** The error for an unknown exposed name or URI. */
   explainAbsence(kind: Kind, name: string): HubError {
     const noun = KIND_NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
@@ -123,7 +126,7 @@ export class ClientView {
     return new HubError("serverStopped", why, { server: down.name });
   }
 
-  /** The servers are wanted now; what shall be up is started. */
+  /** Starts the servers whose goal is up. */
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
@@ -135,17 +138,17 @@ export class ClientView {
       forget();
     };
     pool.open(this.#profile);
-    // Only now all connections are there.
+    // Only now do all connections exist.
     if (this.#recall === "before") this.#recall = "looking";
     this.settle();
   }
 
-  /** The client's roots are others. */
+  /** The client's roots have changed. */
   rootsChanged(notification: Notification): void {
     for (const voice of this.#voices) voice.rootsChanged(notification);
   }
 
-  /** The client wants to hear more, or less, of the servers' logs. */
+  /** The client has changed its log level. */
   levelChanged(): void {
     for (const voice of this.#voices) voice.adjustLevel();
   }
@@ -161,8 +164,9 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog: at once if every server has settled or what it lists is known, else when that is so or
-   * when `listWait` is over. @returns the undo.
+   * Calls back with the catalog: at once if every server has settled or its listing is known, else when that is so or
+   * `listWait` has passed.
+   * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
     if (this.#isListable) callback(this.catalog);
@@ -170,14 +174,17 @@ export class ClientView {
     return () => void this.#waiting.delete(callback);
   }
 
-  /** Calls back with the catalog when it has what is known of the servers from earlier, or that takes too long. @returns the undo. */
+  /**
+   * Calls back with the catalog when saved listings are loaded, or at the time limit.
+   * @returns a function that cancels the callback
+   */
   whenRecalled(callback: (catalog: Catalog) => void): () => void {
     if (this.#recall === "done") callback(this.catalog);
     else this.#recalling.add(callback);
     return () => void this.#recalling.delete(callback);
   }
 
-  /** Looks whether a list need not wait any more. */
+  /** Checks whether lists need not wait any more. */
   settle(): void {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#parts.pool.connections(this.#profile);
@@ -186,7 +193,9 @@ export class ClientView {
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 
-  /** Of the servers that may have something to say to the client, those included that are still being listed. */
+  /**
+   * The notifications of the servers that may concern the client, including those of sessions that are still listing.
+   */
   get #voices(): readonly ServerNotifications[] {
     if (this.#profile.attendee === undefined) return [];
     const connections = this.#parts.pool.connections(this.#profile);
