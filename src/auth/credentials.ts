@@ -441,9 +441,11 @@ export class ServerCredentials {
     const isSaid = challenge.header !== undefined;
     const said = isSaid
       ? undefined
-      : await requestChallenge({ url, headers, dial, signal, clock }).catch((error: unknown) => {
-          throw oauthErrorOf(error, server, "when it was asked what it wants", true);
-        });
+      : await requestChallenge({ url, headers, fetch: dial, signal, clock }).catch(
+          (error: unknown) => {
+            throw oauthErrorOf(error, server, "when it was asked what it wants", true);
+          },
+        );
     return parseChallenge(said ?? challenge);
   }
 

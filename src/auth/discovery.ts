@@ -196,7 +196,7 @@ export interface ChallengeProbe {
   readonly url: URL;
   /** The headers in the manifest. */
   readonly headers: Readonly<Record<string, string>>;
-  readonly dial: Fetch;
+  readonly fetch: Fetch;
   readonly signal: AbortSignal;
   readonly clock: Clock;
 }
@@ -216,7 +216,7 @@ export function requestChallenge(door: ChallengeProbe): Promise<AuthChallenge | 
 }
 
 async function ask(
-  { url, headers, dial }: ChallengeProbe,
+  { url, headers, fetch: dial }: ChallengeProbe,
   signal: AbortSignal,
 ): Promise<AuthChallenge | undefined> {
   for (const { headers: own, ...question } of QUESTIONS) {

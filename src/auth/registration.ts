@@ -247,7 +247,7 @@ async function proveByKey(
     throw unauthorizedError(server, why);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
-  // The SDK needs PKCS #8.
+  // The SDK needs PKCS8.
   const privateKey = key.export({ type: "pkcs8", format: "pem" });
   return createPrivateKeyJwtAuth({ issuer: id, subject: id, privateKey, alg });
 }

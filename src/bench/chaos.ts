@@ -88,14 +88,14 @@ export class Chaos implements LoadChaos {
   }
 
   /** Starts a round. */
-  begin(): void {
+  beginRound(): void {
     this.#responsesBefore = this.#options.target.responses;
     this.#isRunning = true;
     this.#armKill();
   }
 
   /** Ends a round. */
-  end(): void {
+  endRound(): void {
     this.#isRunning = false;
     this.#cancelKillTimer();
     this.#untilKill -= this.#options.clock.now() - this.#armedAt;
@@ -113,12 +113,12 @@ export class Chaos implements LoadChaos {
     this.#cancels.set(mark, wallTime());
   }
 
-  onAnswered(sent: number, now: number, isResult: boolean): void {
+  onAnswered(onSent: number, now: number, isResult: boolean): void {
     this.#matchedResponses++;
     if (!isResult || this.#unrecoveredKills.length === 0) return;
     // Only a call sent after the kill shows that the server is back.
     this.#unrecoveredKills = this.#unrecoveredKills.filter((killed) => {
-      if (sent < killed) return true;
+      if (onSent < killed) return true;
       this.#recovery.record(now - killed);
       return false;
     });

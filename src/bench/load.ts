@@ -46,7 +46,7 @@ export interface LoadChaos {
   /** A call is cancelled now. @param mark its `CALL_MARK` value, as the server sees it */
   onCancelled(mark: number): void;
   /** A call sent at `sent` was answered. */
-  onAnswered(sent: number, now: number, isResult: boolean): void;
+  onAnswered(onSent: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
   onLost(): void;
 }
@@ -67,7 +67,7 @@ export class LoadGenerator {
   readonly #idle: Caller[];
   readonly #busy = new Set<Caller>();
   #startTime = 0;
-  #isOver = false;
+  #isDone = false;
   #cancelWake: (() => void) | undefined;
   #cancelCheck = (): void => {};
   #finish: () => void = () => {};
@@ -97,25 +97,25 @@ export class LoadGenerator {
     signal.addEventListener("abort", abort, { once: true });
     target.events = { reconnected: () => this.#fill(), failed: (cause) => this.#fail(cause) };
     this.#startTime = clock.now();
-    stats.begin(this.#startTime);
+    stats.beginRound(this.#startTime);
     this.#check();
     this.#fill();
     try {
       await done;
     } finally {
-      this.#isOver = true;
+      this.#isDone = true;
       signal.removeEventListener("abort", abort);
       this.#cancelWake?.();
       this.#cancelCheck();
       target.events = undefined;
       for (const caller of this.#busy) this.#cancelCall(caller);
-      stats.end(clock.now());
+      stats.endRound(clock.now());
     }
   }
 
   /** Sends all calls that are due, and arms the timer for the next. */
   #fill(now = this.#options.clock.now()): void {
-    if (this.#isOver) return;
+    if (this.#isDone) return;
     const { target, schedule } = this.#options;
     this.#cancelWake?.();
     this.#cancelWake = undefined;
@@ -198,7 +198,7 @@ export class LoadGenerator {
   }
 
   #fillSoon(): void {
-    if (!this.#isOver) this.#wake(FAILURE_PAUSE);
+    if (!this.#isDone) this.#wake(FAILURE_PAUSE);
   }
 
   #cancelCall(caller: Caller): void {
@@ -225,7 +225,7 @@ export class LoadGenerator {
       stats.fail({ kind: "timeout", example: `No answer within ${timeout} ms.` });
     }
     if (isStuck || this.#idle.length === this.#options.concurrency) this.#fill();
-    if (!this.#isOver) this.#cancelCheck = clock.after(CHECK_INTERVAL, () => this.#check());
+    if (!this.#isDone) this.#cancelCheck = clock.after(CHECK_INTERVAL, () => this.#check());
   }
 }
 

@@ -114,14 +114,14 @@ export class LevelRun {
       const discarded = new LevelStats(false, Number.POSITIVE_INFINITY, String, () => {});
       await this.#makeLoad(warmUp, discarded).run(signal);
     }
-    await this.#usage.begin();
-    this.#chaos.begin();
+    await this.#usage.beginRound();
+    this.#chaos.beginRound();
     this.#hasBegun = true;
     try {
       await this.#makeLoad(extent, this.#stats, this.#chaos).run(signal);
     } finally {
-      this.#chaos.end();
-      await this.#usage.end();
+      this.#chaos.endRound();
+      await this.#usage.endRound();
     }
   }
 
@@ -326,7 +326,7 @@ async function measureLevel(
   const levels = targets.map((measured) => {
     const { target, template } = measured;
     return {
-      entrant: measured,
+      measured,
       level: new LevelRun({ plan, target, template, concurrency, onProgress }),
     };
   });
@@ -339,7 +339,7 @@ async function measureLevel(
       for (const { level } of turns) await level.run(extent, warmUp, signal);
     }
   } finally {
-    for (const { entrant: measured, level } of levels) {
+    for (const { measured, level } of levels) {
       if (!level.hasBegun) continue;
       const result = await level.result();
       measured.levels.push(result);

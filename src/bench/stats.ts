@@ -127,13 +127,13 @@ export class LevelStats {
   }
 
   /** Starts a round. */
-  begin(now: number): void {
+  beginRound(now: number): void {
     this.#roundStart = now;
     this.#spanStart = now;
   }
 
   /** Ends a round; elapsed time continues with the next. */
-  end(now: number): void {
+  endRound(now: number): void {
     if (this.#recent.count + this.#spanErrors > 0) this.#closeSpan(now);
     this.#elapsed += now - this.#roundStart;
   }

@@ -88,7 +88,7 @@ export class ProcessUsageMeter {
   }
 
   /** Starts a round; the round begins when this resolves. */
-  async begin(): Promise<void> {
+  async beginRound(): Promise<void> {
     const isSame = this.#rounds++ > 0 && (await this.#sample());
     if (!isSame) await this.#listProcesses();
     for (const sample of this.#samples.values()) sample.cpuBefore = sample.cpu;
@@ -96,7 +96,7 @@ export class ProcessUsageMeter {
   }
 
   /** Ends a round. */
-  async end(): Promise<void> {
+  async endRound(): Promise<void> {
     clearInterval(this.#timer);
     const isSame = (await this.#sample()) && this.#rounds > 1;
     if (!isSame) await this.#listProcesses();

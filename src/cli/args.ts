@@ -136,7 +136,7 @@ function readOptions(
   command: Command | undefined,
 ): { words: string[]; values: Record<string, unknown> } {
   const unknown: string[] = [];
-  const namesOf = (some: readonly Option[]) => some.map(({ name }) => name);
+  const namesOf = (list: readonly Option[]) => list.map(({ name }) => name);
   const letters = options.flatMap(({ name, letter }) =>
     letter === undefined ? [] : [[letter, name] as const],
   );
@@ -157,12 +157,12 @@ function readOptions(
     throw unknownOptionError(key.length === 1 ? `-${key}` : `--${key}`, options, command);
   for (const { name, value, empty, choices } of options) {
     if (value === undefined) continue;
-    const given = [values[name]].flat();
+    const provided = [values[name]].flat();
     const isEmptyAllowed = empty === true && args.includes(`--${name}=`);
-    if (given.includes("") && !isEmptyAllowed)
+    if (provided.includes("") && !isEmptyAllowed)
       throw usageError(`--${name} needs a value: ${value}`);
     if (!Array.isArray(choices)) continue;
-    for (const one of given) if (one !== undefined) readChoice(name, choices, one);
+    for (const one of provided) if (one !== undefined) readChoice(name, choices, one);
   }
   return { words: words.map(String), values };
 }

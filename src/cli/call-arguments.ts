@@ -170,7 +170,7 @@ export type ArgumentSource =
 /** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
 export async function readArgumentSource(
   { words, json }: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ArgumentSource> {
   const [, ...rest] = words;
   const sources = [rest.includes("-"), rest.some((word) => word !== "-"), typeof json === "string"];
@@ -179,7 +179,7 @@ export async function readArgumentSource(
   }
   if (typeof json === "string") return { kind: "json", text: checkObject(json, "--json") };
   if (rest.includes("-")) return { kind: "json", text: checkObject(await readStdin(), "stdin") };
-  return { kind: "pairs", pairs: await Promise.all(rest.map((word) => readPair(word, world))) };
+  return { kind: "pairs", pairs: await Promise.all(rest.map((word) => readPair(word, context))) };
 }
 
 /**
@@ -282,7 +282,7 @@ function missingKeysError(
   return usageError(`The tool needs ${missing.join(" and ")}.${hint}`);
 }
 
-async function readPair(word: string, world: CommandContext): Promise<Pair> {
+async function readPair(word: string, context: CommandContext): Promise<Pair> {
   const equals = word.indexOf("=");
   const isJson = word[equals - 1] === ":";
   const key = word.slice(0, isJson ? equals - 1 : equals);
@@ -292,10 +292,12 @@ async function readPair(word: string, world: CommandContext): Promise<Pair> {
   const isFile = text.startsWith("@") && !text.startsWith("@@");
   if (!isJson) {
     if (isFile)
-      return { key, value: { kind: "file", bytes: await readArgumentFile(word, text, world) } };
+      return { key, value: { kind: "file", bytes: await readArgumentFile(word, text, context) } };
     return { key, value: { kind: "text", text: text.replace(/^@@/, "@") } };
   }
-  const json = isFile ? new TextDecoder().decode(await readArgumentFile(word, text, world)) : text;
+  const json = isFile
+    ? new TextDecoder().decode(await readArgumentFile(word, text, context))
+    : text;
   try {
     JSON.parse(json);
   } catch (error) {

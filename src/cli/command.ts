@@ -55,7 +55,7 @@ export interface Option {
 }
 
 /** Runs a command. @returns the exit code. @throws {HubError} reported by `runCli`, with its exit code */
-export type CommandRun = (invocation: Invocation, world: CommandContext) => Promise<number>;
+export type CommandRun = (invocation: Invocation, context: CommandContext) => Promise<number>;
 
 /** A command's declaration, the source of help, parsing and completions. */
 export interface Command {

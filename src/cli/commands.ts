@@ -683,7 +683,7 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 /** Runs a command line (without the executable). Errors are printed to stderr. @returns the exit code */
-export async function runCli(argv: readonly string[], world: CommandContext): Promise<number> {
+export async function runCli(argv: readonly string[], context: CommandContext): Promise<number> {
   let invocation: Invocation | undefined;
   try {
     const request = parseCommandLine(argv, COMMANDS);
@@ -696,7 +696,7 @@ export async function runCli(argv: readonly string[], world: CommandContext): Pr
       case "run": {
         invocation = request.invocation;
         const run = await invocation.command.load();
-        return await run(invocation, world);
+        return await run(invocation, context);
       }
     }
   } catch (error) {

@@ -100,11 +100,11 @@ export async function withManifestToken(
 
 /** The token from the secret store; generated if there is none. @throws {HubError} storeBroken, storeBusy */
 async function obtainToken(
-  world: Pick<CommandContext, "env" | "platform">,
+  context: Pick<CommandContext, "env" | "platform">,
 ): Promise<{ readonly token: string; readonly tokenPlace: string }> {
   const { openSecrets } = await import("../secrets/secrets.ts");
   const { withFileLock } = await import("../process/file-lock.ts");
-  const secrets = openSecrets(world);
+  const secrets = openSecrets(context);
   const places = {
     environment: "the environment",
     file: `${secrets.file.place} (${secrets.folder})`,

@@ -29,10 +29,10 @@ export interface LoadedBasis {
 /** Loads the named manifests, or those found, and logs the notes about them. @throws {HubError} manifestInvalid */
 export async function loadManifestLogged(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<LoadedBasis> {
-  const loaded = await loadManifest(loadOptions(invocation, world));
+  const loaded = await loadManifest(loadOptions(invocation, context));
   for (const note of loaded.notes) log("warn", note);
   if (!loaded.ok) throw manifestError(loaded.problems);
   return loaded;
@@ -49,8 +49,8 @@ export function loadOptions(
 /** The manifest alone; see `loadManifestLogged`. */
 export async function loadManifestOnly(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<Manifest> {
-  return (await loadManifestLogged(invocation, world, log)).manifest;
+  return (await loadManifestLogged(invocation, context, log)).manifest;
 }

@@ -12,10 +12,10 @@ import { loadOptions } from "./load-manifest.ts";
 
 /** Runs `work` under the lock for manifests and the trust store. @throws {HubError} as `withFileLock` */
 export async function withManifestLock<T>(
-  world: CommandContext,
+  context: CommandContext,
   work: () => Promise<T>,
 ): Promise<T> {
-  const { env, platform, signal } = world;
+  const { env, platform, signal } = context;
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
@@ -28,11 +28,11 @@ export async function withManifestLock<T>(
 /** Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not. */
 export function manifestToEdit(
   { values, config }: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<string> {
   const named = values.get("file")?.at(-1) ?? config.at(-1);
-  if (named === undefined) return findUserFile(world);
-  return Promise.resolve(resolve(world.cwd, expandHome(named, world.env)));
+  if (named === undefined) return findUserFile(context);
+  return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
 }
 
 /** The constraints on a server that is added to a manifest. */
@@ -69,10 +69,10 @@ export async function readExistingServers(
 export function editManifestFile(
   file: string,
   change: ManifestChange,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<PreparedEdit> {
-  const folder = stateFolder(world.env, world.platform);
-  return withManifestLock(world, async () => {
+  const folder = stateFolder(context.env, context.platform);
+  return withManifestLock(context, async () => {
     const edit = await prepareEdit(file, change);
     const { before } = edit;
     const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));

@@ -82,7 +82,7 @@ export interface OpenedHub {
 /** Sets up a manifest's plugins; with `stay`, keeps that set. Without plugins there is no set. Never rejects. */
 export type PluginSetup = (
   manifest: Manifest,
-  stay?: PluginSet,
+  current?: PluginSet,
 ) => Promise<PreparedManifest | PluginlessSetup>;
 
 interface PluginlessSetup {
@@ -97,7 +97,7 @@ interface PluginlessSetup {
  */
 export async function openHub(
   loaded: Manifest,
-  world: CommandContext,
+  context: CommandContext,
   print: CommandLog,
   {
     kinds = ["log"],
@@ -109,21 +109,21 @@ export async function openHub(
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
-  const { env, platform, uncaughtErrorHandlers } = world;
+  const { env, platform, uncaughtErrorHandlers } = context;
   await checkHubLoop(loaded, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
     const { openUserAuthorizer, showLoginPage } = await import("./transport-factory.ts");
-    const show = showLoginPage(world, (level, text, server) =>
+    const show = showLoginPage(context, (level, text, server) =>
       log(level, makeLogRecord(level, text, { server })),
     );
-    return openUserAuthorizer(world, show);
+    return openUserAuthorizer(context, show);
   };
   const {
     redact: redactResolved,
     authorize,
     finish,
     ...transportFactory
-  } = ownFactory ?? openTransportFactory(world, openAuthorizer, () => hubListFor(loaded, env));
+  } = ownFactory ?? openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env));
   const redactor = new Redactor(secrets);
   const redact = (text: string): string => redactResolved(redactor.apply(text));
   const log: CommandLog = (level, what) => {

@@ -15,11 +15,11 @@ export type InstructionsRecall = (capabilities: string) => Promise<InitializeAns
 /** Reads instructions from snapshots; undefined if they depend on more than the snapshots. */
 export function openInstructionsRecall(
   { servers }: Manifest,
-  world: CommandContext,
+  context: CommandContext,
 ): InstructionsRecall | undefined {
   if (!servers.every(isStaticServer)) return undefined;
-  const { env, platform } = world;
-  const { identify } = openTransportFactory(world, () =>
+  const { env, platform } = context;
+  const { identify } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
   // The hub itself reports problems with snapshots.

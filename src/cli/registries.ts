@@ -21,20 +21,20 @@ const API_KEY_SECRET = "smithery";
  */
 export async function openRegistries(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly Registry[]> {
-  const { env } = world;
+  const { env } = context;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
   const named = invocation.values.get("from") ?? (words.length > 0 ? words : undefined);
   const choices = (
     named ??
-    (await readManifestSetting(invocation, world)) ??
+    (await readManifestSetting(invocation, context)) ??
     DEFAULT_REGISTRIES
   ).map(parseRegistryChoice);
   const fetch = makeFetch({ ca: undefined, env });
   const registryFetch: RegistryFetch = (url, init) => fetch(url, init);
   const wantsKey = choices.some(({ kind }) => kind === "smithery");
-  const key = wantsKey ? await findApiKey(world) : undefined;
+  const key = wantsKey ? await findApiKey(context) : undefined;
   return choices.map((choice) => openRegistry(choice, registryFetch, key));
 }
 

@@ -24,7 +24,7 @@ export function followManifest(
   log: CommandLog,
 ): ManifestWatcher {
   let { manifest, pluginFingerprint } = loaded;
-  let isOver = false;
+  let isClosed = false;
 
   const onLoaded = async (result: LoadedManifest): Promise<void> => {
     for (const note of result.notes) log("warn", note);
@@ -36,7 +36,7 @@ export function followManifest(
     const prepared = await setUpPlugins(result.manifest, current);
     if (!prepared.ok) {
       hub.reportRejectedManifest(manifestError(prepared.problems).message);
-    } else if (isOver) {
+    } else if (isClosed) {
       if (prepared.plugins !== current) await prepared.plugins?.dispose();
     } else {
       if (result.manifest.httpToken?.text !== manifest.httpToken?.text) {
@@ -56,13 +56,13 @@ export function followManifest(
     fingerprint: loaded.fingerprint,
     onWarning: (text) => log("warn", text),
     onLoad: (result) => {
-      queue = queue.then(() => (isOver ? undefined : onLoaded(result)));
+      queue = queue.then(() => (isClosed ? undefined : onLoaded(result)));
     },
   });
   return {
     check: () => watch.check(),
     close() {
-      isOver = true;
+      isClosed = true;
       watch.close();
     },
   };

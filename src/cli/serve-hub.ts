@@ -35,7 +35,7 @@ export interface HostOutput {
 /** What to serve, and how. */
 export interface ServeOptions {
   readonly invocation: Invocation;
-  readonly world: CommandContext;
+  readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: LoadedBasis;
   /** The HTTP address from the command line; undefined: stdio only. */
@@ -45,7 +45,7 @@ export interface ServeOptions {
 /** Serves the servers of a manifest; see `serve`. */
 export async function serveHub({
   invocation,
-  world,
+  context,
   output,
   loaded,
   requestedAddress,
@@ -53,13 +53,13 @@ export async function serveHub({
   const { logger, log } = output;
   const address =
     requestedAddress &&
-    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, world));
+    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
   if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
-  const recording = await openRequestedRecording(invocation, world, address, log);
+  const recording = await openRequestedRecording(invocation, context, address, log);
   const capabilityClasses = new Set<string>();
-  const opened = await openHub(loaded.manifest, world, log, {
+  const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
-    snapshots: collectCapabilityClasses(openSnapshots(world, log), capabilityClasses),
+    snapshots: collectCapabilityClasses(openSnapshots(context, log), capabilityClasses),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });
@@ -73,31 +73,31 @@ export async function serveHub({
   }, ["state"]);
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
-  const endings = [untilSignal(world.signal)];
+  const endings = [untilSignal(context.signal)];
   if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit, world.earlyInitialize);
+    const stdio = new StdioServerTransport(limit, context.earlyInitialize);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, world.signal),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal),
       untilParentGone(),
     );
   }
-  let isOver = false;
+  let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const checkManifest = (): void => watcher?.check();
   // A client's process ends with its terminal; a hub that serves over HTTP goes on, and SIGHUP reloads its
   // manifest.
-  if (!isOnStdio) world.hangupHandlers.add(checkManifest);
+  if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
     logger.open();
     const { followManifest } = await import("./reload.ts");
-    if (isOver) return;
+    if (isClosing) return;
     const setUpPlugins: PluginSetup = async (manifest, current) => {
       const prepared = await opened.setUpPlugins(manifest, current);
       if (prepared.ok) recording?.manifest(prepared.manifest);
       return prepared;
     };
     const options = {
-      ...loadOptions(invocation, world),
+      ...loadOptions(invocation, context),
       runningPrefixes: () => hub.prefixes,
     };
     watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
@@ -115,11 +115,11 @@ export async function serveHub({
     }
     await Promise.race(endings);
   } finally {
-    isOver = true;
-    world.hangupHandlers.delete(checkManifest);
+    isClosing = true;
+    context.hangupHandlers.delete(checkManifest);
     watcher?.close();
     await httpServer?.close();
-    const cacheWrite = saveInitializeCache(opened, capabilityClasses, world);
+    const cacheWrite = saveInitializeCache(opened, capabilityClasses, context);
     await close();
     await recording?.close();
     await settlesWithin(CACHE_WRITE_TIMEOUT, cacheWrite);

@@ -118,13 +118,13 @@ export async function findInstalledRunner(
 /** A package server with the command of the first installed runner; other servers are returned unchanged. */
 export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,
-  world: Pick<CommandContext, "env" | "cwd">,
+  context: Pick<CommandContext, "env" | "cwd">,
 ): Promise<Spec> {
   if (spec.kind !== "stdio" || spec.package === undefined) return spec;
   const alternatives = alternativeCommands(spec.package, spec.args);
   const found = await findInstalledRunner(
     [spec.command, ...alternatives.map((alternative) => alternative.command)],
-    world,
+    context,
   );
   const alternative = alternatives.find(({ command }) => command === found);
   return alternative === undefined ? spec : { ...spec, ...alternative };

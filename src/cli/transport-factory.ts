@@ -79,17 +79,17 @@ interface ExternalTransportFactory extends TransportFactory {
  * process's own
  */
 export function openTransportFactory(
-  world: CommandContext,
+  context: CommandContext,
   openAuthorizer: () => Promise<Authorizer>,
-  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(context.env[HUBS_VARIABLE]),
 ): ExternalTransportFactory {
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
-  const { env } = world;
+  const { env } = context;
   let hubs: Promise<string | undefined> | undefined;
   const secrets = new SecretRedactor();
   const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
-  const resolver = openEntryResolver(world, secrets, hubsAbove);
+  const resolver = openEntryResolver(context, secrets, hubsAbove);
   const transportKinds = new Map<string, HttpTransportKind>();
   /** The transport kind detected for a server; kept while its URL is the same. */
   const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
@@ -123,15 +123,15 @@ export function openTransportFactory(
       const { transport } = spec;
       const knownTransport = knownTransportFor(spec);
       const settings = { server, transport, maxMessage };
-      const link = openHttpTransport({
+      const httpTransport = openHttpTransport({
         ...resolved,
         ...settings,
         credentials,
-        wayfinder: knownTransport,
+        knownTransport,
         env,
       });
-      secrets.addTransport(server, link);
-      return link;
+      secrets.addTransport(server, httpTransport);
+      return httpTransport;
     },
     authorize: async (spec, schemes, challenge, options) => {
       const resolved = await resolver.remote(spec, schemes, "look");
@@ -245,13 +245,13 @@ function cached<Spec extends ExternalServer, Resolved>(
  * @param findHubs as in `openTransportFactory`; for the environment of commands
  */
 export function openSchemeResolvers(
-  world: Pick<CommandContext, "env" | "platform">,
-  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
+  context: Pick<CommandContext, "env" | "platform">,
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(context.env[HUBS_VARIABLE]),
 ): (spec: ExternalServer, schemes: SchemeResolvers) => SchemeResolvers {
-  const { env } = world;
+  const { env } = context;
   let opened: Promise<Secrets> | undefined;
   const open = async (): Promise<Secrets> =>
-    (await import("../secrets/secrets.ts")).openSecrets(world);
+    (await import("../secrets/secrets.ts")).openSecrets(context);
   return (spec, schemes) => {
     const { baseDir, secretSources } = spec;
     const secret = async (name: string): Promise<string> =>
@@ -286,10 +286,10 @@ export type ShowLoginPage = (url: string, server: string) => Promise<void>;
  * the first call.
  */
 export async function openUserAuthorizer(
-  world: Pick<CommandContext, "env" | "platform">,
+  context: Pick<CommandContext, "env" | "platform">,
   openUrl: ShowLoginPage,
 ): Promise<OAuthAuthorizer> {
-  const { env } = world;
+  const { env } = context;
   const [
     { openOAuthAuthorizer: openAuthorizer },
     { openSecrets },
@@ -301,7 +301,7 @@ export async function openUserAuthorizer(
     import("../process/file-lock.ts"),
     import("../transport/http-client/fetch.ts"),
   ]);
-  const { file: store, folder } = openSecrets(world);
+  const { file: store, folder } = openSecrets(context);
   return openAuthorizer({
     store,
     lock: (name, signal, work, limit) =>

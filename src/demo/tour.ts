@@ -67,8 +67,8 @@ async function listTools({ client }: TourContext): Promise<string> {
 }
 
 async function findBroken({ client, lastWords, waitForStderr }: TourContext): Promise<string> {
-  const answer = call(client, "broken__price", {});
-  const refused = await answer.then(
+  const response = call(client, "broken__price", {});
+  const refused = await response.then(
     () => false,
     () => true,
   );

@@ -12,11 +12,11 @@ import { isSecretName } from "../manifest/plaintext-secrets.ts";
 import { Method } from "../protocol/legacy.ts";
 import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import { MASK } from "./mask.ts";
-import { groupEntries, type RecordedLine } from "./reader.ts";
+import { groupLines, type RecordedLine } from "./reader.ts";
 
 /** Maximum number of differences, and maximum length of a displayed value, in characters. */
-const MOST = 50;
-const SHOWN = 60;
+const MAX_DIFFERENCES = 50;
+const MAX_SHOWN_LENGTH = 60;
 
 /**
  * The key of a request: its params with sorted members and without `_meta`, which differs each time (progress
@@ -26,8 +26,8 @@ export function formatRequestKey(bytes: Buffer, params: ByteRange | undefined): 
   if (params === undefined) return "{}";
   const text = textOf(bytes, params.start, params.end);
   try {
-    const { _meta, ...wish } = JSON.parse(text) as Record<string, unknown>;
-    return JSON.stringify(wish, sortMembers);
+    const { _meta, ...rest } = JSON.parse(text) as Record<string, unknown>;
+    return JSON.stringify(rest, sortMembers);
   } catch {
     return text;
   }
@@ -45,22 +45,22 @@ function sortMembers(_key: string, value: unknown): unknown {
 export interface ValueDifference {
   readonly path: string;
   readonly recorded: string;
-  readonly asked: string;
+  readonly actual: string;
 }
 
 /** Differences of a request key from a recorded one; empty if they match. Masked values match anything. */
-export function compareRequestKeys(recorded: string, asked: string): readonly ValueDifference[] {
-  return compareValues(parse(recorded), parse(asked));
+export function compareRequestKeys(recorded: string, actual: string): readonly ValueDifference[] {
+  return compareValues(parseOrText(recorded), parseOrText(actual));
 }
 
 /** The same for any two values. */
-export function compareValues(recorded: unknown, asked: unknown): readonly ValueDifference[] {
+export function compareValues(recorded: unknown, actual: unknown): readonly ValueDifference[] {
   const found: ValueDifference[] = [];
-  walk(recorded, asked, "", "", found);
+  collectDifferences(recorded, actual, "", "", found);
   return found;
 }
 
-function parse(text: string): unknown {
+function parseOrText(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -68,75 +68,86 @@ function parse(text: string): unknown {
   }
 }
 
-function walk(a: unknown, b: unknown, path: string, key: string, found: ValueDifference[]): void {
-  if (found.length >= MOST || Object.is(a, b) || (typeof a === "string" && fits(a, b))) return;
+function collectDifferences(
+  a: unknown,
+  b: unknown,
+  path: string,
+  key: string,
+  found: ValueDifference[],
+): void {
+  if (
+    found.length >= MAX_DIFFERENCES ||
+    Object.is(a, b) ||
+    (typeof a === "string" && matchesRecorded(a, b))
+  )
+    return;
   if (Array.isArray(a) && Array.isArray(b)) {
     const length = Math.max(a.length, b.length);
-    for (let at = 0; at < length && found.length < MOST; at++) {
-      walk(a[at], b[at], `${path}[${at}]`, key, found);
+    for (let at = 0; at < length && found.length < MAX_DIFFERENCES; at++) {
+      collectDifferences(a[at], b[at], `${path}[${at}]`, key, found);
     }
     return;
   }
   if (isTable(a) && isTable(b)) {
     for (const name of new Set([...Object.keys(a), ...Object.keys(b)])) {
-      const below = path === "" ? name : `${path}.${name}`;
-      walk(own(a, name), own(b, name), below, name, found);
+      const childPath = path === "" ? name : `${path}.${name}`;
+      collectDifferences(ownMember(a, name), ownMember(b, name), childPath, name, found);
     }
     return;
   }
   const isSecret = isSecretName(key);
-  const asked = isSecret && b !== undefined ? "[not shown]" : show(b);
-  found.push({ path: path === "" ? "all" : path, recorded: show(a), asked });
+  const actual = isSecret && b !== undefined ? "[not shown]" : formatShown(b);
+  found.push({ path: path === "" ? "all" : path, recorded: formatShown(a), actual });
 }
 
-function own(table: Readonly<Record<string, unknown>>, name: string): unknown {
+function ownMember(table: Readonly<Record<string, unknown>>, name: string): unknown {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
 /** Whether a text matches a recorded one; the mask matches anything. */
-function fits(recorded: string, asked: unknown): boolean {
-  if (!recorded.includes(MASK)) return recorded === asked;
+function matchesRecorded(recorded: string, actual: unknown): boolean {
+  if (!recorded.includes(MASK)) return recorded === actual;
   // A masked number is recorded as a string.
-  if (recorded === MASK) return typeof asked === "string" || typeof asked === "number";
-  if (typeof asked !== "string") return false;
+  if (recorded === MASK) return typeof actual === "string" || typeof actual === "number";
+  if (typeof actual !== "string") return false;
   const parts = recorded.split(MASK);
   const last = parts.pop() ?? "";
   let at = 0;
   for (const [index, part] of parts.entries()) {
-    const next = index === 0 ? (asked.startsWith(part) ? 0 : -1) : asked.indexOf(part, at);
+    const next = index === 0 ? (actual.startsWith(part) ? 0 : -1) : actual.indexOf(part, at);
     if (next < 0) return false;
     at = next + part.length;
   }
-  return asked.length - last.length >= at && asked.endsWith(last);
+  return actual.length - last.length >= at && actual.endsWith(last);
 }
 
 function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function show(value: unknown): string {
+function formatShown(value: unknown): string {
   if (value === undefined) return "nothing";
   const text = JSON.stringify(value);
-  return text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`;
+  return text.length <= MAX_SHOWN_LENGTH ? text : `${text.slice(0, MAX_SHOWN_LENGTH)}…`;
 }
 
 /** One step of a server, `wait` ms after the previous step or the request. */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
-  | { readonly kind: "say"; readonly frame: Notification; readonly marks: RecordedMarks }
-  | { readonly kind: "ask"; readonly frame: Request }
+  | { readonly kind: "say"; readonly message: Notification; readonly marks: RecordedMarks }
+  | { readonly kind: "ask"; readonly message: Request }
   /** Wait for the client's response to the server's request on that line. */
-  | { readonly kind: "hear"; readonly question: number; readonly answer: Response }
+  | { readonly kind: "hear"; readonly requestLine: number; readonly response: Response }
   | { readonly kind: "answer"; readonly response: Response }
   /** There is no response to send: it was not recorded, or never came. */
-  | { readonly kind: "fail"; readonly why: string }
+  | { readonly kind: "fail"; readonly reason: string }
   /** The server closed the connection. */
-  | { readonly kind: "die"; readonly why: string }
+  | { readonly kind: "die"; readonly reason: string }
 );
 
 /** Byte ranges in a notification of the progress token and the subscription id that tie it to a request. */
 export interface RecordedMarks {
-  readonly token: ByteRange | undefined;
-  readonly subscription: ByteRange | undefined;
+  readonly progressToken: ByteRange | undefined;
+  readonly subscriptionId: ByteRange | undefined;
 }
 
 /** One request to a server, and everything the server did for it. */
@@ -144,24 +155,31 @@ export interface RecordedExchange {
   readonly line: number;
   readonly method: string;
   /** Its request key; see `formatRequestKey`. */
-  readonly wish: string;
+  readonly requestKey: string;
   readonly steps: readonly RecordedStep[];
   /** Line of the response, or of another end; Infinity if neither is recorded. */
   readonly end: number;
 }
 
 /** The first request of a session, one method for each era. */
-const GREETINGS: ReadonlySet<string> = new Set([Method.initialize, ModernMethod.discover]);
+const INITIALIZATION_METHODS: ReadonlySet<string> = new Set([
+  Method.initialize,
+  ModernMethod.discover,
+]);
 
 export function isInitialization(method: string): boolean {
-  return GREETINGS.has(method);
+  return INITIALIZATION_METHODS.has(method);
 }
 
 /** Requests that a hub sends on its own: their order is irrelevant, and so are their params. */
-const HOUSEKEEPING: ReadonlySet<string> = new Set([...GREETINGS, Method.ping, ModernMethod.listen]);
+const HUB_METHODS: ReadonlySet<string> = new Set([
+  ...INITIALIZATION_METHODS,
+  Method.ping,
+  ModernMethod.listen,
+]);
 
 export function isPingOrDiscovery(method: string): boolean {
-  return HOUSEKEEPING.has(method);
+  return HUB_METHODS.has(method);
 }
 
 /** The key that identifies equal requests. */
@@ -171,146 +189,160 @@ export function requestKeyOf({ method, bytes, params }: Request): string {
 
 /** All requests to one server, in order. */
 export function readExchanges(entries: readonly RecordedLine[]): readonly RecordedExchange[] {
-  const drafts: Draft[] = [];
-  for (const entriesOfRun of groupEntries(entries, ({ run }) => run).values()) {
-    const run = new Run();
-    for (const entry of entriesOfRun) run.take(entry);
-    run.end();
-    drafts.push(...run.drafts);
+  const builders: ExchangeBuilder[] = [];
+  for (const entriesOfRun of groupLines(entries, ({ run }) => run).values()) {
+    const run = new RunReader();
+    for (const entry of entriesOfRun) run.add(entry);
+    run.finish();
+    builders.push(...run.builders);
   }
-  return drafts
+  return builders
     .toSorted((a, b) => a.line - b.line)
     .map(({ line, request, steps, end }) => {
       const { method } = request;
-      return { line, method, wish: requestKeyOf(request), steps, end: end ?? Infinity };
+      return { line, method, requestKey: requestKeyOf(request), steps, end: end ?? Infinity };
     });
 }
 
-type StepOf<K extends RecordedStep["kind"]> = Omit<
+type StepContent<K extends RecordedStep["kind"]> = Omit<
   Extract<RecordedStep, { kind: K }>,
   "wait" | "line"
 >;
-type Deed = { [K in RecordedStep["kind"]]: StepOf<K> }[RecordedStep["kind"]];
+type AnyStepContent = { [K in RecordedStep["kind"]]: StepContent<K> }[RecordedStep["kind"]];
 
 /** An exchange being built. */
-class Draft {
+class ExchangeBuilder {
   readonly line: number;
   readonly request: Request;
-  readonly id: Key;
-  readonly token: string | undefined;
+  readonly id: IdKey;
+  readonly progressToken: string | undefined;
   readonly steps: RecordedStep[] = [];
   end: number | undefined;
   isCancelled = false;
-  #t: number;
+  #lastTime: number;
 
   constructor(request: Request, { line, t }: RecordedLine) {
     this.line = line;
     this.request = request;
     this.id = request.id.key;
-    this.token = progressTokenOf(request);
-    this.#t = t;
+    this.progressToken = progressTokenOf(request);
+    this.#lastTime = t;
   }
 
-  add(deed: Deed, { line, t }: Pick<RecordedLine, "line" | "t">): void {
-    const wait = Math.max(0, t - this.#t);
-    this.#t = t;
-    this.steps.push({ ...deed, wait, line });
-    if (deed.kind === "answer" || deed.kind === "fail" || deed.kind === "die") this.end ??= line;
+  addStep(step: AnyStepContent, { line, t }: Pick<RecordedLine, "line" | "t">): void {
+    const wait = Math.max(0, t - this.#lastTime);
+    this.#lastTime = t;
+    this.steps.push({ ...step, wait, line });
+    if (step.kind === "answer" || step.kind === "fail" || step.kind === "die") this.end ??= line;
   }
 }
 
-type Key = string | number;
+type IdKey = string | number;
 
 /** One run of a server. */
-class Run {
-  readonly drafts: Draft[] = [];
-  readonly #open = new Map<Key, Draft>();
+class RunReader {
+  readonly builders: ExchangeBuilder[] = [];
+  readonly #open = new Map<IdKey, ExchangeBuilder>();
   /** Requests of the server without a response so far, by id. */
-  readonly #questions = new Map<Key, { readonly line: number; readonly draft: Draft }>();
-  #last: RecordedLine | undefined;
+  readonly #serverRequests = new Map<
+    IdKey,
+    { readonly line: number; readonly builder: ExchangeBuilder }
+  >();
+  #lastLine: RecordedLine | undefined;
 
-  take(entry: RecordedLine): void {
-    this.#last = entry;
-    switch (entry.kind) {
+  add(line: RecordedLine): void {
+    this.#lastLine = line;
+    switch (line.kind) {
       case "message":
-        this.#message(entry, entry.frame);
+        this.#message(line, line.message);
         return;
       case "stub":
-        if (entry.way === "received") {
-          this.#fail(entry.stub.id, "its answer was too large to be recorded", entry);
+        if (line.direction === "received") {
+          this.#fail(line.placeholder.id, "its answer was too large to be recorded", line);
         }
         return;
       case "lost":
-        this.#fail(entry.id, entry.cause, entry);
+        this.#fail(line.id, line.cause, line);
         return;
       case "abandoned":
-        this.#giveUp(entry.id, entry);
+        this.#markCancelled(line.id, line);
         return;
       case "closed":
-        this.#close(entry);
+        this.#close(line);
         return;
     }
   }
 
   /** A request without a response by now never gets one; for a cancelled one, none is expected. */
-  end(): void {
-    const last = this.#last;
-    for (const draft of this.#open.values()) {
-      if (draft.isCancelled || last === undefined || draft.request.method === ModernMethod.listen) {
+  finish(): void {
+    const last = this.#lastLine;
+    for (const builder of this.#open.values()) {
+      if (
+        builder.isCancelled ||
+        last === undefined ||
+        builder.request.method === ModernMethod.listen
+      ) {
         continue;
       }
-      draft.add({ kind: "fail", why: "the recording ends before its answer" }, last);
+      builder.addStep({ kind: "fail", reason: "the recording ends before its answer" }, last);
     }
     this.#open.clear();
   }
 
-  #message(entry: RecordedLine & { kind: "message" }, frame: Message): void {
-    if (frame.kind === "batch") for (const item of frame.items) this.#message(entry, item);
-    else if (entry.way === "sent") this.#sent(entry, frame);
-    else this.#received(entry, frame);
+  #message(entry: RecordedLine & { kind: "message" }, message: Message): void {
+    if (message.kind === "batch") for (const item of message.items) this.#message(entry, item);
+    else if (entry.direction === "sent") this.#sent(entry, message);
+    else this.#received(entry, message);
   }
 
-  #sent(entry: RecordedLine, frame: Message): void {
-    if (frame.kind === "request") {
-      const draft = new Draft(frame, entry);
-      this.drafts.push(draft);
-      this.#open.set(draft.id, draft);
-    } else if (frame.kind === "response") {
-      const key = responseIdOf(frame);
-      const question = key === undefined ? undefined : this.#questions.get(key);
-      if (key === undefined || question === undefined) return;
-      this.#questions.delete(key);
-      question.draft.add({ kind: "hear", question: question.line, answer: frame }, entry);
-    } else if (frame.kind === "notification" && frame.method === CANCELLED) {
-      this.#giveUp(cancelledRequestOf(frame), entry);
+  #sent(entry: RecordedLine, message: Message): void {
+    if (message.kind === "request") {
+      const builder = new ExchangeBuilder(message, entry);
+      this.builders.push(builder);
+      this.#open.set(builder.id, builder);
+    } else if (message.kind === "response") {
+      const key = responseIdOf(message);
+      const serverRequest = key === undefined ? undefined : this.#serverRequests.get(key);
+      if (key === undefined || serverRequest === undefined) return;
+      this.#serverRequests.delete(key);
+      serverRequest.builder.addStep(
+        { kind: "hear", requestLine: serverRequest.line, response: message },
+        entry,
+      );
+    } else if (message.kind === "notification" && message.method === CANCELLED) {
+      this.#markCancelled(cancelledRequestOf(message), entry);
     }
   }
 
-  #received(entry: RecordedLine & { kind: "message" }, frame: Message): void {
-    if (frame.kind === "response") {
-      const key = frame.id ?? responseIdOf(frame);
-      const draft = key === undefined ? undefined : this.#open.get(key);
-      if (key === undefined || draft === undefined) return;
+  #received(entry: RecordedLine & { kind: "message" }, message: Message): void {
+    if (message.kind === "response") {
+      const key = message.id ?? responseIdOf(message);
+      const builder = key === undefined ? undefined : this.#open.get(key);
+      if (key === undefined || builder === undefined) return;
       this.#open.delete(key);
-      draft.add({ kind: "answer", response: frame }, entry);
-    } else if (frame.kind === "request") {
-      const draft = this.#ownerOf(entry.on);
-      if (draft === undefined) return;
-      this.#questions.set(frame.id.key, { line: entry.line, draft });
-      draft.add({ kind: "ask", frame }, entry);
-    } else if (frame.kind === "notification" && frame.method !== CANCELLED) {
-      const marks = marksIn(frame);
-      const draft = this.#listenerOf(frame, marks) ?? this.#ownerOf(entry.on);
-      draft?.add({ kind: "say", frame, marks }, entry);
+      builder.addStep({ kind: "answer", response: message }, entry);
+    } else if (message.kind === "request") {
+      const builder = this.#likelyRequest(entry.streamRequestId);
+      if (builder === undefined) return;
+      this.#serverRequests.set(message.id.key, { line: entry.line, builder });
+      builder.addStep({ kind: "ask", message }, entry);
+    } else if (message.kind === "notification" && message.method !== CANCELLED) {
+      const marks = marksOf(message);
+      const builder =
+        this.#requestOfNotification(message, marks) ?? this.#likelyRequest(entry.streamRequestId);
+      builder?.addStep({ kind: "say", message, marks }, entry);
     }
   }
 
-  #listenerOf({ bytes }: Notification, { token, subscription }: RecordedMarks): Draft | undefined {
-    if (token !== undefined) {
-      const text = textOf(bytes, token.start, token.end);
-      for (const draft of this.#open.values()) if (draft.token === text) return draft;
+  #requestOfNotification(
+    { bytes }: Notification,
+    { progressToken, subscriptionId }: RecordedMarks,
+  ): ExchangeBuilder | undefined {
+    if (progressToken !== undefined) {
+      const text = textOf(bytes, progressToken.start, progressToken.end);
+      for (const builder of this.#open.values()) if (builder.progressToken === text) return builder;
     }
-    const id = subscription && readId(bytes, subscription);
+    const id = subscriptionId && readId(bytes, subscriptionId);
     return id && this.#open.get(id.key);
   }
 
@@ -318,37 +350,40 @@ class Run {
    * Over stdio a message does not show its request: assume the latest open request, or else the latest
    * finished one.
    */
-  #ownerOf(on: Key | undefined): Draft | undefined {
-    const known = on === undefined ? undefined : (this.#open.get(on) ?? this.#open.get(`"${on}`));
+  #likelyRequest(streamRequestId: IdKey | undefined): ExchangeBuilder | undefined {
+    const known =
+      streamRequestId === undefined
+        ? undefined
+        : (this.#open.get(streamRequestId) ?? this.#open.get(`"${streamRequestId}`));
     if (known !== undefined) return known;
     const running = [...this.#open.values()].filter(
       ({ request }) => request.method !== ModernMethod.listen,
     );
-    return running.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
+    return running.at(-1) ?? this.builders.findLast(({ end }) => end !== undefined);
   }
 
-  #fail(id: Key | undefined, why: string, entry: RecordedLine): void {
+  #fail(id: IdKey | undefined, reason: string, entry: RecordedLine): void {
     if (id === undefined) return;
     const key = this.#open.has(id) ? id : `"${id}`;
-    const draft = this.#open.get(key);
+    const builder = this.#open.get(key);
     this.#open.delete(key);
-    draft?.add({ kind: "fail", why }, entry);
+    builder?.addStep({ kind: "fail", reason }, entry);
   }
 
-  #giveUp(key: Key | undefined, { line }: RecordedLine): void {
-    const draft = key === undefined ? undefined : this.#open.get(key);
-    if (draft === undefined) return;
-    draft.isCancelled = true;
-    draft.end ??= line;
+  #markCancelled(key: IdKey | undefined, { line }: RecordedLine): void {
+    const builder = key === undefined ? undefined : this.#open.get(key);
+    if (builder === undefined) return;
+    builder.isCancelled = true;
+    builder.end ??= line;
   }
 
   #close(entry: RecordedLine & { kind: "closed" }): void {
     if (entry.by === "hub") return;
     const open = [...this.#open.values()];
-    const last = open.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
+    const last = open.at(-1) ?? this.builders.findLast(({ end }) => end !== undefined);
     // A lost connection ends all other requests as well.
-    last?.add({ kind: "die", why: entry.cause }, entry);
-    for (const draft of open) draft.end ??= entry.line;
+    last?.addStep({ kind: "die", reason: entry.cause }, entry);
+    for (const builder of open) builder.end ??= entry.line;
     this.#open.clear();
   }
 }
@@ -356,13 +391,13 @@ class Run {
 const CANCELLED = "notifications/cancelled";
 
 /** The id of a response, of any type. */
-export function responseIdOf({ bytes, start }: Response): Key | undefined {
+export function responseIdOf({ bytes, start }: Response): IdKey | undefined {
   const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
   return member && readId(bytes, member)?.key;
 }
 
 /** The `requestId` of a cancellation. */
-export function cancelledRequestOf({ bytes, params }: Notification): Key | undefined {
+export function cancelledRequestOf({ bytes, params }: Notification): IdKey | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "requestId");
   return member && readId(bytes, member)?.key;
@@ -376,12 +411,12 @@ export function progressTokenOf({ bytes, params, members }: Request): string | u
   return token && textOf(bytes, token.start, token.end);
 }
 
-function marksIn({ bytes, params }: Notification): RecordedMarks {
+function marksOf({ bytes, params }: Notification): RecordedMarks {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(members, "_meta");
   const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];
   return {
-    token: lastMember(members, "progressToken"),
-    subscription: lastMember(inner, MetaKey.subscription),
+    progressToken: lastMember(members, "progressToken"),
+    subscriptionId: lastMember(inner, MetaKey.subscription),
   };
 }

@@ -7,12 +7,12 @@ export type RedactFunction = (text: string) => string;
 export const MASK = "[redacted]";
 
 /** Maximum number of escape levels to look behind, for JSON in a string in JSON. */
-const MOST_LAYERS = 3;
+const MAX_ESCAPE_LEVELS = 3;
 const NUMBER = /-?\d[\d.eE+-]*/g;
 const BACKSLASH = 0x5c;
 const U = 0x75;
 /** Escapes other than `\u`: code of the escape letter → code of the character. */
-const ESCAPED: ReadonlyMap<number, number> = new Map(
+const ESCAPE_CODES: ReadonlyMap<number, number> = new Map(
   ["b\b", "f\f", "n\n", "r\r", "t\t"].map((it) => [it.charCodeAt(0), it.charCodeAt(1)]),
 );
 
@@ -24,15 +24,15 @@ const ESCAPED: ReadonlyMap<number, number> = new Map(
 export function maskJson(json: string, redact: RedactFunction): string | undefined {
   // A check of the whole text first: masking value by value is a hundred times slower, and most messages
   // contain no secret.
-  if (redact(json) === json && !isHidingDeeper(json, MOST_LAYERS + 1, redact)) return json;
+  if (redact(json) === json && !hasEscapedSecret(json, MAX_ESCAPE_LEVELS + 1, redact)) return json;
   const parts: string[] = [];
   // Without a regular expression for strings, which overflows the stack on strings of megabytes.
   for (let at = 0; at < json.length;) {
     const quote = json.indexOf('"', at);
     const start = quote < 0 ? json.length : quote;
-    const end = quote < 0 ? json.length : findEnd(json, start);
-    parts.push(json.slice(at, start).replace(NUMBER, (number) => hideNumber(number, redact)));
-    if (end > start) parts.push(disguiseString(json.slice(start, end), redact));
+    const end = quote < 0 ? json.length : stringEnd(json, start);
+    parts.push(json.slice(at, start).replace(NUMBER, (number) => maskNumber(number, redact)));
+    if (end > start) parts.push(maskString(json.slice(start, end), redact));
     at = end;
   }
   const shown = parts.join("");
@@ -40,7 +40,7 @@ export function maskJson(json: string, redact: RedactFunction): string | undefin
 }
 
 /** The index after the string that starts at `start`. */
-function findEnd(json: string, start: number): number {
+function stringEnd(json: string, start: number): number {
   for (let quote = json.indexOf('"', start + 1); quote >= 0; quote = json.indexOf('"', quote + 1)) {
     let first = quote;
     while (json[first - 1] === "\\") first--;
@@ -49,32 +49,32 @@ function findEnd(json: string, start: number): number {
   return json.length;
 }
 
-function hideNumber(number: string, redact: RedactFunction): string {
+function maskNumber(number: string, redact: RedactFunction): string {
   return redact(number) === number ? number : `"${MASK}"`;
 }
 
-function disguiseString(string: string, redact: RedactFunction): string {
+function maskString(string: string, redact: RedactFunction): string {
   const inner = string.slice(1, -1);
   // The mask needs no escapes.
   if (!inner.includes("\\")) return `"${redact(inner)}"`;
   const text = JSON.parse(string) as string;
   const masked = redact(text);
-  if (isHidingDeeper(masked, MOST_LAYERS, redact)) return `"${MASK}"`;
+  if (hasEscapedSecret(masked, MAX_ESCAPE_LEVELS, redact)) return `"${MASK}"`;
   return masked === text && redact(inner) === inner ? string : JSON.stringify(masked);
 }
 
 /** Whether a secret appears when up to `layers` levels of escapes are decoded. */
-function isHidingDeeper(text: string, layers: number, redact: RedactFunction): boolean {
+function hasEscapedSecret(text: string, levels: number, redact: RedactFunction): boolean {
   let plain = text;
-  for (let layer = 0; layer < layers && plain.includes("\\"); layer++) {
-    plain = undoEscapes(plain);
+  for (let level = 0; level < levels && plain.includes("\\"); level++) {
+    plain = decodeEscapes(plain);
     if (redact(plain) !== plain) return true;
   }
   return false;
 }
 
 /** By UTF-16 code units: a regular expression with a callback takes seconds for millions of escapes. */
-function undoEscapes(text: string): string {
+function decodeEscapes(text: string): string {
   const units = new Uint16Array(text.length);
   let end = 0;
   for (let at = 0; at < text.length; at++) {
@@ -86,7 +86,7 @@ function undoEscapes(text: string): string {
         unit = Number.parseInt(digits, 16);
         at += 4;
       } else {
-        unit = ESCAPED.get(unit) ?? unit;
+        unit = ESCAPE_CODES.get(unit) ?? unit;
       }
     }
     units[end++] = unit;

@@ -25,12 +25,16 @@ export type RecordedLine = {
 } & (
   | {
       readonly kind: "message";
-      readonly way: Direction;
-      readonly frame: Message;
+      readonly direction: Direction;
+      readonly message: Message;
       /** The id of the request on whose response stream it came, if the transport could tell. */
-      readonly on: string | number | undefined;
+      readonly streamRequestId: string | number | undefined;
     }
-  | { readonly kind: "stub"; readonly way: Direction; readonly stub: Partial<Placeholder> }
+  | {
+      readonly kind: "stub";
+      readonly direction: Direction;
+      readonly placeholder: Partial<Placeholder>;
+    }
   /** The request was abandoned. */
   | { readonly kind: "abandoned"; readonly id: string | number | undefined }
   | { readonly kind: "lost"; readonly id: string | number | undefined; readonly cause: string }
@@ -41,13 +45,13 @@ export type RecordedLine = {
 export interface Recording {
   /** The last manifest in it, as parsed JSON. */
   readonly manifest: unknown;
-  readonly entries: readonly RecordedLine[];
+  readonly lines: readonly RecordedLine[];
   /** What is missing in it, as full sentences. */
   readonly notes: readonly string[];
 }
 
 const LF = 0x0a;
-const MOST_RUNS = 1_000_000;
+const MAX_RUNS = 1_000_000;
 
 /**
  * Parses a recording. An incomplete last line, as after a crash, is ignored.
@@ -55,7 +59,7 @@ const MOST_RUNS = 1_000_000;
  * @throws {HubError} usage if it is not a recording, with the invalid line
  */
 export function readRecording(bytes: Buffer, name: string): Recording {
-  const entries: RecordedLine[] = [];
+  const lines: RecordedLine[] = [];
   const notes: string[] = [];
   let manifest: unknown;
   let isEnded = false;
@@ -68,12 +72,12 @@ export function readRecording(bytes: Buffer, name: string): Recording {
     start = end + 1;
     const scanned = scanObject(text, skipWhitespace(text, 0));
     if (scanned === undefined || skipWhitespace(text, scanned.end) !== text.length) {
-      if (line === 1) throw noRecording(name);
-      throw wrong(name, line, "it is no JSON object");
+      if (line === 1) throw notRecordingError(name);
+      throw invalidLineError(name, line, "it is no JSON object");
     }
     const members = scanned.items;
     if (line === 1) {
-      checkHead(text, members, name);
+      checkHeader(text, members, name);
       continue;
     }
     const document = lastMember(members, "manifest");
@@ -82,21 +86,21 @@ export function readRecording(bytes: Buffer, name: string): Recording {
     isEnded = event === "end" || event === "full";
     if (event === "missing") notes.push(`Line ${line}: what came too fast is missing here.`);
     if (event === "full") notes.push("It ends where it was as large as it could be.");
-    const entry = readEntry(text, members, line, name);
-    if (entry !== undefined) entries.push(entry);
+    const recordedLine = readLine(text, members, line, name);
+    if (recordedLine !== undefined) lines.push(recordedLine);
   }
-  if (line === 0) throw noRecording(name);
+  if (line === 0) throw notRecordingError(name);
   if (!isEnded) notes.push("It has no end: its hub was killed, or still runs.");
-  return { manifest, entries, notes };
+  return { manifest, lines, notes };
 }
 
 /** Groups lines by a key, in order. (Node 20 has no `Map.groupBy`.) */
-export function groupEntries<K>(
-  entries: readonly RecordedLine[],
+export function groupLines<K>(
+  lines: readonly RecordedLine[],
   keyOf: (entry: RecordedLine) => K,
 ): ReadonlyMap<K, readonly RecordedLine[]> {
   const groups = new Map<K, RecordedLine[]>();
-  for (const entry of entries) {
+  for (const entry of lines) {
     const key = keyOf(entry);
     const group = groups.get(key);
     if (group === undefined) groups.set(key, [entry]);
@@ -105,17 +109,17 @@ export function groupEntries<K>(
   return groups;
 }
 
-function checkHead(text: Buffer, members: readonly JsonMember[], name: string): void {
+function checkHeader(text: Buffer, members: readonly JsonMember[], name: string): void {
   const version = lastMember(members, "recording");
-  const form = version && parseRange(text, version);
-  if (form === undefined) throw noRecording(name);
-  if (form === 1) return;
+  const format = version && parseRange(text, version);
+  if (format === undefined) throw notRecordingError(name);
+  if (format === 1) return;
   const what = textOf(text, version?.start, version?.end).slice(0, 40);
   throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
 }
 
 /** @returns undefined if it is not about a server, or irrelevant for a replay */
-function readEntry(
+function readLine(
   text: Buffer,
   members: readonly JsonMember[],
   line: number,
@@ -125,8 +129,8 @@ function readEntry(
   if (server === undefined) return undefined;
   const t = numberAt(text, members, "t");
   const run = numberAt(text, members, "run");
-  if (t === undefined || run === undefined || !Number.isInteger(run) || run > MOST_RUNS) {
-    throw wrong(name, line, "it does not say when, or of which run");
+  if (t === undefined || run === undefined || !Number.isInteger(run) || run > MAX_RUNS) {
+    throw invalidLineError(name, line, "it does not say when, or of which run");
   }
   const base = { line, t, server, run };
   const event = textAt(text, members, "event");
@@ -137,28 +141,37 @@ function readEntry(
   }
   if (event === "abandoned") return { ...base, kind: "abandoned", id };
   if (event === "lost") return { ...base, kind: "lost", id, cause };
-  if (event === "oversized") return { ...base, kind: "stub", way: "received", stub: { id } };
+  if (event === "oversized")
+    return { ...base, kind: "stub", direction: "received", placeholder: { id } };
   if (event !== undefined) return undefined;
-  const way = textAt(text, members, "way");
-  if (way !== "sent" && way !== "received") throw wrong(name, line, "it has no way");
-  const cut = lastMember(members, "cut");
-  if (cut !== undefined) {
-    const parts = scanObject(text, cut.start)?.items ?? [];
-    return { ...base, kind: "stub", way, stub: { id: idAt(text, parts, "id") } };
+  const direction = textAt(text, members, "way");
+  if (direction !== "sent" && direction !== "received")
+    throw invalidLineError(name, line, "it has no way");
+  const placeholder = lastMember(members, "cut");
+  if (placeholder !== undefined) {
+    const placeholderMembers = scanObject(text, placeholder.start)?.items ?? [];
+    return {
+      ...base,
+      kind: "stub",
+      direction,
+      placeholder: { id: idAt(text, placeholderMembers, "id") },
+    };
   }
   const message = lastMember(members, "message");
-  const on = idAt(text, members, "on");
+  const streamRequestId = idAt(text, members, "on");
   if (message !== undefined) {
     const bytes = text.subarray(message.start, message.end);
     // Older versions recorded servers' bytes without checking for UTF-8.
-    const frame = parseMessage(isUtf8(bytes) ? bytes : replaceInvalidUtf8(bytes));
-    if (frame.kind === "invalid") throw wrong(name, line, frame.reason);
-    return { ...base, kind: "message", way, frame, on };
+    const parsed = parseMessage(isUtf8(bytes) ? bytes : replaceInvalidUtf8(bytes));
+    if (parsed.kind === "invalid") throw invalidLineError(name, line, parsed.reason);
+    return { ...base, kind: "message", direction, message: parsed, streamRequestId };
   }
-  const plain = textAt(text, members, "text");
-  if (plain === undefined) throw wrong(name, line, "it has no message");
-  const frame = parseMessage(Buffer.from(plain));
-  return frame.kind === "invalid" ? undefined : { ...base, kind: "message", way, frame, on };
+  const invalidText = textAt(text, members, "text");
+  if (invalidText === undefined) throw invalidLineError(name, line, "it has no message");
+  const parsed = parseMessage(Buffer.from(invalidText));
+  return parsed.kind === "invalid"
+    ? undefined
+    : { ...base, kind: "message", direction, message: parsed, streamRequestId };
 }
 
 function textAt(text: Buffer, members: readonly JsonMember[], key: string): string | undefined {
@@ -186,10 +199,10 @@ function readValue(text: Buffer, range: ByteRange | undefined): unknown {
     : parseRange(text, range);
 }
 
-function noRecording(name: string): HubError {
+function notRecordingError(name: string): HubError {
   return new HubError("usage", `${name} is no recording of toolmux.`);
 }
 
-function wrong(name: string, line: number, why: string): HubError {
-  return new HubError("usage", `${name}, line ${line}: ${why}.`);
+function invalidLineError(name: string, line: number, reason: string): HubError {
+  return new HubError("usage", `${name}, line ${line}: ${reason}.`);
 }

@@ -22,140 +22,143 @@ import { idText, type Recorder } from "./recorder.ts";
 
 /** Wraps a transport so that all messages on it are recorded. */
 export function recordTransport(
-  link: Transport,
+  transport: Transport,
   peer: RecordedPeer,
   recorder: Recorder,
 ): Transport {
-  return new RecordedLink(link, peer, recorder);
+  return new RecordedTransport(transport, peer, recorder);
 }
 
 /** Wraps the responder of one request so that all messages on it are recorded. */
 export function recordResponder(
-  inbound: Responder,
+  responder: Responder,
   peer: RecordedPeer,
   recorder: Recorder,
 ): Responder {
   return {
     notify: (message) => {
       recorder.message(peer, "sent", message);
-      inbound.notify(message);
+      responder.notify(message);
     },
     respond: (message) => {
       if (message !== undefined) recorder.message(peer, "sent", message);
-      inbound.respond(message);
+      responder.respond(message);
     },
   };
 }
 
 type RequestId = string | number;
 
-class RecordedLink implements Transport {
-  readonly #link: Transport;
+class RecordedTransport implements Transport {
+  readonly #transport: Transport;
   readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
   /**
    * The sender knows a request by the handle that `send` returned, so received messages are passed on with
    * that one.
    */
-  readonly #exchanges = new WeakMap<
+  readonly #requests = new WeakMap<
     SentRequest,
     { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
   /** Only set if the wrapped transport has them, because their presence identifies an HTTP transport. */
   readonly redact?: (text: string) => string;
-  readonly adopt?: (spoken: NegotiatedProtocol) => void;
+  readonly adopt?: (protocol: NegotiatedProtocol) => void;
 
-  constructor(link: Transport, peer: RecordedPeer, recorder: Recorder) {
-    this.#link = link;
-    if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
-    if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
+  constructor(transport: Transport, peer: RecordedPeer, recorder: Recorder) {
+    this.#transport = transport;
+    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
+    if (transport.adopt !== undefined) this.adopt = (protocol) => transport.adopt?.(protocol);
     this.#peer = peer;
     this.#recorder = recorder;
   }
 
   async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
-    if (this.#phase !== "new") return this.#link.open(events, signal);
+    if (this.#phase !== "new") return this.#transport.open(events, signal);
     this.#phase = "open";
     this.#recorder.event(this.#peer, { event: "opening" });
     try {
-      await this.#link.open(new RecordedEvents(this, events), signal);
+      await this.#transport.open(new RecordedEvents(this, events), signal);
     } catch (error) {
-      this.noteEnd(toHubError(error));
+      this.recordClosed(toHubError(error));
       throw error;
     }
   }
 
   get queued(): number {
-    return this.#link.queued;
+    return this.#transport.queued;
   }
 
   get hasStreams(): true | undefined {
-    return this.#link.hasStreams;
+    return this.#transport.hasStreams;
   }
 
   send(message: EncodedMessage, info?: SendOptions): SentRequest {
-    if (this.#phase !== "open") return this.#link.send(message, info);
+    if (this.#phase !== "open") return this.#transport.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
     const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
-    const exchange = this.#link.send(message, this.adopt && info && this.#watch(info, id));
-    if (exchange === NO_HANDLE) return exchange;
+    const sentRequest = this.#transport.send(
+      message,
+      this.adopt && info && this.#watchUnanswered(info, id),
+    );
+    if (sentRequest === NO_HANDLE) return sentRequest;
     const shown = {
       abandon: () => {
         this.#recorder.event(this.#peer, { event: "abandoned", id });
-        exchange.abandon();
+        sentRequest.abandon();
       },
     };
-    this.#exchanges.set(exchange, { shown, ...(id !== undefined && { id }) });
+    this.#requests.set(sentRequest, { shown, ...(id !== undefined && { id }) });
     return shown;
   }
 
   pause(): void {
-    this.#link.pause();
+    this.#transport.pause();
   }
 
   resume(): void {
-    this.#link.resume();
+    this.#transport.resume();
   }
 
   vitals(): Promise<ProcessStats | undefined> {
-    return this.#link.vitals();
+    return this.#transport.vitals();
   }
 
   close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    return this.#link.close();
+    return this.#transport.close();
   }
 
   /** @returns the request handle that the transport's owner knows */
-  noteFrame(frame: Message, exchange: SentRequest | undefined): SentRequest | undefined {
-    const known = exchange && this.#exchanges.get(exchange);
-    this.#recorder.frame(this.#peer, frame, known?.id);
-    return known?.shown ?? exchange;
+  recordMessage(message: Message, sentRequest: SentRequest | undefined): SentRequest | undefined {
+    const known = sentRequest && this.#requests.get(sentRequest);
+    this.#recorder.received(this.#peer, message, known?.id);
+    return known?.shown ?? sentRequest;
   }
 
-  noteInbound(inbound: Responder): Responder {
-    return recordResponder(inbound, this.#peer, this.#recorder);
+  recordResponderOf(responder: Responder): Responder {
+    return recordResponder(responder, this.#peer, this.#recorder);
   }
 
-  noteLog(level: LogLevel, source: "stderr" | "stdout", text: string): void {
+  recordLog(level: LogLevel, source: "stderr" | "stdout", text: string): void {
     this.#recorder.event(this.#peer, { event: "log", level, source, text });
   }
 
-  noteOversized(head: Uint8Array, tail: Uint8Array, size: number): void {
+  recordOversized(head: Uint8Array, tail: Uint8Array, size: number): void {
     const edges = parseTruncated(joinPieces([head]), joinPieces([tail]));
     const { kind = "invalid", id } = edges ?? {};
     const known = id === undefined ? {} : { id: idText(id.key) };
     this.#recorder.event(this.#peer, { event: "oversized", size, kind, ...known });
   }
 
-  noteEnd(cause: HubError): void {
+  recordClosed(cause: HubError): void {
     const by = this.#phase === "closing" ? "hub" : "peer";
     this.#phase = "closed";
     this.#recorder.event(this.#peer, { event: "closed", by, cause: cause.message });
   }
 
-  #watch(info: SendOptions, id: RequestId | undefined): SendOptions {
+  #watchUnanswered(info: SendOptions, id: RequestId | undefined): SendOptions {
     return {
       ...info,
       unanswered: (cause) => {
@@ -167,21 +170,21 @@ class RecordedLink implements Transport {
 }
 
 class RecordedEvents implements TransportEvents {
-  readonly #link: RecordedLink;
+  readonly #transport: RecordedTransport;
   readonly #events: TransportEvents;
 
-  constructor(link: RecordedLink, events: TransportEvents) {
-    this.#link = link;
+  constructor(transport: RecordedTransport, events: TransportEvents) {
+    this.#transport = transport;
     this.#events = events;
   }
 
-  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
-    const known = this.#link.noteFrame(frame, exchange);
-    this.#events.frame(frame, known, inbound && this.#link.noteInbound(inbound));
+  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
+    const known = this.#transport.recordMessage(message, sentRequest);
+    this.#events.frame(message, known, responder && this.#transport.recordResponderOf(responder));
   }
 
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void {
-    this.#link.noteLog(level, source, text);
+    this.#transport.recordLog(level, source, text);
     this.#events.log(level, source, text);
   }
 
@@ -190,7 +193,7 @@ class RecordedEvents implements TransportEvents {
   }
 
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void {
-    this.#link.noteOversized(head, tail, size);
+    this.#transport.recordOversized(head, tail, size);
     this.#events.oversized(head, tail, size);
   }
 
@@ -203,54 +206,63 @@ class RecordedEvents implements TransportEvents {
   }
 
   closed(cause: HubError): void {
-    this.#link.noteEnd(cause);
+    this.#transport.recordClosed(cause);
     this.#events.closed(cause);
   }
 }
 
 /** The id of a message if it is a request. */
 function idOf(message: EncodedMessage): RequestId | undefined {
-  const frame = parseMessage(joinMessage(message));
-  return frame.kind === "request" ? idText(frame.id.key) : undefined;
+  const parsed = parseMessage(joinMessage(message));
+  return parsed.kind === "request" ? idText(parsed.id.key) : undefined;
 }
 
 /** Wraps a hub for the HTTP server so that all messages of its clients are recorded. */
 export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
-    accept: (link, signal, scope) =>
-      hub.accept(recordTransport(link, recorder.client(), recorder), signal, scope),
+    accept: (transport, signal, scope) =>
+      hub.accept(recordTransport(transport, recorder.nextClient(), recorder), signal, scope),
     status: () => hub.status(),
-    createModernClients: (client) => recordTaker(hub.createModernClients(client), recorder),
+    createModernClients: (client) => recordRequestTarget(hub.createModernClients(client), recorder),
     activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
   };
 }
 
 /** Modern requests do not show which client sent them, so each is recorded as a client of its own. */
-function recordTaker(taker: ModernRequestTarget, recorder: Recorder): ModernRequestTarget {
+function recordRequestTarget(target: ModernRequestTarget, recorder: Recorder): ModernRequestTarget {
   return {
-    handle: (letter, way, scope, check) => {
-      const peer = recorder.client();
-      recorder.frame(peer, letter.request);
+    handle: (modernRequest, responder, scope, check) => {
+      const peer = recorder.nextClient();
+      recorder.received(peer, modernRequest.request);
       try {
-        taker.handle(letter, recordWay(way, peer, recorder), scope, check);
+        target.handle(
+          modernRequest,
+          recordModernResponder(responder, peer, recorder),
+          scope,
+          check,
+        );
       } catch (error) {
         recorder.event(peer, { event: "refused", cause: toHubError(error).message });
         throw error;
       }
     },
-    stop: () => taker.stop(),
-    close: () => taker.close(),
+    stop: () => target.stop(),
+    close: () => target.close(),
   };
 }
 
-function recordWay(way: ModernResponder, peer: RecordedPeer, recorder: Recorder): ModernResponder {
+function recordModernResponder(
+  responder: ModernResponder,
+  peer: RecordedPeer,
+  recorder: Recorder,
+): ModernResponder {
   return {
-    ...recordResponder(way, peer, recorder),
-    isPipe: way.isPipe,
+    ...recordResponder(responder, peer, recorder),
+    isPipe: responder.isPipe,
     onCancel: (callback) =>
-      way.onCancel((why, by) => {
+      responder.onCancel((reason, by) => {
         recorder.event(peer, { event: "abandoned" });
-        callback(why, by);
+        callback(reason, by);
       }),
   };
 }

@@ -19,20 +19,20 @@ import type {
 import { maskJson, type RedactFunction } from "./mask.ts";
 
 /** Longer messages are recorded by a placeholder only; in bytes. */
-const MOST_MESSAGE = 32 * 1024 * 1024;
+const MAX_MESSAGE = 32 * 1024 * 1024;
 /** Maximum number of bytes queued, and bytes per write. */
-const MOST_WAITING = 64 * 1024 * 1024;
-const AT_A_TIME = 1024 * 1024;
+const MAX_QUEUED = 64 * 1024 * 1024;
+const WRITE_SIZE = 1024 * 1024;
 /** Shorter messages are copied, in bytes: a slice would keep the whole received chunk in memory. */
-const COPIED = 64 * 1024;
+const MAX_COPIED = 64 * 1024;
 /** Estimated size of a line without its message, and space reserved for the last line, in bytes. */
-const LINE = 200;
-const LAST_LINE = 200;
+const LINE_OVERHEAD = 200;
+const LAST_LINE_RESERVE = 200;
 /** Longest wait for a slow disk at the end, in ms. */
 const FLUSH_LIMIT = 1000;
 
 export interface RecorderOptions {
-  readonly outlet: RecordingSink;
+  readonly sink: RecordingSink;
   readonly redact: RedactFunction;
   /** Maximum size of the recording, in bytes. */
   readonly limit: number;
@@ -43,7 +43,7 @@ export interface RecorderOptions {
 }
 
 /** A queued line, without the line break. */
-type Waiting =
+type QueuedLine =
   | { readonly text: string; readonly size: number }
   | { readonly head: string; readonly message: readonly Piece[]; readonly size: number };
 
@@ -52,36 +52,36 @@ type Waiting =
  * which the recording notes, and an error ends only the recording.
  */
 export class Recorder {
-  readonly #parts: RecorderOptions;
-  readonly #began: number;
+  readonly #options: RecorderOptions;
+  readonly #startTime: number;
   readonly #runs = new Map<string, number>();
   #clients = 0;
-  #waiting: Waiting[] = [];
+  #queue: QueuedLine[] = [];
   /** Bytes queued or being written. */
-  #size = 0;
+  #queuedBytes = 0;
   #missing = { messages: 0, bytes: 0 };
   #written = 0;
   #isOver = false;
   #draining: Promise<void> | undefined;
 
-  constructor(parts: RecorderOptions) {
-    this.#parts = parts;
-    this.#began = parts.now();
+  constructor(options: RecorderOptions) {
+    this.#options = options;
+    this.#startTime = options.now();
     const started = new Date().toISOString();
     const program = `toolmux ${VERSION}`;
-    const head: RecordingHeader = { recording: 1, program, started, limit: parts.limit };
-    this.#add({ text: JSON.stringify(head), size: LINE });
+    const header: RecordingHeader = { recording: 1, program, started, limit: options.limit };
+    this.#add({ text: JSON.stringify(header), size: LINE_OVERHEAD });
   }
 
   /** The peer for the next run of a server. */
-  server(name: string): RecordedPeer {
+  nextServerRun(name: string): RecordedPeer {
     const run = (this.#runs.get(name) ?? 0) + 1;
     this.#runs.set(name, run);
     return { server: name, run };
   }
 
   /** The peer for the next client. */
-  client(): RecordedPeer {
+  nextClient(): RecordedPeer {
     return { client: ++this.#clients };
   }
 
@@ -99,38 +99,44 @@ export class Recorder {
    * @param message as sent or received; its bytes must not change later
    * @param on the id of the request on whose response stream it came, if the transport can tell
    */
-  message(peer: RecordedPeer, way: Direction, message: EncodedMessage, on?: string | number): void {
+  message(
+    peer: RecordedPeer,
+    direction: Direction,
+    message: EncodedMessage,
+    streamRequestId?: string | number,
+  ): void {
     if (this.#isOver) return;
     const pieces = piecesOfMessage(message);
-    const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE);
-    const head = `${JSON.stringify({ t: this.#time(), ...peer, way, on }).slice(0, -1)},`;
-    if (size > MOST_MESSAGE) {
+    const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE_OVERHEAD);
+    const head = `${JSON.stringify({ t: this.#time(), ...peer, way: direction, on: streamRequestId }).slice(0, -1)},`;
+    if (size > MAX_MESSAGE) {
       this.#add({
-        text: `${head}"cut":${JSON.stringify(stubOf(joinPieces(pieces)))}}`,
-        size: LINE,
+        text: `${head}"cut":${JSON.stringify(placeholderOf(joinPieces(pieces)))}}`,
+        size: LINE_OVERHEAD,
       });
       return;
     }
-    const kept = size <= COPIED || pieces.some(isDetachable) ? [joinPieces(pieces)] : pieces;
-    this.#add({ head, message: kept, size });
+    const content = size <= MAX_COPIED || pieces.some(isDetachable) ? [joinPieces(pieces)] : pieces;
+    this.#add({ head, message: content, size });
   }
 
   /** Records a received message; each message of a batch on its own. */
-  frame(peer: RecordedPeer, frame: Message, on?: string | number): void {
-    if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
-    else this.message(peer, "received", bytesOf(frame), on);
+  received(peer: RecordedPeer, message: Message, streamRequestId?: string | number): void {
+    if (message.kind === "batch")
+      for (const item of message.items) this.received(peer, item, streamRequestId);
+    else this.message(peer, "received", bytesOf(message), streamRequestId);
   }
 
   /** Ends the recording. @returns when everything is written, or the time limit has passed. Never rejects. */
   async close(): Promise<void> {
     if (!this.#isOver) {
-      if (this.#missing.messages > 0) this.#tellMissing();
-      this.#push({ text: JSON.stringify({ t: this.#time(), event: "end" }), size: LINE });
+      if (this.#missing.messages > 0) this.#noteMissing();
+      this.#push({ text: JSON.stringify({ t: this.#time(), event: "end" }), size: LINE_OVERHEAD });
     }
     const written = this.#draining ?? Promise.resolve();
     await settlesWithin(
       FLUSH_LIMIT,
-      written.then(() => this.#parts.outlet.close()).catch(() => {}),
+      written.then(() => this.#options.sink.close()).catch(() => {}),
     );
     this.#stop();
   }
@@ -138,10 +144,10 @@ export class Recorder {
   /** Writes all queued lines synchronously: for the exit of the process. */
   flushNow(): void {
     if (this.#isOver) return;
-    const rest = this.#take(Number.POSITIVE_INFINITY);
+    const rest = this.#takeQueued(Number.POSITIVE_INFINITY);
     this.#isOver = true;
     try {
-      this.#parts.outlet.appendNow(rest);
+      this.#options.sink.appendNow(rest);
     } catch {
       // There is no way to report it any more.
     }
@@ -149,7 +155,7 @@ export class Recorder {
 
   /** ms since the start, with µs resolution. */
   #time(): number {
-    return Math.round((this.#parts.now() - this.#began) * 1000) / 1000;
+    return Math.round((this.#options.now() - this.#startTime) * 1000) / 1000;
   }
 
   #addEvent(
@@ -161,21 +167,21 @@ export class Recorder {
     this.#add({ text, size: text.length });
   }
 
-  #add(line: Waiting): void {
+  #add(line: QueuedLine): void {
     if (this.#isOver) return;
-    if (this.#size + line.size > MOST_WAITING) {
+    if (this.#queuedBytes + line.size > MAX_QUEUED) {
       this.#missing.messages++;
       this.#missing.bytes += line.size;
       return;
     }
-    if (this.#missing.messages > 0) this.#tellMissing();
+    if (this.#missing.messages > 0) this.#noteMissing();
     this.#push(line);
   }
 
   /** Queues a line regardless of the limit. */
-  #push(line: Waiting): void {
-    this.#waiting.push(line);
-    this.#size += line.size;
+  #push(line: QueuedLine): void {
+    this.#queue.push(line);
+    this.#queuedBytes += line.size;
     this.#draining ??= this.#drain();
   }
 
@@ -183,59 +189,59 @@ export class Recorder {
     try {
       // Everything of one turn of the event loop is written together.
       await new Promise((resolve) => setImmediate(resolve));
-      while (this.#waiting.length > 0) {
-        await this.#parts.outlet.append(this.#take(AT_A_TIME));
-        if (this.#waiting.length === 0 && this.#missing.messages > 0) this.#tellMissing();
+      while (this.#queue.length > 0) {
+        await this.#options.sink.append(this.#takeQueued(WRITE_SIZE));
+        if (this.#queue.length === 0 && this.#missing.messages > 0) this.#noteMissing();
       }
     } catch (error) {
       this.#stop();
-      const why = error instanceof Error ? error.message : String(error);
-      this.#parts.warn(`the recording ends here: it cannot be written (${why})`);
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#options.warn(`the recording ends here: it cannot be written (${reason})`);
     } finally {
       this.#draining = undefined;
     }
   }
 
   /** Takes the next lines from the queue, about `most` bytes. */
-  #take(most: number): Buffer {
+  #takeQueued(maxBytes: number): Buffer {
     const lines: Uint8Array[] = [];
     let size = 0;
     let count = 0;
-    for (const line of this.#waiting) {
-      if (size >= most) break;
+    for (const line of this.#queue) {
+      if (size >= maxBytes) break;
       count++;
-      const bytes = this.#write(line);
-      if (this.#written + bytes.length > this.#parts.limit - LAST_LINE) {
-        const full: RecorderEventLine = { event: "full", limit: this.#parts.limit };
+      const bytes = this.#encodeLine(line);
+      if (this.#written + bytes.length > this.#options.limit - LAST_LINE_RESERVE) {
+        const full: RecorderEventLine = { event: "full", limit: this.#options.limit };
         lines.push(utf8(`${JSON.stringify({ t: this.#time(), ...full })}\n`));
         this.#stop();
-        this.#parts.warn("the recording ends here: it is as large as it may be");
+        this.#options.warn("the recording ends here: it is as large as it may be");
         return Buffer.concat(lines);
       }
       lines.push(bytes);
       this.#written += bytes.length;
       size += bytes.length;
-      this.#size -= line.size;
+      this.#queuedBytes -= line.size;
     }
-    this.#waiting = this.#waiting.slice(count);
+    this.#queue = this.#queue.slice(count);
     return Buffer.concat(lines);
   }
 
-  #tellMissing(): void {
+  #noteMissing(): void {
     const { messages, bytes } = this.#missing;
     this.#missing = { messages: 0, bytes: 0 };
     const text = JSON.stringify({ t: this.#time(), event: "missing", messages, bytes });
-    this.#push({ text, size: LINE });
+    this.#push({ text, size: LINE_OVERHEAD });
   }
 
   #stop(): void {
     this.#isOver = true;
-    this.#waiting = [];
-    this.#size = 0;
+    this.#queue = [];
+    this.#queuedBytes = 0;
   }
 
-  #write(line: Waiting): Uint8Array {
-    const { redact } = this.#parts;
+  #encodeLine(line: QueuedLine): Uint8Array {
+    const { redact } = this.#options;
     if ("text" in line) return utf8(`${maskJson(line.text, redact) ?? WITHHELD}\n`);
     const { head, message } = line;
     const bytes = joinPieces(message);
@@ -246,25 +252,29 @@ export class Recorder {
     }
     const shown = maskJson(text, redact);
     if (shown === undefined) {
-      const whole = `${head}"cut":${JSON.stringify(stubOf(bytes))}}`;
-      return utf8(`${maskJson(whole, redact) ?? WITHHELD}\n`);
+      const placeholderLine = `${head}"cut":${JSON.stringify(placeholderOf(bytes))}}`;
+      return utf8(`${maskJson(placeholderLine, redact) ?? WITHHELD}\n`);
     }
-    const begin = `${maskJson(head, redact) ?? ""}"message":`;
-    return Buffer.concat([utf8(begin), shown === text && isUtf8(bytes) ? bytes : utf8(shown), END]);
+    const start = `${maskJson(head, redact) ?? ""}"message":`;
+    return Buffer.concat([
+      utf8(start),
+      shown === text && isUtf8(bytes) ? bytes : utf8(shown),
+      LINE_END,
+    ]);
   }
 }
 
-const END = utf8("}\n");
+const LINE_END = utf8("}\n");
 /** In place of a line that cannot be masked. */
 const WITHHELD = JSON.stringify({ event: "withheld" });
 
-function stubOf(bytes: Buffer): Placeholder {
-  const frame = parseMessage(bytes);
-  const { kind } = frame;
+function placeholderOf(bytes: Buffer): Placeholder {
+  const message = parseMessage(bytes);
+  const { kind } = message;
   const size = bytes.length;
-  if (kind === "request") return { size, kind, id: idText(frame.id.key), method: frame.method };
-  if (kind === "notification") return { size, kind, method: frame.method };
-  return { size, kind, ...(kind === "response" && { id: frame.id }) };
+  if (kind === "request") return { size, kind, id: idText(message.id.key), method: message.method };
+  if (kind === "notification") return { size, kind, method: message.method };
+  return { size, kind, ...(kind === "response" && { id: message.id }) };
 }
 
 /** An id as its JSON value. */
@@ -282,8 +292,8 @@ export interface RecordingSink {
 }
 
 /** Bytes read to detect whether a file is a recording. */
-const LOOK = 64;
-const BEGINNING = '{"recording":';
+const PROBE_SIZE = 64;
+const HEADER_START = '{"recording":';
 
 /**
  * Creates a recording file with mode 0600. An existing recording is replaced; a process still writing to it
@@ -292,25 +302,26 @@ const BEGINNING = '{"recording":';
  */
 export async function openRecordingFile(path: string): Promise<RecordingSink> {
   const { lstat, open, rename, rm } = await import("node:fs/promises");
-  const draft = `${path}.${crypto.randomUUID()}.draft`;
+  const tempFile = `${path}.${crypto.randomUUID()}.draft`;
   try {
-    const before = await lstat(path).catch(() => undefined);
-    if (before !== undefined && !(before.isFile() && (await isRecording(path)))) {
+    const existing = await lstat(path).catch(() => undefined);
+    if (existing !== undefined && !(existing.isFile() && (await isRecording(path)))) {
       throw new HubError("usage", `${path} is there, and is no recording: it is left as it is.`);
     }
-    const handle = await open(draft, "wx", 0o600);
+    const handle = await open(tempFile, "wx", 0o600);
     try {
-      await rename(draft, path);
+      await rename(tempFile, path);
     } catch (error) {
       await handle.close();
-      await rm(draft, { force: true });
+      await rm(tempFile, { force: true });
       throw error;
     }
     return new RecordingFile(handle);
   } catch (error) {
     if (error instanceof HubError) throw error;
-    const why = error instanceof Error ? error.message.replaceAll(draft, path) : String(error);
-    throw new HubError("usage", `The recording cannot be written: ${why}`);
+    const reason =
+      error instanceof Error ? error.message.replaceAll(tempFile, path) : String(error);
+    throw new HubError("usage", `The recording cannot be written: ${reason}`);
   }
 }
 
@@ -319,8 +330,8 @@ async function isRecording(path: string): Promise<boolean> {
   const { open } = await import("node:fs/promises");
   const handle = await open(path, "r");
   try {
-    const { bytesRead, buffer } = await handle.read(Buffer.alloc(LOOK), 0, LOOK, 0);
-    return bytesRead === 0 || buffer.toString("utf8", 0, bytesRead).startsWith(BEGINNING);
+    const { bytesRead, buffer } = await handle.read(Buffer.alloc(PROBE_SIZE), 0, PROBE_SIZE, 0);
+    return bytesRead === 0 || buffer.toString("utf8", 0, bytesRead).startsWith(HEADER_START);
   } finally {
     await handle.close();
   }
@@ -329,35 +340,46 @@ async function isRecording(path: string): Promise<boolean> {
 class RecordingFile implements RecordingSink {
   readonly #handle: FileHandle;
   /** Number of bytes known to be written, and the chunk being written after them. */
-  #at = 0;
-  #writing: Uint8Array | undefined;
+  #writtenSize = 0;
+  #pending: Uint8Array | undefined;
 
   constructor(handle: FileHandle) {
     this.#handle = handle;
   }
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#writing = bytes;
+    this.#pending = bytes;
     for (let done = 0; done < bytes.length;) {
       const rest = bytes.length - done;
-      const { bytesWritten } = await this.#handle.write(bytes, done, rest, this.#at + done);
+      const { bytesWritten } = await this.#handle.write(
+        bytes,
+        done,
+        rest,
+        this.#writtenSize + done,
+      );
       done += bytesWritten;
     }
-    this.#at += bytes.length;
-    this.#writing = undefined;
+    this.#writtenSize += bytes.length;
+    this.#pending = undefined;
   }
 
   /** Writes the pending chunk again at the same position, because it is unknown how much of it was written. */
   appendNow(bytes: Uint8Array): void {
     const { writeSync } = process.getBuiltinModule("node:fs");
-    for (const part of [this.#writing, bytes]) {
+    for (const part of [this.#pending, bytes]) {
       if (part === undefined) continue;
       for (let done = 0; done < part.length;) {
-        done += writeSync(this.#handle.fd, part, done, part.length - done, this.#at + done);
+        done += writeSync(
+          this.#handle.fd,
+          part,
+          done,
+          part.length - done,
+          this.#writtenSize + done,
+        );
       }
-      this.#at += part.length;
+      this.#writtenSize += part.length;
     }
-    this.#writing = undefined;
+    this.#pending = undefined;
   }
 
   close(): Promise<void> {

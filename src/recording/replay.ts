@@ -40,18 +40,18 @@ export interface ReplayOptions {
  * the connection
  */
 export async function replayServer(
-  link: Transport,
-  parts: ReplayOptions,
+  transport: Transport,
+  options: ReplayOptions,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const player = new Player(link, parts);
-  await link.open(
+  const player = new ServerReplay(transport, options);
+  await transport.open(
     {
-      frame: (frame) => player.take(frame),
+      frame: (message) => player.onMessage(message),
       log: () => {},
       oversized: () => {},
       pressure: () => {},
-      closed: () => player.end(),
+      closed: () => player.onClosed(),
     },
     signal,
   );
@@ -59,221 +59,249 @@ export async function replayServer(
 }
 
 /** One request being replayed. */
-interface Part {
-  readonly asked: ReplayedRequest;
+interface ActiveExchange {
+  readonly replayed: ReplayedRequest;
   readonly request: Request;
-  readonly scene: RecordedExchange;
+  readonly exchange: RecordedExchange;
   readonly token: string | undefined;
   /** Index of the next step. */
-  at: number;
+  nextStep: number;
   /** Due time of the previous step, on the clock: delays count from there, so that timer errors do not add up. */
   due: number;
   /** Cancels the timer for the next step. */
-  disarm: (() => void) | undefined;
+  cancelTimer: (() => void) | undefined;
   /** The client's responses to requests of the server, by the requests' lines. */
-  readonly heard: Map<number, Response>;
+  readonly responses: Map<number, Response>;
 }
 
-const EMPTY = utf8("{}");
+const EMPTY_RESULT = utf8("{}");
 /** Longest delay of a timer, in ms. */
-const LONGEST_WAIT = 2 ** 31 - 1;
+const MAX_TIMER_DELAY = 2 ** 31 - 1;
 
-class Player {
-  readonly #link: Transport;
-  readonly #parts: ReplayOptions;
+class ServerReplay {
+  readonly #transport: Transport;
+  readonly #options: ReplayOptions;
   /** Requests without a response so far, by id. */
-  readonly #open = new Map<string | number, Part>();
-  readonly #all = new Set<Part>();
-  readonly #questions = new Map<number, { readonly part: Part; readonly line: number }>();
-  #count = 0;
-  #hasDied = false;
-  #end: (hasDied: boolean) => void = () => {};
+  readonly #open = new Map<string | number, ActiveExchange>();
+  readonly #all = new Set<ActiveExchange>();
+  readonly #serverRequests = new Map<
+    number,
+    { readonly active: ActiveExchange; readonly line: number }
+  >();
+  #lastId = 0;
+  #hasEnded = false;
+  #resolveEnded: (hasEnded: boolean) => void = () => {};
   readonly ended: Promise<boolean>;
 
-  constructor(link: Transport, parts: ReplayOptions) {
-    this.#link = link;
-    this.#parts = parts;
-    this.ended = new Promise((resolve) => (this.#end = resolve));
+  constructor(transport: Transport, options: ReplayOptions) {
+    this.#transport = transport;
+    this.#options = options;
+    this.ended = new Promise((resolve) => (this.#resolveEnded = resolve));
   }
 
-  take(frame: Message): void {
-    switch (frame.kind) {
+  onMessage(message: Message): void {
+    switch (message.kind) {
       case "request":
-        this.#begin(frame);
+        this.#startExchange(message);
         return;
       case "notification":
-        if (frame.method === Method.cancelled) this.#cancel(frame);
+        if (message.method === Method.cancelled) this.#cancel(message);
         return;
       case "response":
-        this.#hear(frame);
+        this.#onResponse(message);
         return;
       case "batch":
-        for (const item of frame.items) this.take(item);
+        for (const item of message.items) this.onMessage(item);
         return;
       case "invalid":
-        this.#link.send(buildError(frame.id, new HubError(frame.code, frame.reason).toRpc()));
+        this.#transport.send(
+          buildError(message.id, new HubError(message.code, message.reason).toRpc()),
+        );
     }
   }
 
-  end(): void {
-    for (const part of this.#all) part.disarm?.();
+  onClosed(): void {
+    for (const active of this.#all) active.cancelTimer?.();
     this.#all.clear();
     this.#open.clear();
-    this.#end(this.#hasDied);
+    this.#resolveEnded(this.#hasEnded);
   }
 
-  #begin(request: Request): void {
-    const { score, review, server } = this.#parts;
+  #startExchange(request: Request): void {
+    const { score, review, server } = this.#options;
     const { method } = request;
-    const asked = {
+    const replayed = {
       server,
       method,
       get what() {
-        return subjectOf(request);
+        return nameOrUriOf(request);
       },
     };
-    const cue = score.take(request);
-    if (cue.kind === "unknown") {
+    const match = score.match(request);
+    if (match.kind === "unknown") {
       // Hubs send `ping` and `logging/setLevel` at any time, recorded or not.
       if (method === Method.ping || method === Method.setLevel) {
-        this.#link.send(buildResult(request.id, EMPTY));
+        this.#transport.send(buildResult(request.id, EMPTY_RESULT));
         return;
       }
       // A client that supports both eras tries one; the error makes it fall back to the other.
-      if (isInitialization(method) && score.isGreeted) {
+      if (isInitialization(method) && score.hasInitialization) {
         const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
-        this.#link.send(buildError(request.id, error.toRpc()));
+        this.#transport.send(buildError(request.id, error.toRpc()));
         return;
       }
-      const { nearest } = cue;
-      const text = review.unknown(asked, nearest);
-      const data = nearest && { line: nearest.scene.line, differences: nearest.differences };
+      const { nearest } = match;
+      const text = review.notRecorded(replayed, nearest);
+      const data = nearest && { line: nearest.exchange.line, differences: nearest.differences };
       this.#refuse(request, text, data);
       return;
     }
-    const { scene, isRepeated, skipped } = cue;
-    if (isRepeated) review.repeated(asked, scene);
-    else review.played();
-    if (skipped !== undefined) review.disordered(asked, scene, skipped);
+    const { exchange, isRepeated, skipped } = match;
+    if (isRepeated) review.repeated(replayed, exchange);
+    else review.countReplayed();
+    if (skipped !== undefined) review.outOfOrder(replayed, exchange, skipped);
     const token = progressTokenOf(request);
-    const due = this.#parts.clock.now();
-    const part = { asked, request, scene, token, at: 0, due, disarm: undefined, heard: new Map() };
-    this.#open.set(request.id.key, part);
-    this.#all.add(part);
-    this.#next(part);
+    const due = this.#options.clock.now();
+    const active = {
+      replayed,
+      request,
+      exchange,
+      token,
+      nextStep: 0,
+      due,
+      cancelTimer: undefined,
+      responses: new Map(),
+    };
+    this.#open.set(request.id.key, active);
+    this.#all.add(active);
+    this.#advance(active);
   }
 
   /** Runs all due steps, and waits for the next one. */
-  #next(part: Part): void {
-    const { clock, speed } = this.#parts;
+  #advance(active: ActiveExchange): void {
+    const { clock, speed } = this.#options;
     for (;;) {
-      const step = part.scene.steps[part.at];
+      const step = active.exchange.steps[active.nextStep];
       if (step === undefined) {
-        this.#all.delete(part);
+        this.#all.delete(active);
         return;
       }
       if (step.kind === "hear") {
-        const answer = part.heard.get(step.question);
-        if (answer === undefined) return;
-        this.#judge(part, step.question, step.answer, answer);
-        part.at++;
-        part.due = clock.now();
+        const response = active.responses.get(step.requestLine);
+        if (response === undefined) return;
+        this.#compareResponse(active, step.requestLine, step.response, response);
+        active.nextStep++;
+        active.due = clock.now();
         continue;
       }
-      part.due += step.wait / speed;
-      const wait = Math.min(Math.round(part.due - clock.now()), LONGEST_WAIT);
+      active.due += step.wait / speed;
+      const wait = Math.min(Math.round(active.due - clock.now()), MAX_TIMER_DELAY);
       if (wait > 0) {
-        part.disarm = clock.after(wait, () => {
-          part.disarm = undefined;
-          if (this.#take(part, step)) this.#next(part);
+        active.cancelTimer = clock.after(wait, () => {
+          active.cancelTimer = undefined;
+          if (this.#runStep(active, step)) this.#advance(active);
         });
         return;
       }
-      if (!this.#take(part, step)) return;
+      if (!this.#runStep(active, step)) return;
     }
   }
 
   /** @returns whether the replay goes on */
-  #take(part: Part, step: Exclude<RecordedStep, { readonly kind: "hear" }>): boolean {
-    part.at++;
-    const { request } = part;
+  #runStep(
+    active: ActiveExchange,
+    step: Exclude<RecordedStep, { readonly kind: "hear" }>,
+  ): boolean {
+    active.nextStep++;
+    const { request } = active;
     switch (step.kind) {
       case "say":
-        this.#say(part, step);
+        this.#sendNotification(active, step);
         return true;
       case "ask": {
-        const id = ++this.#count;
-        this.#questions.set(id, { part, line: step.line });
-        this.#link.send(withRequestId(step.frame, id, [], []));
+        const id = ++this.#lastId;
+        this.#serverRequests.set(id, { active, line: step.line });
+        this.#transport.send(withRequestId(step.message, id, [], []));
         return true;
       }
       case "answer":
         this.#open.delete(request.id.key);
-        this.#link.send(withResponseId(step.response, request.id));
+        this.#transport.send(withResponseId(step.response, request.id));
         return true;
       case "fail":
         this.#open.delete(request.id.key);
-        this.#refuse(request, `line ${part.scene.line} has no answer to give: ${step.why}`);
+        this.#refuse(request, `line ${active.exchange.line} has no answer to give: ${step.reason}`);
         return true;
       case "die":
-        this.#hasDied = true;
-        void this.#link.close();
+        this.#hasEnded = true;
+        void this.#transport.close();
         return false;
     }
   }
 
-  #say(part: Part, { frame, marks }: Extract<RecordedStep, { readonly kind: "say" }>): void {
+  #sendNotification(
+    active: ActiveExchange,
+    { message, marks }: Extract<RecordedStep, { readonly kind: "say" }>,
+  ): void {
     const edits: Edit[] = [];
-    if (marks.token !== undefined) {
+    if (marks.progressToken !== undefined) {
       // No progress notification for a request without a progress token.
-      if (part.token === undefined) return;
-      edits.push({ ...marks.token, replacement: utf8(part.token) });
+      if (active.token === undefined) return;
+      edits.push({ ...marks.progressToken, replacement: utf8(active.token) });
     }
-    if (marks.subscription !== undefined) {
-      edits.push({ ...marks.subscription, replacement: part.request.id });
+    if (marks.subscriptionId !== undefined) {
+      edits.push({ ...marks.subscriptionId, replacement: active.request.id });
     }
-    this.#link.send(editMessage(frame, edits));
+    this.#transport.send(editMessage(message, edits));
   }
 
-  #hear(response: Response): void {
-    const question = response.id === undefined ? undefined : this.#questions.get(response.id);
-    if (response.id === undefined || question === undefined) return;
-    this.#questions.delete(response.id);
-    const { part, line } = question;
-    part.heard.set(line, response);
-    const step = part.scene.steps[part.at];
-    if (part.disarm === undefined && step?.kind === "hear" && this.#all.has(part)) this.#next(part);
+  #onResponse(response: Response): void {
+    const serverRequest =
+      response.id === undefined ? undefined : this.#serverRequests.get(response.id);
+    if (response.id === undefined || serverRequest === undefined) return;
+    this.#serverRequests.delete(response.id);
+    const { active, line } = serverRequest;
+    active.responses.set(line, response);
+    const step = active.exchange.steps[active.nextStep];
+    if (active.cancelTimer === undefined && step?.kind === "hear" && this.#all.has(active))
+      this.#advance(active);
   }
 
-  #judge({ asked }: Part, line: number, recorded: Response, given: Response): void {
-    const differences = compareValues(answerOf(recorded), answerOf(given));
-    if (differences.length > 0) this.#parts.review.answered(asked, line, differences);
+  #compareResponse(
+    { replayed }: ActiveExchange,
+    line: number,
+    recorded: Response,
+    actual: Response,
+  ): void {
+    const differences = compareValues(contentOf(recorded), contentOf(actual));
+    if (differences.length > 0)
+      this.#options.review.answeredDifferently(replayed, line, differences);
   }
 
   #cancel(notification: Notification): void {
     const key = cancelledRequestOf(notification);
-    const part = key === undefined ? undefined : this.#open.get(key);
-    if (key === undefined || part === undefined) return;
+    const active = key === undefined ? undefined : this.#open.get(key);
+    if (key === undefined || active === undefined) return;
     this.#open.delete(key);
-    this.#all.delete(part);
-    part.disarm?.();
+    this.#all.delete(active);
+    active.cancelTimer?.();
   }
 
   #refuse(request: Request, text: string, data?: Readonly<Record<string, unknown>>): void {
-    const { server } = this.#parts;
+    const { server } = this.#options;
     const error = new HubError("notRecorded", text, { server, data });
-    this.#link.send(buildError(request.id, error.toRpc()));
+    this.#transport.send(buildError(request.id, error.toRpc()));
   }
 }
 
 /** The name or URI in a request's params. */
-function subjectOf({ bytes, params, members }: Request): string | undefined {
+function nameOrUriOf({ bytes, params, members }: Request): string | undefined {
   const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   return readString(bytes, lastMember(all, "name")) ?? readString(bytes, lastMember(all, "uri"));
 }
 
 /** The content of a response, without `_meta`, which differs each time. */
-function answerOf({ bytes, outcome, body }: Response): unknown {
+function contentOf({ bytes, outcome, body }: Response): unknown {
   try {
     const value = parseRange(bytes, body);
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -287,9 +315,9 @@ function answerOf({ bytes, outcome, body }: Response): unknown {
 }
 
 /** Maximum number of divergences reported individually. */
-const MOST_TOLD = 20;
+const MAX_REPORTED = 20;
 /** Maximum number of differences shown for each. */
-const MOST_DIFFERENCES = 3;
+const MAX_DIFFERENCES_SHOWN = 3;
 
 /** A request in the report: its method and, evaluated only when reported, the name or URI in it. */
 export interface ReplayedRequest {
@@ -300,61 +328,69 @@ export interface ReplayedRequest {
 
 /** Counts where clients diverged from the recording, and reports each as it happens. */
 export class ReplayReport {
-  readonly #tell: (text: string) => void;
+  readonly #print: (text: string) => void;
   readonly #exhausted = new Set<string>();
-  #told = 0;
+  #reported = 0;
   #played = 0;
   #repeated = 0;
   #unknown = 0;
-  #disordered = 0;
-  #otherwise = 0;
+  #outOfOrder = 0;
+  #answeredDifferently = 0;
 
   /** @param tell receives one line at a time */
-  constructor(tell: (text: string) => void) {
-    this.#tell = tell;
+  constructor(print: (text: string) => void) {
+    this.#print = print;
   }
 
   get hasDiverged(): boolean {
-    return this.#unknown + this.#disordered + this.#otherwise > 0;
+    return this.#unknown + this.#outOfOrder + this.#answeredDifferently > 0;
   }
 
-  played(): void {
+  countReplayed(): void {
     this.#played++;
   }
 
   /** Not a divergence: a load test repeats the same request. */
-  repeated(asked: ReplayedRequest, scene: RecordedExchange): void {
+  repeated(request: ReplayedRequest, exchange: RecordedExchange): void {
     this.#repeated++;
-    if (this.#exhausted.has(asked.server)) return;
-    this.#exhausted.add(asked.server);
-    const text = `was made more often than was recorded: the last answer (line ${scene.line}) is given again, to all that are`;
-    this.#tell(`${describe(asked)} ${text}`);
+    if (this.#exhausted.has(request.server)) return;
+    this.#exhausted.add(request.server);
+    const text = `was made more often than was recorded: the last answer (line ${exchange.line}) is given again, to all that are`;
+    this.#print(`${describeRequest(request)} ${text}`);
   }
 
   /** @returns the error text for the client */
-  unknown(asked: ReplayedRequest, nearest: NearestMatch | undefined): string {
+  notRecorded(request: ReplayedRequest, nearest: NearestMatch | undefined): string {
     this.#unknown++;
     const near =
       nearest === undefined
         ? "nothing of that kind was"
-        : `the nearest is on line ${nearest.scene.line}, with ${list(nearest.differences)}`;
-    const text = `${describe(asked)} was not recorded: ${near}`;
-    this.#diverged(text);
+        : `the nearest is on line ${nearest.exchange.line}, with ${listDifferences(nearest.differences)}`;
+    const text = `${describeRequest(request)} was not recorded: ${near}`;
+    this.#report(text);
     return text;
   }
 
-  disordered(asked: ReplayedRequest, scene: RecordedExchange, skipped: RecordedExchange): void {
-    this.#disordered++;
-    this.#diverged(
-      `${describe(asked)}, line ${scene.line}, comes before what was recorded first: ${skipped.method} of line ${skipped.line}`,
+  outOfOrder(
+    request: ReplayedRequest,
+    exchange: RecordedExchange,
+    skipped: RecordedExchange,
+  ): void {
+    this.#outOfOrder++;
+    this.#report(
+      `${describeRequest(request)}, line ${exchange.line}, comes before what was recorded first: ${skipped.method} of line ${skipped.line}`,
     );
   }
 
   /** A request of the server was answered differently. */
-  answered(asked: ReplayedRequest, line: number, differences: readonly ValueDifference[]): void {
-    this.#otherwise++;
-    this.#diverged(
-      `the question of line ${line}, for ${describe(asked)}, was answered with ${list(differences)}`,
+  answeredDifferently(
+    request: ReplayedRequest,
+    line: number,
+    differences: readonly ValueDifference[],
+  ): void {
+    this.#answeredDifferently++;
+    this.#report(
+      `the question of line ${line}, for ${describeRequest(request)}, was answered with ${listDifferences(differences)}`,
     );
   }
 
@@ -364,28 +400,29 @@ export class ReplayReport {
       `${count(this.#played, "request")} answered as recorded`,
       `${this.#repeated} again with the last answer`,
       `${this.#unknown} not recorded`,
-      `${this.#disordered} out of order`,
-      `${count(this.#otherwise, "question")} answered otherwise`,
+      `${this.#outOfOrder} out of order`,
+      `${count(this.#answeredDifferently, "question")} answered otherwise`,
       `${unplayed} recorded and never made`,
     ];
     return `replayed: ${parts.join(", ")}`;
   }
 
-  #diverged(text: string): void {
-    this.#told++;
-    if (this.#told <= MOST_TOLD) this.#tell(`diverged: ${text}`);
-    if (this.#told === MOST_TOLD) this.#tell("diverged so often that the rest is only counted");
+  #report(text: string): void {
+    this.#reported++;
+    if (this.#reported <= MAX_REPORTED) this.#print(`diverged: ${text}`);
+    if (this.#reported === MAX_REPORTED)
+      this.#print("diverged so often that the rest is only counted");
   }
 }
 
-function describe({ server, method, what }: ReplayedRequest): string {
+function describeRequest({ server, method, what }: ReplayedRequest): string {
   return `${server}: ${method}${what === undefined ? "" : ` of ${what}`}`;
 }
 
-function list(differences: readonly ValueDifference[]): string {
+function listDifferences(differences: readonly ValueDifference[]): string {
   const shown = differences
-    .slice(0, MOST_DIFFERENCES)
-    .map(({ path, recorded, asked }) => `${path} ${recorded} and not ${asked}`);
+    .slice(0, MAX_DIFFERENCES_SHOWN)
+    .map(({ path, recorded, actual }) => `${path} ${recorded} and not ${actual}`);
   const more = differences.length - shown.length;
   return shown.join("; ") + (more > 0 ? `; and ${more} more differences` : "");
 }

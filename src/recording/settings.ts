@@ -9,9 +9,9 @@ import {
 } from "../manifest/schema.ts";
 
 /** Replaces the command or URL of a recorded server, which may contain secrets and is never started. */
-const COMMAND = "recorded";
+const PLACEHOLDER_COMMAND = "recorded";
 
-const SETTINGS = [
+const RECORDED_SETTINGS = [
   "enabled",
   "prefix",
   "isolation",
@@ -41,12 +41,12 @@ export function describeManifest({ hub, servers }: Manifest): object {
 
 function describeServer(spec: RunnableServer): object {
   // An explicit connectTimeout would end starts that the default only reports as late.
-  const isSaid = spec.startLimit === undefined;
-  const keys = SETTINGS.filter((key) => key !== "connectTimeout" || isSaid);
+  const isExplicit = spec.startLimit === undefined;
+  const keys = RECORDED_SETTINGS.filter((key) => key !== "connectTimeout" || isExplicit);
   const settings = Object.fromEntries(keys.map((key) => [key, spec[key]]));
   const { tools, prompts } = spec;
   return {
-    command: COMMAND,
+    command: PLACEHOLDER_COMMAND,
     ...settings,
     tools: { ...describeRules(tools), timeout: tools.timeout },
     prompts: describeRules(prompts),
@@ -62,21 +62,26 @@ function describeRules({ allow, deny, rename }: PromptRules): object {
  * @throws {HubError} usage if it is invalid
  */
 export function readManifest(document: unknown, servers: readonly string[]): Manifest {
-  const said = document === undefined ? [] : [readManifestFile(document)];
+  const recorded = document === undefined ? [] : [readManifestFile(document)];
   const missing = servers.filter(
-    (name) => !said.some((fileConfig) => fileConfig.servers.has(name)),
+    (name) => !recorded.some((fileConfig) => fileConfig.servers.has(name)),
   );
-  const bare = Object.fromEntries(missing.map((name) => [name, { command: COMMAND }]));
-  const fileConfigs = [...said, readManifestFile({ servers: bare })];
-  const [complaint] = fileConfigs.flatMap(({ problems: complaints }) => complaints);
+  const missingSpecs = Object.fromEntries(
+    missing.map((name) => [name, { command: PLACEHOLDER_COMMAND }]),
+  );
+  const fileConfigs = [...recorded, readManifestFile({ servers: missingSpecs })];
+  const [problem] = fileConfigs.flatMap(({ problems }) => problems);
   const merged = mergeSources(
     fileConfigs.map((fileConfig) => ({ file: "", baseDir: "/", fileConfig })),
   );
-  const [fault] = merged.problems;
-  const wrong = complaint ?? fault;
-  if (wrong !== undefined) {
-    const where = wrong.path.join(".");
-    throw new HubError("usage", `The recording's manifest is none: ${where}: ${wrong.message}.`);
+  const [mergeProblem] = merged.problems;
+  const firstProblem = problem ?? mergeProblem;
+  if (firstProblem !== undefined) {
+    const where = firstProblem.path.join(".");
+    throw new HubError(
+      "usage",
+      `The recording's manifest is none: ${where}: ${firstProblem.message}.`,
+    );
   }
   const { hub, defaults } = merged;
   return { hub, defaults, servers: merged.servers, plugins: [], sources: [] };

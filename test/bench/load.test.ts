@@ -244,10 +244,10 @@ describe("a tally", () => {
       (text) => text.replaceAll("hunter2", "•••"),
       () => {},
     );
-    tally.begin(0);
+    tally.beginRound(0);
     for (let i = 0; i < 100; i++) tally.fail({ kind: `kind ${i}`, example: "hunter2" });
     tally.fail({ kind: "kind 0", example: "another" });
-    tally.end(1000);
+    tally.endRound(1000);
     const { errors } = tally.result();
     assert.equal(Object.keys(errors).length, 51);
     assert.deepEqual(errors["kind 0"], { count: 2, example: "•••" });
@@ -256,15 +256,15 @@ describe("a tally", () => {
 
   it("has its calls in spans, and time stands still between rounds", () => {
     const tally = new LevelStats(false, 100, String, () => {});
-    tally.begin(0);
+    tally.beginRound(0);
     for (let now = 10; now <= 200; now += 10) {
       tally.answered(now - 5, now - 5, now);
       tally.roll(now);
     }
-    tally.end(200);
-    tally.begin(5000);
+    tally.endRound(200);
+    tally.beginRound(5000);
     tally.answered(5000, 5000, 5050);
-    tally.end(5100);
+    tally.endRound(5100);
     const { timeline, seconds, rate } = tally.result();
     assert.equal(seconds, 0.3);
     assert.equal(rate, 70);
@@ -378,9 +378,9 @@ describe("kills", () => {
       clock,
     });
     for (let round = 0; round < 4; round++) {
-      chaos.begin();
+      chaos.beginRound();
       await clock.advanceAsync(500);
-      chaos.end();
+      chaos.endRound();
       // Another has its turn.
       await clock.advanceAsync(500);
     }

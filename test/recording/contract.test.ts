@@ -15,7 +15,7 @@ import { MemoryRecordingSink } from "../fixtures/recording.ts";
 
 function recorded(pair: TransportPair, outlet = new MemoryRecordingSink()): TransportPair {
   const recording = new Recording({
-    outlet,
+    sink: outlet,
     limit: 1024 * 1024 * 1024,
     redact: (text) => text,
     now: () => performance.now(),
@@ -23,7 +23,7 @@ function recorded(pair: TransportPair, outlet = new MemoryRecordingSink()): Tran
   });
   return {
     ...pair,
-    transport: recordTransport(pair.transport, recording.server("peer"), recording),
+    transport: recordTransport(pair.transport, recording.nextServerRun("peer"), recording),
   };
 }
 

@@ -26,7 +26,7 @@ function make({ limit = 256 * MEGABYTE, secrets = [] as string[] } = {}): Made {
   const warnings: string[] = [];
   const redactor = new Redactor(secrets);
   const recorder = new Recorder({
-    outlet,
+    sink: outlet,
     limit,
     redact: (text) => redactor.apply(text),
     now: () => 0,
@@ -40,21 +40,25 @@ const STRANGE = `{"jsonrpc":"2.0","method":"n","params":{"a":1.0,"a":1e400,"b":1
 describe("a recording", () => {
   it("has every message as it is spelled, to the byte", async () => {
     const { recorder, outlet } = make({ secrets: ["not in it"] });
-    recorder.message(recorder.server("s"), "sent", utf8(STRANGE));
+    recorder.message(recorder.nextServerRun("s"), "sent", utf8(STRANGE));
     await recorder.close();
     assert.ok(outlet.text.includes(`"message":${STRANGE}}\n`), outlet.text);
-    const [entry] = readRecording(Buffer.from(outlet.text), "file").entries;
-    assert.ok(entry?.kind === "message" && entry.frame.kind === "notification");
-    assert.equal(entry.frame.bytes.toString(), STRANGE);
+    const [entry] = readRecording(Buffer.from(outlet.text), "file").lines;
+    assert.ok(entry?.kind === "message" && entry.message.kind === "notification");
+    assert.equal(entry.message.bytes.toString(), STRANGE);
   });
 
   it("says when, of which run of which server, and which way; clients are counted", async () => {
     const { recorder, outlet } = make();
-    for (const peer of [recorder.server("a"), recorder.server("b"), recorder.server("a")]) {
+    for (const peer of [
+      recorder.nextServerRun("a"),
+      recorder.nextServerRun("b"),
+      recorder.nextServerRun("a"),
+    ]) {
       recorder.message(peer, "received", utf8("{}"));
     }
-    recorder.message(recorder.client(), "sent", utf8("{}"));
-    recorder.message(recorder.client(), "sent", utf8("{}"), 7);
+    recorder.message(recorder.nextClient(), "sent", utf8("{}"));
+    recorder.message(recorder.nextClient(), "sent", utf8("{}"), 7);
     await recorder.close();
     assert.deepEqual(outlet.lines.slice(1), [
       { t: 0, server: "a", run: 1, way: "received", message: {} },
@@ -70,7 +74,7 @@ describe("a recording", () => {
   it("has what is no JSON as a text, so that every line of it is JSON", async () => {
     const { recorder, outlet } = make();
     for (const text of ['{"jsonrpc":"2.0","id":1,"result":{]}', "}", '{"a":1}}', "\u0000\n"]) {
-      recorder.message(recorder.client(), "received", utf8(text));
+      recorder.message(recorder.nextClient(), "received", utf8(text));
     }
     await recorder.close();
     assert.deepEqual(
@@ -81,7 +85,7 @@ describe("a recording", () => {
 
   it("ends at its limit with a line that says so, and its hub is told once", async () => {
     const { recorder, outlet, warnings } = make({ limit: 4096 });
-    const peer = recorder.server("s");
+    const peer = recorder.nextServerRun("s");
     for (let n = 0; n < 100; n++) recorder.message(peer, "sent", utf8(STRANGE));
     await outlet.until((lines) => lines.at(-1)?.event === "full");
     recorder.message(peer, "sent", utf8(STRANGE));
@@ -96,7 +100,7 @@ describe("a recording", () => {
   it("holds little of what a disk does not take, and says how much is missing", async () => {
     const { recorder, outlet } = make();
     outlet.stall();
-    const peer = recorder.server("s");
+    const peer = recorder.nextServerRun("s");
     const big = utf8(`{"jsonrpc":"2.0","method":"n","params":"${"x".repeat(16 * MEGABYTE)}"}`);
     for (let n = 0; n < 20; n++) recorder.message(peer, "sent", big);
     recorder.message(peer, "received", utf8("{}"));
@@ -117,7 +121,7 @@ describe("a recording", () => {
   it("has of a message that is far too large only which one it is", async () => {
     const { recorder, outlet } = make();
     const huge = `{"jsonrpc":"2.0","id":5,"result":"${"x".repeat(33 * MEGABYTE)}"}`;
-    recorder.message(recorder.server("s"), "received", utf8(huge));
+    recorder.message(recorder.nextServerRun("s"), "received", utf8(huge));
     await recorder.close();
     assert.deepEqual(outlet.lines[1]?.["cut"], { size: huge.length, kind: "response", id: 5 });
   });
@@ -125,19 +129,19 @@ describe("a recording", () => {
   it("ends when it cannot be written, and nothing else does", async () => {
     const { recorder, outlet, warnings } = make();
     outlet.append = () => Promise.reject(new Error("no space"));
-    recorder.message(recorder.client(), "sent", utf8("{}"));
+    recorder.message(recorder.nextClient(), "sent", utf8("{}"));
     for (let n = 0; n < 10 && warnings.length === 0; n++) {
       await new Promise((resolve) => setImmediate(resolve));
     }
     assert.deepEqual(warnings, ["the recording ends here: it cannot be written (no space)"]);
-    recorder.message(recorder.client(), "sent", utf8("{}"));
+    recorder.message(recorder.nextClient(), "sent", utf8("{}"));
     await recorder.close();
     assert.equal(outlet.text, "");
   });
 
   it("has what waits written at once if its process ends", () => {
     const { recorder, outlet } = make();
-    recorder.message(recorder.client(), "sent", utf8('{"last":1}'));
+    recorder.message(recorder.nextClient(), "sent", utf8('{"last":1}'));
     recorder.flushNow();
     assert.deepEqual(outlet.lines.at(-1)?.message, { last: 1 });
   });
@@ -177,7 +181,7 @@ describe("a message with a secret in it", () => {
   it("that is JSON itself is not in the recording at all", async () => {
     const { recorder, outlet } = make({ secrets: ['{"type":"account","n":1}'] });
     const text = '{"jsonrpc":"2.0","id":9,"result":{"type":"account","n":1}}';
-    recorder.message(recorder.server("s"), "received", utf8(text));
+    recorder.message(recorder.nextServerRun("s"), "received", utf8(text));
     await recorder.close();
     assert.ok(!outlet.text.includes("account"), outlet.text);
     assert.deepEqual(outlet.lines[1]?.["cut"], { size: text.length, kind: "response", id: 9 });
@@ -252,7 +256,7 @@ describe("reading a recording", () => {
         assert.throws(() => readRecording(part, "file"), /file is no recording of toolmux/);
         continue;
       }
-      const { entries, notes } = readRecording(part, "file");
+      const { lines: entries, notes } = readRecording(part, "file");
       assert.equal(entries.length, Math.min(lines - 1, 2));
       assert.deepEqual(notes, ["It has no end: its hub was killed, or still runs."]);
     }

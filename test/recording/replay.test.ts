@@ -320,7 +320,7 @@ describe("a client that does something else", () => {
     }
     await together.client.find(({ id }) => id === "a");
     assert.deepEqual(together.reports, []);
-    assert.equal(together.matcher.unplayed, 0);
+    assert.equal(together.matcher.neverRequested, 0);
     const cancelled = '"method":"notifications/cancelled","params":{"requestId":1}';
     const takenBack = startReplay(
       recordingOf(
@@ -344,6 +344,9 @@ describe("a client that does something else", () => {
     for (let id = 1; id <= 50; id++) client.send(ask(String(id), "none", "{}"));
     await client.find(({ id }) => id === 50);
     assert.equal(told.length, 21);
-    assert.match(review.summary(score.unplayed), /50 not recorded.* 3 recorded and never made/);
+    assert.match(
+      review.summary(score.neverRequested),
+      /50 not recorded.* 3 recorded and never made/,
+    );
   });
 });

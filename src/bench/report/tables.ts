@@ -356,17 +356,17 @@ function numberColumns(...titles: readonly string[]): TableColumn[] {
 /** A report as text for a terminal. */
 export function formatReportText(
   { title, facts, tables }: ReportTables,
-  paper: TerminalStyle,
+  style: TerminalStyle,
 ): string {
-  const { bold, dim } = paper.colors;
+  const { bold, dim } = style.colors;
   const head = [bold(sanitizeLine(title)), ...facts.map((fact) => dim(sanitizeLine(fact)))].join(
     "\n",
   );
-  return [head, ...tables.map((table) => formatTable(table, paper))].join("\n\n");
+  return [head, ...tables.map((table) => formatTable(table, style))].join("\n\n");
 }
 
-function formatTable({ title, notes, columns, rows }: ReportTable, paper: TerminalStyle): string {
-  const { bold, dim } = paper.colors;
+function formatTable({ title, notes, columns, rows }: ReportTable, style: TerminalStyle): string {
+  const { bold, dim } = style.colors;
   const cells = rows.map((row) => row.map(sanitizeLine));
   // Numbers are right-aligned, and so are their titles.
   const widths = columns.map((column, at) =>
@@ -380,6 +380,6 @@ function formatTable({ title, notes, columns, rows }: ReportTable, paper: Termin
   return [
     bold(sanitizeLine(title)),
     ...notes.map((note) => dim(sanitizeLine(note))),
-    alignTable(titles, cells.map(align), paper),
+    alignTable(titles, cells.map(align), style),
   ].join("\n");
 }

@@ -156,33 +156,33 @@ export type TrialResult =
  */
 export async function tryServer(
   spec: RunnableServer,
-  world: CommandContext,
+  context: CommandContext,
   print: CommandLog,
 ): Promise<TrialResult> {
-  const line = openStatusLine(world.env);
+  const line = openStatusLine(context.env);
   const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const once = withoutRetries(spec);
+  const singleStart = withoutRetries(spec);
   const manifest: Manifest = {
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
-    servers: [once],
+    servers: [singleStart],
     plugins: [],
     sources: [],
   };
   const options = { kinds: [], authorizes: false };
-  const { hub, bus, close } = await openHub(manifest, world, log, options);
-  const endProgress = line && openStartProgress([once.name], bus, line, systemClock);
+  const { hub, bus, close } = await openHub(manifest, context, log, options);
+  const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
   try {
     hub.startAll();
-    await untilAborted(hub.settled("untilStarted"), world.signal);
+    await untilAborted(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
     // A server that requires authorization counts as settled.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
-    const state = serverStateOf(once, hub);
+    const state = serverStateOf(singleStart, hub);
     if (state.at === "connected") {
       const { peer, tools = 0 } = state.connection;
       return { kind: "connected", name: peer?.name, version: peer?.version, tools };
@@ -190,7 +190,7 @@ export async function tryServer(
     const cause = state.at === "failed" ? state.cause : undefined;
     if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
-    return { kind: "failed", cause, remedies: hintsFor(cause, spec, world.env) };
+    return { kind: "failed", cause, remedies: hintsFor(cause, spec, context.env) };
   } finally {
     endProgress?.();
     await close();
@@ -216,16 +216,16 @@ interface ServerToAdd {
  * `toolmux add`: starts a server once and adds it to the manifest. @returns 3 if it could not be started, and
  * nothing was written
  */
-export async function add(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function add(invocation: Invocation, context: CommandContext): Promise<number> {
   const log = openLog(invocation);
   const print = (text: string): void => {
     if (invocation.json === false) ownConsole.log(sanitizeLine(text));
   };
-  const file = await manifestToEdit(invocation, world);
-  const existing = await readExistingServers(file, invocation, world);
-  const wanted = await readServerToAdd(invocation, existing, world, log);
-  const { key, requiredValues: needs } = wanted;
-  const entry = withPrefix(addOptionSettings(wanted.entry, invocation), key, existing);
+  const file = await manifestToEdit(invocation, context);
+  const existing = await readExistingServers(file, invocation, context);
+  const toAdd = await readServerToAdd(invocation, existing, context, log);
+  const { key, requiredValues: needs } = toAdd;
+  const entry = withPrefix(addOptionSettings(toAdd.entry, invocation), key, existing);
   const isNew = !invocation.switches.has("replace");
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
@@ -234,15 +234,15 @@ export async function add(invocation: Invocation, world: CommandContext): Promis
       `${file} is the file of another client: name one of toolmux's own with --file.`,
     );
   }
-  print(`${key}: ${describeServer(await withInstalledRunner(server, world))}`);
+  print(`${key}: ${describeServer(await withInstalledRunner(server, context))}`);
   warnPlaintextSecrets(entry, key, log);
-  const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
+  const missing = needs.filter(({ name, kind }) => kind === "secret" || !context.env[name]);
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
-  const result = isTried ? await tryServer(server, world, log) : undefined;
+  const result = isTried ? await tryServer(server, context, log) : undefined;
   const isAdded = result?.kind !== "failed" || invocation.switches.has("force");
-  const edit = isAdded ? await editManifestFile(file, change, world) : undefined;
+  const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
   if (invocation.json !== false)
-    ownConsole.log(formatJson(toJson(wanted, file, result, edit !== undefined)));
+    ownConsole.log(formatJson(toJson(toAdd, file, result, edit !== undefined)));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
   if (edit === undefined) {
@@ -251,7 +251,7 @@ export async function add(invocation: Invocation, world: CommandContext): Promis
   }
   print(`${edit.before === undefined ? "made" : "added to"} ${file}`);
   for (const need of needs) print(describeRequiredValue(need));
-  if (wanted.optional.length > 0) print(`may be given as well: ${wanted.optional.join(", ")}`);
+  if (toAdd.optional.length > 0) print(`may be given as well: ${toAdd.optional.join(", ")}`);
   return 0;
 }
 
@@ -339,9 +339,9 @@ async function chooseOption(
 }
 
 /** Whether PATH has a runner for a package. */
-async function canRun(name: string, world: CommandContext): Promise<boolean> {
+async function canRun(name: string, context: CommandContext): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
-  return (await findInstalledRunner(runners, world)) !== undefined;
+  return (await findInstalledRunner(runners, context)) !== undefined;
 }
 
 function describeTrialResult(result: TrialResult | undefined, key: string): readonly string[] {
@@ -400,5 +400,5 @@ function toJson(
           remedies: result.remedies,
         }
       : result;
-  return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
+  return { server: key, file, added, ...(outcome && { result: outcome }), needs, optional };
 }

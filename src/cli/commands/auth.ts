@@ -96,10 +96,10 @@ export function pickRemoteServers(
 /** Resolves the `${…}` placeholders of an HTTP server's entry. @throws {HubError} valueMissing, notSupported */
 export function resolveRemoteSpec(
   spec: RemoteServer,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ResolvedRemote> {
-  const { env, cwd } = world;
-  return resolveRemote(spec, env, cwd, openSchemeResolvers(world)(spec, new Map()));
+  const { env, cwd } = context;
+  return resolveRemote(spec, env, cwd, openSchemeResolvers(context)(spec, new Map()));
 }
 
 /** Delay before a message that the login is still being prepared, in ms. */
@@ -108,13 +108,13 @@ const WAIT_NOTICE_DELAY = 3000;
 /** Logs in to a server by OAuth in the user's browser, even if there already is a valid token. */
 export async function runLogin(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   name: string,
 ): Promise<number> {
   const { json, scope, noBrowser } = invocation;
   const log = openLog(invocation);
-  const { spec, resolved } = await resolveNamedServer(invocation, world, name, log);
-  const challenge = await findChallenge(spec, resolved, world);
+  const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
+  const challenge = await findChallenge(spec, resolved, context);
   if (challenge === undefined) {
     throw usageError(
       `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
@@ -123,12 +123,12 @@ export async function runLogin(
   const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
     printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
   });
-  const showPage = showPageInTerminal(world, noBrowser);
-  const authorizer = await openUserAuthorizer(world, (url, server) => {
+  const showPage = showPageInTerminal(context, noBrowser);
+  const authorizer = await openUserAuthorizer(context, (url, server) => {
     cancelNotice();
     return showPage(url, server);
   });
-  const options = { signal: world.signal, onProgress: () => {} };
+  const options = { signal: context.signal, onProgress: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
   const status = await authorizer.stand(spec, resolved);
@@ -143,13 +143,13 @@ export async function runLogin(
 /** Deletes a server's tokens here and revokes them at the authorization server. */
 export async function runLogout(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   name: string,
 ): Promise<number> {
   const log = openLog(invocation);
-  const { spec, resolved } = await resolveNamedServer(invocation, world, name, log);
-  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
+  const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
+  const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
+  const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
   if (invocation.json !== false) {
     ownConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
     return 0;
@@ -190,9 +190,7 @@ async function findChallenge(
   const { requestChallenge } = await import("../../auth/discovery.ts");
   const assumed = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
   const fetch = makeFetch({ ca, env });
-  return (
-    (await requestChallenge({ url, headers, dial: fetch, signal, clock: systemClock })) ?? assumed
-  );
+  return (await requestChallenge({ url, headers, fetch, signal, clock: systemClock })) ?? assumed;
 }
 
 /** Prints to stderr; stdout is for the result. */
@@ -218,13 +216,13 @@ interface Row {
  */
 export async function printAuthStatus(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   names: readonly string[],
 ): Promise<number> {
-  const manifest = await loadManifestOnly(invocation, world, openLog(invocation));
+  const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
   const specs = pickRemoteServers(manifest, names);
-  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, world)));
+  const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
+  const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
   if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
   else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
   else
@@ -232,7 +230,7 @@ export async function printAuthStatus(
       alignTable(
         ["SERVER", "AUTHORIZATION", "ISSUER"],
         rows.map(toCells),
-        terminalStyleOf(world.env),
+        terminalStyleOf(context.env),
       ),
     );
   return 0;
@@ -264,11 +262,11 @@ function toJson({ spec, status }: Row): object {
 }
 
 /** `toolmux auth`: logs in to an HTTP server, logs out, or prints the authorization status. */
-export async function runAuth(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function runAuth(invocation: Invocation, context: CommandContext): Promise<number> {
   const [verb, ...names] = invocation.words;
   const [name] = names;
   if (verb === "status") {
-    return printAuthStatus(invocation, world, names);
+    return printAuthStatus(invocation, context, names);
   }
   if (verb !== "login" && verb !== "logout") {
     throw usageError(`auth is followed by login, logout or status, not by "${verb}".`);
@@ -276,5 +274,7 @@ export async function runAuth(invocation: Invocation, world: CommandContext): Pr
   if (name === undefined || names.length > 1) {
     throw usageError(`auth ${verb} needs the name of one server.`);
   }
-  return verb === "login" ? runLogin(invocation, world, name) : runLogout(invocation, world, name);
+  return verb === "login"
+    ? runLogin(invocation, context, name)
+    : runLogout(invocation, context, name);
 }

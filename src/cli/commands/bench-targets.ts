@@ -154,10 +154,10 @@ const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 export async function openBenchSetup(
   invocation: Invocation,
   options: BenchOptions,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<BenchSetup> {
-  const target = readTarget(invocation, world);
+  const target = readTarget(invocation, context);
   if (target?.kind === "url") rejectChaosForUrl(options);
   const folder = await makeBenchFolder(tmpdir());
   const close = (): Promise<void> => rm(folder, { recursive: true, force: true });
@@ -167,11 +167,11 @@ export async function openBenchSetup(
     const proxy = isProxied ? formatProxyVariable(folder, chaos.delay ?? 0) : undefined;
     const resources: SubjectResources = {
       options,
-      world: { ...world, env: { ...world.env, [PROXY_VARIABLE]: proxy } },
+      world: { ...context, env: { ...context.env, [PROXY_VARIABLE]: proxy } },
       proxies: isProxied ? openProxyFolder(folder) : undefined,
       log,
     };
-    const usesManifest = target === undefined && (await hasManifest(invocation, world));
+    const usesManifest = target === undefined && (await hasManifest(invocation, context));
     const subjects = usesManifest
       ? await openManifestHub(invocation, resources)
       : await openSingleServer(target ?? ECHO_SERVER, join(folder, "toolmux.json"), resources);
@@ -190,9 +190,9 @@ interface SubjectResources {
   readonly log: CommandLog;
 }
 
-async function hasManifest({ config }: Invocation, world: CommandContext): Promise<boolean> {
-  if (config.length > 0 || world.env[MANIFEST_VARIABLE]?.trim()) return true;
-  const { files: found, problems } = await discoverManifests(world);
+async function hasManifest({ config }: Invocation, context: CommandContext): Promise<boolean> {
+  if (config.length > 0 || context.env[MANIFEST_VARIABLE]?.trim()) return true;
+  const { files: found, problems } = await discoverManifests(context);
   return found.length + problems.length > 0;
 }
 
@@ -228,8 +228,8 @@ async function openSingleServer(
   return { subject, direct: (tool) => Promise.resolve({ subject: directSubject, tool }) };
 }
 
-async function readManifest(file: string, world: CommandContext): Promise<Manifest> {
-  const loaded = await loadManifest({ files: [file], ...world });
+async function readManifest(file: string, context: CommandContext): Promise<Manifest> {
+  const loaded = await loadManifest({ files: [file], ...context });
   if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
   return loaded.manifest;
 }
@@ -256,15 +256,15 @@ async function openManifestHub(
 async function findServer(
   tool: string,
   manifest: Manifest,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
-  const { hub, manifest: prepared, close } = await openHub(manifest, world, log, { kinds: [] });
+  const { hub, manifest: prepared, close } = await openHub(manifest, context, log, { kinds: [] });
   try {
-    await InProcessClient.connect(hub, world.signal);
-    await untilAborted(hub.settled(), world.signal);
+    await InProcessClient.connect(hub, context.signal);
+    await untilAborted(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
-    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), context.signal);
     const route = hub.catalog.tools.find(tool);
     const spec = prepared.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {

@@ -55,7 +55,7 @@ export interface ReporterOptions {
   readonly isJson: boolean;
   /** Absolute path of the HTML report. */
   readonly htmlFile: string | undefined;
-  readonly world: CommandContext;
+  readonly context: CommandContext;
 }
 
 /** Prints the progress and the result of a measurement. */
@@ -75,9 +75,9 @@ export interface Reporter {
 
 /** @throws {HubError} usage if the report's file cannot be written: checked before anything is measured */
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
-  const { isJson, htmlFile, world } = options;
+  const { isJson, htmlFile, context } = options;
   if (htmlFile !== undefined) await checkReportFile(htmlFile);
-  const line = openStatusLine(world.env);
+  const line = openStatusLine(context.env);
   const progressLine = new BenchProgressLine(systemClock);
   return {
     progress(event) {
@@ -93,7 +93,7 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
       ownConsole.log(
         isJson
           ? formatJson(result)
-          : formatReportText(tabulateResult(result), terminalStyleOf(world.env)),
+          : formatReportText(tabulateResult(result), terminalStyleOf(context.env)),
       );
       if (htmlFile === undefined) return;
       await writeReportFile(htmlFile, result);
@@ -105,18 +105,18 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
 const INTERRUPTED_EXIT_CODE = 130;
 
 /** `toolmux bench`: measures and prints the result. */
-export async function bench(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function bench(invocation: Invocation, context: CommandContext): Promise<number> {
   const options = readBenchOptions(invocation);
   const file = invocation.values.get("html")?.at(-1);
-  const html = file === undefined ? undefined : resolve(world.cwd, file);
-  const reporter = await makeReporter({ isJson: invocation.json !== false, htmlFile: html, world });
-  const setup = await openBenchSetup(invocation, options, world, openLog(invocation));
+  const htmlFile = file === undefined ? undefined : resolve(context.cwd, file);
+  const reporter = await makeReporter({ isJson: invocation.json !== false, htmlFile, context });
+  const setup = await openBenchSetup(invocation, options, context, openLog(invocation));
   let result: BenchResult | undefined;
   let failure: HubError | undefined;
   try {
     const plan = { ...options, subject: setup.subject, direct: setup.direct };
     const onProgress = reporter.progress.bind(reporter);
-    ({ result, failure } = await measure(plan, onProgress, world.signal));
+    ({ result, failure } = await measure(plan, onProgress, context.signal));
   } finally {
     try {
       await reporter.finish(result);
@@ -124,7 +124,7 @@ export async function bench(invocation: Invocation, world: CommandContext): Prom
       await setup.close();
     }
   }
-  if (world.signal.aborted) return INTERRUPTED_EXIT_CODE;
+  if (context.signal.aborted) return INTERRUPTED_EXIT_CODE;
   if (failure !== undefined) throw failure;
   return hasAnswers(result) ? 0 : 1;
 }

@@ -46,19 +46,22 @@ const HASH_LENGTH = 7;
  * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix fits the tool's
  * name.
  */
-export async function call(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function call(invocation: Invocation, context: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
   const view = readView(invocation);
-  const line = openStatusLine(world.env);
+  const line = openStatusLine(context.env);
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const argumentSource = await untilAborted(readArgumentSource(invocation, world), world.signal);
-  const loaded = await loadManifestOnly(invocation, world, log);
+  const argumentSource = await untilAborted(
+    readArgumentSource(invocation, context),
+    context.signal,
+  );
+  const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
-  const { hub, bus, manifest, close } = await openHub(loaded, world, log, {
+  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayHaveTool(prefix, name, all.hub));
@@ -67,18 +70,18 @@ export async function call(invocation: Invocation, world: CommandContext): Promi
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    const client = await InProcessClient.connect(hub, world.signal);
-    await untilAborted(hub.settled(), world.signal);
+    const client = await InProcessClient.connect(hub, context.signal);
+    await untilAborted(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
     // A server that is late is waited for: this process makes no later call.
-    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
     if (item === undefined) throw unknownToolError(name, items, serverStatesOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
-    const folder = await makeOutputFolder(invocation, world);
+    const folder = await makeOutputFolder(invocation, context);
     const response = await client.callTool(
       name,
       args,
@@ -86,7 +89,7 @@ export async function call(invocation: Invocation, world: CommandContext): Promi
     );
     line?.clear();
     const report = describeResult(response, view);
-    const allSaved = await printReport(report, folder, world);
+    const allSaved = await printReport(report, folder, context);
     return allSaved ? report.code : report.code || 1;
   } finally {
     endProgress?.();

@@ -48,11 +48,11 @@ interface SecretRow {
  * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
  * loads no external plugin.
  */
-export async function check(invocation: Invocation, world: CommandContext): Promise<number> {
-  const { env, cwd, platform } = world;
+export async function check(invocation: Invocation, context: CommandContext): Promise<number> {
+  const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
-  const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, world);
+  const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, context);
   const ok = problems.length === 0;
   if (invocation.json !== false) {
     const document = {
@@ -69,7 +69,7 @@ export async function check(invocation: Invocation, world: CommandContext): Prom
   }
   const log = openLog(invocation);
   for (const note of notes) log("warn", note);
-  for (const problem of problems) await printProblemWithFrame(problem, world);
+  for (const problem of problems) await printProblemWithFrame(problem, context);
   if (!ok) {
     const rest = starts
       ? "; servers with a problem would not be started"
@@ -99,7 +99,7 @@ interface CheckResult {
   readonly plugins: readonly PluginSpec[];
 }
 
-async function inspect(loaded: LoadedManifest, world: CommandContext): Promise<CheckResult> {
+async function inspect(loaded: LoadedManifest, context: CommandContext): Promise<CheckResult> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
     return { ...nothing, problems: loaded.problems, starts: loaded.ok };
@@ -110,20 +110,20 @@ async function inspect(loaded: LoadedManifest, world: CommandContext): Promise<C
     return { ...nothing, problems: await placePluginProblems(pluginProblems), starts: false };
   const unknownServers = await placePluginProblems(findUnknownPluginServers(loaded.manifest));
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
-  const schemesFor = openSchemeResolvers(world);
-  const rows = await Promise.all(servers.map((spec) => checkServer(spec, world, schemesFor)));
-  const found = await findSecrets(servers, world);
+  const schemesFor = openSchemeResolvers(context);
+  const rows = await Promise.all(servers.map((spec) => checkServer(spec, context, schemesFor)));
+  const found = await findSecrets(servers, context);
   return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
 }
 
 async function findSecrets(
   specs: readonly ServerSpec[],
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly SecretRow[]> {
   const external = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
   const names = [...new Set(external.flatMap(listSecrets))].toSorted();
   if (names.length === 0) return [];
-  const secrets = (await import("../../secrets/secrets.ts")).openSecrets(world);
+  const secrets = (await import("../../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
     names.map(async (name) => {
       const users = external.filter((spec) => listSecrets(spec).includes(name));

@@ -20,9 +20,9 @@ const LAST_WORDS = "cannot read the price list: no such file";
  * `toolmux demo`: runs a hub with embedded servers and checks it with a client. With a server's name as
  * argument, runs that server.
  */
-export async function demo({ words }: Invocation, world: CommandContext): Promise<number> {
+export async function demo({ words }: Invocation, context: CommandContext): Promise<number> {
   const [word, ...rest] = words;
-  if (word === undefined) return runDemo(world);
+  if (word === undefined) return runDemo(context);
   if (word === "tap") return runBenchProxy(rest);
   if (rest.length > 0) throw usageError(`Command "demo" does not take "${rest[0]}".`);
   if (word === "echo") {

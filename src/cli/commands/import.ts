@@ -40,8 +40,8 @@ import { askConsent } from "../prompt.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
 
 /** The secret store that receives values which look like secrets. */
-export function openSecretStore(world: CommandContext): SecretStore {
-  return openSecrets(world).file;
+export function openSecretStore(context: CommandContext): SecretStore {
+  return openSecrets(context).file;
 }
 
 /**
@@ -50,11 +50,11 @@ export function openSecretStore(world: CommandContext): SecretStore {
  */
 export async function readTakenNames(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<TakenNames> {
   const none = { servers: [], separator: HUB_DEFAULTS.separator };
-  const file = await manifestToEdit(invocation, world);
-  const loaded = await loadManifest(loadOptions(invocation, world));
+  const file = await manifestToEdit(invocation, context);
+  const loaded = await loadManifest(loadOptions(invocation, context));
   if (loaded.ok)
     return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
   if (!(await exists(file))) return none;
@@ -70,13 +70,13 @@ export async function addServers(
   file: string,
   servers: ReadonlyMap<string, ServerEntry>,
   beforeWrite: () => Promise<void>,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<void> {
   const change = { kind: "addAll", servers } as const;
   await rejectClientFile(file);
   await prepareEdit(file, change);
   await beforeWrite();
-  await editManifestFile(file, change, world);
+  await editManifestFile(file, change, context);
 }
 
 /**
@@ -123,15 +123,15 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
 export async function readImportSources(
   clients: readonly ClientApp[],
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ImportSources> {
-  const { env, cwd, platform } = world;
+  const { env, cwd, platform } = context;
   const home = clientFoldersOf(env, platform);
   const project = invocation.switches.has("project") ? cwd : undefined;
   const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
-  const plan = await planImport(files, await readTakenNames(invocation, world), home);
-  return { files, ...plan, manifest: await manifestToEdit(invocation, world) };
+  const plan = await planImport(files, await readTakenNames(invocation, context), home);
+  return { files, ...plan, manifest: await manifestToEdit(invocation, context) };
 }
 
 /**
@@ -141,7 +141,7 @@ export async function readImportSources(
 export async function applyImport(
   { planned, manifest }: Pick<ImportSources, "planned" | "manifest">,
   store: SecretStore | undefined,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<void> {
   if (planned.length === 0) return;
   const servers = new Map(
@@ -152,12 +152,12 @@ export async function applyImport(
   );
   const storeSecrets = async (): Promise<void> => {
     for (const { secretName: secret, value } of planned.flatMap(
-      ({ plaintextSecrets: clear }) => clear,
+      ({ plaintextSecrets }) => plaintextSecrets,
     )) {
       await store?.set(secret, value);
     }
   };
-  await addServers(manifest, servers, storeSecrets, world);
+  await addServers(manifest, servers, storeSecrets, context);
 }
 
 /**
@@ -166,22 +166,22 @@ export async function applyImport(
  */
 export async function importServers(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<number> {
   const { switches, words, json } = invocation;
-  const sources = await readImportSources(pickClients(words), invocation, world);
+  const sources = await readImportSources(pickClients(words), invocation, context);
   const { planned, manifest } = sources;
   const isForPeople = json === false;
   const movesSecrets = switches.has("secrets");
   if (isForPeople)
-    ownConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(world.env)));
+    ownConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(context.env)));
   const shouldAdd = planned.length > 0 && !switches.has("dry-run");
   const isConfirmed =
-    shouldAdd && (switches.has("yes") || (isForPeople && (await confirmImport(sources, world))));
+    shouldAdd && (switches.has("yes") || (isForPeople && (await confirmImport(sources, context))));
   if (isConfirmed === true) {
-    const store = movesSecrets ? openSecretStore(world) : undefined;
-    await applyImport(sources, store, world);
-    for (const name of new Set(planned.flatMap(({ requiredSecrets: wanted }) => wanted))) {
+    const store = movesSecrets ? openSecretStore(context) : undefined;
+    await applyImport(sources, store, context);
+    for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
     if (isForPeople) ownConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
@@ -210,37 +210,37 @@ function confirmImport(
 export function describeImport(
   { files, planned, skipped, manifest }: ImportSources,
   movesSecrets: boolean,
-  paper: TerminalStyle,
+  style: TerminalStyle,
 ): string {
-  const parts = [describeFiles(files, paper)];
+  const parts = [describeFiles(files, style)];
   if (planned.length > 0) {
-    const rows = planned.map(({ name, source: origin, entry }) => [
-      origin.client,
+    const rows = planned.map(({ name, source, entry }) => [
+      source.client,
       name,
       describeEntryStart(entry),
     ]);
     parts.push(
       sanitizeLine(`would be added to ${manifest}:`),
-      alignTable(["CLIENT", "SERVER", "STARTS"], rows, paper),
+      alignTable(["CLIENT", "SERVER", "STARTS"], rows, style),
     );
   } else parts.push("nothing to add");
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
   if (notes.length > 0) parts.push(notes.join("\n"));
   if (skipped.length > 0) {
-    const rows = skipped.map(({ source: origin, reason }) => [origin.client, origin.name, reason]);
-    parts.push("left out:", alignTable(["CLIENT", "SERVER", "WHY"], rows, paper));
+    const rows = skipped.map(({ source, reason }) => [source.client, source.name, reason]);
+    parts.push("left out:", alignTable(["CLIENT", "SERVER", "WHY"], rows, style));
   }
   return parts.join("\n");
 }
 
-function describeFiles(files: readonly ClientFile[], paper: TerminalStyle): string {
+function describeFiles(files: readonly ClientFile[], style: TerminalStyle): string {
   if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : countNoun(servers.length, "server");
     return [client.title, what, file];
   });
-  return alignTable(["CLIENT", "FOUND", "FILE"], rows, paper);
+  return alignTable(["CLIENT", "FOUND", "FILE"], rows, style);
 }
 
 function describeNotes(
@@ -286,7 +286,7 @@ function toJson(
       servers: servers.length,
       ...(problem && { problem: problem.message, line: problem.position?.line ?? null }),
     })),
-    additions: planned.map(
+    planned: planned.map(
       ({ name, entry, source: origin, notes, requiredSecrets: wanted, plaintextSecrets }) => ({
         name,
         origin,
@@ -300,7 +300,7 @@ function toJson(
         })),
       }),
     ),
-    omissions: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
+    skipped: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
       origin,
       reason,
       same,

@@ -34,17 +34,17 @@ interface InstallOutcome {
 }
 
 /** `toolmux install`: writes the entry of toolmux into a client's file, or removes it (`--undo`). */
-export async function install(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function install(invocation: Invocation, context: CommandContext): Promise<number> {
   const { switches, words, json } = invocation;
   const [client] = pickClients(words);
   if (client === undefined) throw usageError("Which client?");
-  const table = await findServerTable(client, switches.has("project"), world);
+  const table = await findServerTable(client, switches.has("project"), context);
   const print = (text: string): void => {
     if (json === false) ownConsole.log(text);
   };
   const outcome = switches.has("undo")
-    ? await undo(client, table, invocation, world, print)
-    : await write(client, table, invocation, world, print);
+    ? await undo(client, table, invocation, context, print)
+    : await write(client, table, invocation, context, print);
   const written = outcome.action !== "none" && !switches.has("dry-run");
   if (written) print(`${client.title}: ${client.restartHint}`);
   if (written && outcome.action === "install") {
@@ -60,14 +60,14 @@ async function write(
   client: ClientApp,
   table: ServerTable,
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   print: (text: string) => void,
 ): Promise<InstallOutcome> {
   const { switches } = invocation;
-  const entry = makeEntry(client, invocation, world);
+  const entry = makeEntry(client, invocation, context);
   const movesSecrets = switches.has("secrets");
   const sources = switches.has("replace")
-    ? await readReplacedServers(client, table, invocation, world)
+    ? await readReplacedServers(client, table, invocation, context)
     : undefined;
   const removed = sources?.names ?? [];
   const prepared = await prepareInstall(client, table, entry, removed);
@@ -79,12 +79,12 @@ async function write(
       return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
-      const paper = terminalStyleOf(world.env);
-      if (sources) print(describeImport(sources, movesSecrets, paper));
-      print(formatDifference(table.file, before, after, removed, paper));
+      const style = terminalStyleOf(context.env);
+      if (sources) print(describeImport(sources, movesSecrets, style));
+      print(formatDifference(table.file, before, after, removed, style));
       if (switches.has("dry-run")) return { action: "install", backup: undefined };
       if (sources)
-        await applyImport(sources, movesSecrets ? openSecretStore(world) : undefined, world);
+        await applyImport(sources, movesSecrets ? openSecretStore(context) : undefined, context);
       const backup = await prepared.apply(Date.now());
       print(`written: ${table.file}`);
       if (backup !== undefined) print(`as it was: ${backup}`);

@@ -38,25 +38,25 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
  * `toolmux list`: starts every server, waits until each is connected, has failed or is late, and prints the
  * entries.
  */
-export async function list(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function list(invocation: Invocation, context: CommandContext): Promise<number> {
   const what = readList(invocation.words[0] ?? "tools");
-  const line = invocation.json === false ? openStatusLine(world.env) : undefined;
+  const line = invocation.json === false ? openStatusLine(context.env) : undefined;
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const loaded = await loadManifestOnly(invocation, world, log);
-  const { hub, bus, manifest, close } = await openHub(loaded, world, log, { authorizes: false });
+  const loaded = await loadManifestOnly(invocation, context, log);
+  const { hub, bus, manifest, close } = await openHub(loaded, context, log, { authorizes: false });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    const client = await InProcessClient.connect(hub, world.signal);
-    await untilAborted(hub.settled(), world.signal);
+    const client = await InProcessClient.connect(hub, context.signal);
+    await untilAborted(hub.settled(), context.signal);
     endProgress?.();
     const standings = serverStatesOf(manifest, hub);
     const code = exitCode(standings);
-    if (what === "servers") printServers(manifest, standings, invocation, world);
-    else await printEntries(what, client, hub, invocation, world);
+    if (what === "servers") printServers(manifest, standings, invocation, context);
+    else await printEntries(what, client, hub, invocation, context);
     if (what !== "servers") printFailures(standings);
     if (code === 0 && invocation.json === false) {
       ownConsole.log(
@@ -159,12 +159,12 @@ function countEntries(what: EntryList, standings: readonly ServerState[], hub: H
   return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
 }
 
-function countServers(standings: readonly ServerState[]): string {
+function countServers(serverStates: readonly ServerState[]): string {
   const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
-    const number = standings.filter(({ at }) => at === state).length;
+    const number = serverStates.filter(({ at }) => at === state).length;
     return number === 0 ? "" : `${number} ${state}`;
   });
-  return [countNoun(standings.length, "server"), ...states.filter(Boolean)].join(", ");
+  return [countNoun(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
 interface DescribedEntry {
@@ -200,12 +200,12 @@ function printServers(
     const transport = state.at === "connected" ? state.connection.way : undefined;
     return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
   };
-  const rows = standings.map((standing) => [
-    standing.server,
-    standing.at === "starting" ? describeStarting(standing.elapsed) : standing.at,
-    "tools" in standing ? String(standing.tools) : "",
-    ...transportCells(standing),
-    standing.at === "failed" ? describeFailure(standing.cause) : "",
+  const rows = standings.map((state) => [
+    state.server,
+    state.at === "starting" ? describeStarting(state.elapsed) : state.at,
+    "tools" in state ? String(state.tools) : "",
+    ...transportCells(state),
+    state.at === "failed" ? describeFailure(state.cause) : "",
   ]);
   const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
   if (rows.length > 0) ownConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
@@ -215,19 +215,20 @@ function printServers(
  * `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?,
  * stderr?}}`; `url` and `way` for HTTP servers.
  */
-function toJson(standing: ServerState, urls: ReadonlyMap<string, string>): object {
-  const { server: name, at } = standing;
+function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): object {
+  const { server: name, at } = serverState;
   const url = urls.get(name);
   const state = { state: at, ...(url !== undefined && { url }) };
-  if (standing.at === "connected") {
-    const { peer, way } = standing.connection;
+  if (serverState.at === "connected") {
+    const { peer, way } = serverState.connection;
     const { era, protocolVersion } = peer ?? {};
-    return { name, ...state, tools: standing.tools, way, era, protocolVersion };
+    return { name, ...state, tools: serverState.tools, way, era, protocolVersion };
   }
-  if ("tools" in standing) return { name, ...state, tools: standing.tools };
-  if (standing.at === "disabled") return { name, ...state };
-  if (standing.at === "starting") return { name, ...state, elapsed: Math.round(standing.elapsed) };
-  const { message, code, step, stderr } = standing.cause;
+  if ("tools" in serverState) return { name, ...state, tools: serverState.tools };
+  if (serverState.at === "disabled") return { name, ...state };
+  if (serverState.at === "starting")
+    return { name, ...state, elapsed: Math.round(serverState.elapsed) };
+  const { message, code, step, stderr } = serverState.cause;
   const stderrLines = stderr.length > 0 ? { stderr } : {};
   return {
     name,

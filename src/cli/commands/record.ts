@@ -41,7 +41,7 @@ export async function openHubRecording(
   const own = new Redactor(secrets);
   let redactServerSecrets = (text: string): string => text;
   const recorder = new Recorder({
-    outlet: sink,
+    sink,
     limit,
     redact: (text) => own.apply(redactServerSecrets(text)),
     now: () => performance.now(),
@@ -53,9 +53,9 @@ export async function openHubRecording(
   return {
     makeTransportWrapper: (redact) => {
       redactServerSecrets = redact;
-      return (link, server) => recordTransport(link, recorder.server(server), recorder);
+      return (link, server) => recordTransport(link, recorder.nextServerRun(server), recorder);
     },
-    recordClient: (link) => recordTransport(link, recorder.client(), recorder),
+    recordClient: (link) => recordTransport(link, recorder.nextClient(), recorder),
     recordHttp: (hub) => recordHttpServer(hub, recorder),
     manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
     close: async () => {

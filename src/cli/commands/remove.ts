@@ -6,10 +6,10 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
 /** `toolmux remove`: removes a server from the manifest, and names its secrets and tokens that remain. */
-export async function remove(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function remove(invocation: Invocation, context: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
-  const file = await manifestToEdit(invocation, world);
-  const edit = await editManifestFile(file, { kind: "remove", name }, world);
+  const file = await manifestToEdit(invocation, context);
+  const edit = await editManifestFile(file, { kind: "remove", name }, context);
   ownConsole.log(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
@@ -19,7 +19,7 @@ export async function remove(invocation: Invocation, world: CommandContext): Pro
   const stored =
     unshared.length === 0
       ? []
-      : await openSecrets(world)
+      : await openSecrets(context)
           .file.list()
           .catch(() => []);
   for (const secret of unshared.filter((one) => stored.includes(one))) {

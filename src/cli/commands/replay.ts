@@ -7,7 +7,7 @@ import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/schema.ts";
 import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
-import { groupEntries, readRecording } from "../../recording/reader.ts";
+import { groupLines, readRecording } from "../../recording/reader.ts";
 import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/settings.ts";
@@ -27,11 +27,11 @@ const FLUSH_LIMIT = 250;
 type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
 /** `toolmux replay`: serves a recording, either one server (`--server`) or a hub over all of them. */
-export async function replay(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function replay(invocation: Invocation, context: CommandContext): Promise<number> {
   const { words, values, switches, logFormat } = invocation;
   const [path = ""] = words;
   const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
-  const recorded = readRecording(await read(resolve(world.cwd, path), path), path);
+  const recorded = readRecording(await read(resolve(context.cwd, path), path), path);
   const stderrWriter = new StderrWriter(
     (missing) => `${missing} lines are missing here: nobody read`,
   );
@@ -39,7 +39,7 @@ export async function replay(invocation: Invocation, world: CommandContext): Pro
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
   const report = new ReplayReport((text) => log("warn", text));
   const exchanges = new Map(
-    [...groupEntries(recorded.entries, ({ server }) => server)].map(
+    [...groupLines(recorded.lines, ({ server }) => server)].map(
       ([name, entries]) => [name, readExchanges(entries)] as const,
     ),
   );
@@ -63,14 +63,14 @@ export async function replay(invocation: Invocation, world: CommandContext): Pro
         readManifest(recorded.manifest, [...servers.keys()]),
         exchanges,
       );
-      await serveReplayHub(manifest, servers, invocation, world);
+      await serveReplayHub(manifest, servers, invocation, context);
     } else {
-      hasEnded = await serveOneServer(server, servers, world);
+      hasEnded = await serveOneServer(server, servers, context);
       if (hasEnded) log("info", `${server} ends here, as it was recorded`);
     }
   } finally {
     const unplayed = [...servers.values()].reduce(
-      (sum, { score: matcher }) => sum + matcher.unplayed,
+      (sum, { score: matcher }) => sum + matcher.neverRequested,
       0,
     );
     log(report.hasDiverged ? "warn" : "info", report.summary(unplayed));
@@ -157,8 +157,8 @@ async function read(file: string, name: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw usageError(`${name} cannot be read: ${why}`);
+    const reason = error instanceof Error ? error.message : String(error);
+    throw usageError(`${name} cannot be read: ${reason}`);
   }
 }
 

@@ -18,17 +18,12 @@ const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 200;
 
 /** `toolmux search`: searches the registries. @returns 1 if nothing was found, 3 if no registry answered */
-export async function search(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function search(invocation: Invocation, context: CommandContext): Promise<number> {
   const { words, json, values } = invocation;
   const limit = readLimit(values.get("limit")?.at(-1));
   const log = openLog(invocation);
-  const registries = await openRegistries(invocation, world);
-  const { entries: listings, failures } = await searchRegistries(
-    registries,
-    words,
-    limit,
-    world.signal,
-  );
+  const registries = await openRegistries(invocation, context);
+  const { entries, failures } = await searchRegistries(registries, words, limit, context.signal);
   logRegistryFailures(failures, log);
   const hasAnswer = failures.length < registries.length;
   if (json !== false) {
@@ -37,11 +32,11 @@ export async function search(invocation: Invocation, world: CommandContext): Pro
       code,
       message,
     }));
-    ownConsole.log(formatJson({ servers: listings.map(toJson), failures: failed }));
-  } else if (listings.length > 0)
-    ownConsole.log(describeResults(listings, terminalStyleOf(world.env)));
+    ownConsole.log(formatJson({ servers: entries.map(toJson), failures: failed }));
+  } else if (entries.length > 0)
+    ownConsole.log(describeResults(entries, terminalStyleOf(context.env)));
   else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
-  return listings.length > 0 ? 0 : hasAnswer ? 1 : 3;
+  return entries.length > 0 ? 0 : hasAnswer ? 1 : 3;
 }
 
 function readLimit(text: string | undefined): number {
@@ -87,16 +82,16 @@ export function describeOption(option: ServerOption): string {
   return option.kind === "package" ? option.name : option.url;
 }
 
-function toJson({ options: offers, ...listing }: RegistryEntry): object {
+function toJson({ options, ...entry }: RegistryEntry): object {
   return {
-    ...listing,
-    offers: offers.map((offer) =>
-      offer.kind === "package"
-        ? { package: offer.name, env: offer.env.map(({ name }) => name) }
+    ...entry,
+    offers: options.map((option) =>
+      option.kind === "package"
+        ? { package: option.name, env: option.env.map(({ name }) => name) }
         : {
-            url: offer.url,
-            transport: offer.transport,
-            headers: offer.headers.map(({ name }) => name),
+            url: option.url,
+            transport: option.transport,
+            headers: option.headers.map(({ name }) => name),
           },
     ),
   };

@@ -22,17 +22,17 @@ import { askHidden, canAsk } from "../prompt.ts";
 const MAX_VALUE_SIZE = 64 * 1024;
 
 /** `toolmux secret`: stores, lists or removes secrets. Values are neither read from the command line nor printed. */
-export async function secret(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function secret(invocation: Invocation, context: CommandContext): Promise<number> {
   const [word = "", ...rest] = invocation.words;
-  const secrets = openSecrets(world);
+  const secrets = openSecrets(context);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
-      return setSecret(rest, invocation, secrets, world);
+      return setSecret(rest, invocation, secrets, context);
     case "list":
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
-      return printSecrets(invocation, secrets, world);
+      return printSecrets(invocation, secrets, context);
     case "remove":
-      return removeSecret(rest, invocation, secrets, world);
+      return removeSecret(rest, invocation, secrets, context);
     case undefined:
       throw usageError(`toolmux secret can ${VERBS.join(", ")}.${suggestName(word, VERBS)}`);
   }
@@ -142,10 +142,10 @@ interface SecretRow {
 async function printSecrets(
   invocation: Invocation,
   secrets: Secrets,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<number> {
-  const uses = await usersBySecret(invocation, world);
-  const rows = await listRows(secrets, uses ?? new Map(), world);
+  const uses = await usersBySecret(invocation, context);
+  const rows = await listRows(secrets, uses ?? new Map(), context);
   const key = await secrets.protection();
   if (invocation.json !== false) {
     ownConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
@@ -163,7 +163,7 @@ async function printSecrets(
       places.join(", ") || "nowhere",
       isReservedName(name) ? "toolmux auth" : servers.join(", "),
     ]);
-    ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(world.env)));
+    ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(context.env)));
   }
   await warnProtection(secrets);
   return 0;

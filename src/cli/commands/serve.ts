@@ -22,7 +22,7 @@ const FLUSH_LIMIT = 250;
  * `toolmux serve`: serves one client on stdin and stdout until it leaves, its process is gone or a signal
  * comes; or any number of clients over HTTP, until a signal comes.
  */
-export async function serve(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function serve(invocation: Invocation, context: CommandContext): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
     const text = `${missing} lines are missing here: nobody read`;
@@ -35,7 +35,7 @@ export async function serve(invocation: Invocation, world: CommandContext): Prom
   process.once("exit", () => logger.flush());
   const log = openLog(invocation, (record) => logger.write(record));
   try {
-    return await serveWithOutput(invocation, world, {
+    return await serveWithOutput(invocation, context, {
       logger,
       log,
       print: (text) => stderrWriter.print(text),
@@ -65,7 +65,7 @@ async function serveWithOutput(
   const { serveHub } = await import("../serve-hub.ts");
   return serveHub({
     invocation,
-    world: { ...world, earlyInitialize },
+    context: { ...world, earlyInitialize },
     output,
     loaded,
     requestedAddress,

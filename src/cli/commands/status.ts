@@ -126,23 +126,23 @@ export function diagnose(
 }
 
 export function verdictOf(diagnoses: readonly ServerDiagnosis[]): StatusVerdict {
-  const wanted = diagnoses.filter(({ state }) => state !== "disabled");
-  const healthy = wanted.filter(({ state }) => state === "connected");
-  if (wanted.length === 0) return "none";
-  if (healthy.length === wanted.length) return "healthy";
-  const isAnyLeft = wanted.some(({ state }) => state === "connected" || state === "starting");
+  const enabled = diagnoses.filter(({ state }) => state !== "disabled");
+  const healthy = enabled.filter(({ state }) => state === "connected");
+  if (enabled.length === 0) return "none";
+  if (healthy.length === enabled.length) return "healthy";
+  const isAnyLeft = enabled.some(({ state }) => state === "connected" || state === "starting");
   return isAnyLeft ? "partial" : "failed";
 }
 
 /** For people: a table, each failure with hints, then the verdict. */
 export function describeDiagnoses(
   diagnoses: readonly ServerDiagnosis[],
-  paper: TerminalStyle,
+  style: TerminalStyle,
 ): string {
-  const { colors } = paper;
-  const table = drawTable(diagnoses.map(toRow), paper);
-  const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
-  const notes = diagnoses.flatMap((it) => describeNotes(it, paper));
+  const { colors } = style;
+  const table = drawTable(diagnoses.map(toRow), style);
+  const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, style)] : []));
+  const notes = diagnoses.flatMap((it) => describeNotes(it, style));
   const verdict = colors[COLORS[verdictOf(diagnoses)]](describeVerdict(diagnoses));
   const details = [...failures, ...(notes.length > 0 ? [notes.join("\n")] : [])];
   if (details.length > 0) return [table, ...details, verdict].join("\n\n");
@@ -150,9 +150,9 @@ export function describeDiagnoses(
 }
 
 /** If the table is too wide, it is split into two: what servers offer, and what runs. */
-function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): string {
-  const wide = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
-  const fitting = alignTable(TITLES, rows, paper);
+function drawTable(rows: readonly (readonly string[])[], style: TerminalStyle): string {
+  const wide = alignTable(TITLES, rows, { ...style, width: Number.POSITIVE_INFINITY });
+  const fitting = alignTable(TITLES, rows, style);
   if (fitting === wide) return wide;
   const splitAt = TITLES.indexOf("PID");
   const first = (row: readonly string[]): readonly string[] => row.slice(0, splitAt);
@@ -160,7 +160,7 @@ function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): 
     row[0] ?? "",
     ...row.slice(splitAt),
   ];
-  const parts = [first, second].map((pick) => alignTable(pick(TITLES), rows.map(pick), paper));
+  const parts = [first, second].map((pick) => alignTable(pick(TITLES), rows.map(pick), style));
   return parts.join("\n\n");
 }
 
@@ -172,8 +172,8 @@ function toRow(diagnosis: ServerDiagnosis): readonly string[] {
     return [server, stateText, "", "", "", "", "", "", transport];
   }
   const { shown, connection, processStats } = diagnosis;
-  const { tools = 0, prompts, resources, startDuration, peer, way } = connection;
-  const stateText = way ?? transport;
+  const { tools = 0, prompts, resources, startDuration, peer, way: transportKind } = connection;
+  const stateText = transportKind ?? transport;
   return [
     server,
     state,
@@ -356,27 +356,27 @@ function hasFailed(state: StateName): boolean {
  * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
  * failures.
  */
-export async function status(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function status(invocation: Invocation, context: CommandContext): Promise<number> {
   const isForPeople = invocation.json === false;
-  const line = isForPeople ? openStatusLine(world.env) : undefined;
+  const line = isForPeople ? openStatusLine(context.env) : undefined;
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
   };
-  const loaded = await loadManifestOnly(invocation, world, log);
-  const { hub, bus, manifest, close } = await openHub(loaded, world, log, {
+  const loaded = await loadManifestOnly(invocation, context, log);
+  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     choose: (all) => pickServers(all, invocation.words),
     // Checking the status must not open login pages.
     authorizes: false,
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    const diagnoses = await untilAborted(diagnoseServers(manifest, hub, world), world.signal);
+    const diagnoses = await untilAborted(diagnoseServers(manifest, hub, context), context.signal);
     endProgress?.();
     ownConsole.log(
       isForPeople
-        ? describeDiagnoses(diagnoses, terminalStyleOf(world.env))
+        ? describeDiagnoses(diagnoses, terminalStyleOf(context.env))
         : formatJson(statusToJson(diagnoses)),
     );
     return EXIT_CODES[verdictOf(diagnoses)];

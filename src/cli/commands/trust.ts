@@ -15,11 +15,11 @@ import { withManifestLock } from "../manifest-file.ts";
  * `toolmux trust`: trusts a file with its current content, and prints the commands and plugins that this
  * allows. A file with problems is not trusted.
  */
-export async function trustFile({ words }: Invocation, world: CommandContext): Promise<number> {
+export async function trustFile({ words }: Invocation, context: CommandContext): Promise<number> {
   const [word = ""] = words;
   const { real, manifest } = await trustFileContent(
-    resolve(world.cwd, expandHome(word, world.env)),
-    world,
+    resolve(context.cwd, expandHome(word, context.env)),
+    context,
   );
   console.log(`trusted: ${sanitizeLine(real)}`);
   console.log(

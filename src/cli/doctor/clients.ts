@@ -29,8 +29,10 @@ export async function checkClients(
   const { servers, hub } = manifest;
   for (const file of files) {
     const plan = await planImport([file], { servers, separator: hub.separator }, home);
-    const names = plan.skipped.flatMap(({ source: origin, identicalServer: same }) =>
-      servers.some(({ name, enabled }) => enabled && name === same) ? [`"${origin.name}"`] : [],
+    const names = plan.skipped.flatMap(({ source, identicalServer }) =>
+      servers.some(({ name, enabled }) => enabled && name === identicalServer)
+        ? [`"${source.name}"`]
+        : [],
     );
     if (names.length === 0) continue;
     const text = `${file.client.title} starts ${names.join(", ")} by itself, as toolmux does.`;

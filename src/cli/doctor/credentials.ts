@@ -12,14 +12,14 @@ import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 export async function checkTokens(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly Finding[]> {
   const remote = servers.filter((spec) => spec.kind === "remote");
   const found = await Promise.all(
     remote.map(async (spec): Promise<readonly Finding[]> => {
       if (!spec.enabled || !isResolvable(spec)) return [];
       try {
-        return await checkToken(spec, secrets, world);
+        return await checkToken(spec, secrets, context);
       } catch (error) {
         // Entries that cannot be resolved and broken stores are reported by other checks.
         if (error instanceof HubError) return [];

@@ -72,9 +72,9 @@ const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 export function describeFindings(
   findings: readonly Finding[],
   all: boolean,
-  paper: TerminalStyle,
+  style: TerminalStyle,
 ): string {
-  const { colors } = paper;
+  const { colors } = style;
   const shown = sortFindings(findings).filter((it) => all || severityOf(it) !== "ok");
   const lines = shown.flatMap((finding) => {
     const { code, subject, text, advice } = finding;
@@ -120,15 +120,15 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
  * Start with `collectFindings`: each file of this folder has one check that returns `Finding`s; findings.ts
  * has their codes.
  */
-export async function doctor(invocation: Invocation, world: CommandContext): Promise<number> {
+export async function doctor(invocation: Invocation, context: CommandContext): Promise<number> {
   const { switches, json } = invocation;
-  let findings = await collectFindings(invocation, world);
+  let findings = await collectFindings(invocation, context);
   const fixed = switches.has("fix") ? await repair(findings) : [];
-  if (fixed.length > 0) findings = await collectFindings(invocation, world);
+  if (fixed.length > 0) findings = await collectFindings(invocation, context);
   if (json !== false) ownConsole.log(formatJson(findingsToJson(findings, fixed)));
   else {
     for (const line of fixed) ownConsole.log(`fixed: ${sanitizeLine(line)}`);
-    ownConsole.log(describeFindings(findings, switches.has("all"), terminalStyleOf(world.env)));
+    ownConsole.log(describeFindings(findings, switches.has("all"), terminalStyleOf(context.env)));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;

@@ -48,17 +48,17 @@ export interface VisibleListing {
 /** Builds the catalog from the snapshots of servers' last listings. @param now ms since the epoch */
 export async function savedListing(
   manifest: Manifest | undefined,
-  world: CommandContext,
+  context: CommandContext,
   now: number,
 ): Promise<VisibleListing> {
-  const survey = await surveySnapshots(stateFolder(world.env, world.platform), now);
+  const survey = await surveySnapshots(stateFolder(context.env, context.platform), now);
   const findings = [...checkSnapshotFiles(survey)];
   if (manifest === undefined) return { catalog: undefined, findings };
   const sources: CatalogSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
-    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, survey, world) : undefined;
+    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, survey, context) : undefined;
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);
   }
@@ -251,12 +251,12 @@ function sha256(text: string): Uint8Array {
  * The most tools that clients accept, according to their makers or users; further ones are dropped, rejected
  * or warned about.
  */
-export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly most: number }[] = [
-  { client: "Cursor", most: 80 },
-  { client: "Windsurf", most: 100 },
-  { client: "Antigravity", most: 100 },
-  { client: "VS Code", most: 128 },
-  { client: "OpenAI's API", most: 128 },
+export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
+  { client: "Cursor", max: 80 },
+  { client: "Windsurf", max: 100 },
+  { client: "Antigravity", max: 100 },
+  { client: "VS Code", max: 128 },
+  { client: "OpenAI's API", max: 128 },
 ];
 
 /** Maximum number of tools named in a finding. */
@@ -265,13 +265,13 @@ const MAX_NAMES_IN_FINDING = 5;
 /** Checks the catalog as clients see it. @param isRepaired whether the manifest has the plugin `schema-repair` */
 export function checkListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
   return [
-    ...examineNames(catalog.notes),
-    ...(isRepaired ? [] : examineSchemas(catalog)),
-    ...examineCount(catalog.tools.routes.length),
+    ...checkExposureNotes(catalog.notes),
+    ...(isRepaired ? [] : checkToolSchemas(catalog)),
+    ...checkToolCount(catalog.tools.routes.length),
   ];
 }
 
-const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> = {
+const NOTE_CODES: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> = {
   shortened: "TM901",
   clash: "TM902",
   duplicate: "TM903",
@@ -281,7 +281,7 @@ const REMARKS: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> = {
   conflict: "TM907",
 };
 
-const REMEDIES: Readonly<Partial<Record<FindingCode, string>>> = {
+const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
   TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
   TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
   TM906:
@@ -293,37 +293,37 @@ const REMEDIES: Readonly<Partial<Record<FindingCode, string>>> = {
 };
 
 /** Notes that are reported for every list; others only for tools and prompts. */
-const OF_ALL: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
+const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
 
-function examineNames(remarks: readonly ExposureNote[]): readonly Finding[] {
-  const named = remarks.filter(
-    ({ list, kind }) => list === "tools" || list === "prompts" || OF_ALL.has(kind),
+function checkExposureNotes(notes: readonly ExposureNote[]): readonly Finding[] {
+  const named = notes.filter(
+    ({ list, kind }) => list === "tools" || list === "prompts" || NOTES_OF_ALL_LISTS.has(kind),
   );
-  return gather(
+  return groupFindings(
     named.flatMap(({ kind, server, remoteName }) => {
-      const code = REMARKS[kind];
+      const code = NOTE_CODES[kind];
       return code === undefined ? [] : [{ server, code, tool: remoteName }];
     }),
-    (code) => REMEDIES[code],
+    (code) => ADVICE[code],
   );
 }
 
-const REPAIR = 'The plugin schema-repair puts it right: [[plugins]] use = "schema-repair".';
+const REPAIR_ADVICE = 'The plugin schema-repair puts it right: [[plugins]] use = "schema-repair".';
 
-function examineSchemas({ tools }: Catalog): readonly Finding[] {
+function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
   const found = tools.routes.flatMap(({ server, remoteName, item }) => {
-    const tool = parse(item.original ?? item.bytes);
+    const tool = parseJson(item.original ?? item.bytes);
     const flaws = isTable(tool) ? [...lintTool(tool)] : [];
     return flaws.map((code) => ({ server, code, tool: remoteName }));
   });
-  return gather(found, (code) =>
+  return groupFindings(found, (code) =>
     code === "TM917"
       ? "Hide the tool (tools.deny), or look for a newer version of the server."
-      : REPAIR,
+      : REPAIR_ADVICE,
   );
 }
 
-function parse(bytes: Uint8Array): unknown {
+function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(textOf(bytes, 0, bytes.length));
   } catch {
@@ -331,28 +331,28 @@ function parse(bytes: Uint8Array): unknown {
   }
 }
 
-function examineCount(tools: number): readonly Finding[] {
-  const exceeded = CLIENT_TOOL_LIMITS.filter(({ most }) => tools > most);
+function checkToolCount(tools: number): readonly Finding[] {
+  const exceeded = CLIENT_TOOL_LIMITS.filter(({ max }) => tools > max);
   if (exceeded.length === 0) return [];
-  const list = exceeded.map(({ client, most }) => `${client} (${most})`).join(", ");
+  const list = exceeded.map(({ client, max }) => `${client} (${max})`).join(", ");
   const text = `Clients would see ${tools} tools, more than these take: ${list}.`;
   const advice =
     "Show fewer (tools.allow, tools.deny), or give such a client a part: over HTTP, /mcp?servers=a,b.";
   return [{ code: "TM921", subject: "tools", text, advice }];
 }
 
-interface Found {
+interface ToolFinding {
   readonly server: string;
   readonly code: FindingCode;
   readonly tool: string;
 }
 
 /** One finding for all tools of a server with the same code. */
-function gather(
-  found: readonly Found[],
-  advise: (code: FindingCode) => string | undefined,
+function groupFindings(
+  found: readonly ToolFinding[],
+  adviceFor: (code: FindingCode) => string | undefined,
 ): readonly Finding[] {
-  const groups = new Map<string, Found[]>();
+  const groups = new Map<string, ToolFinding[]>();
   for (const one of found) {
     const key = `${one.code} ${one.server}`;
     const group = groups.get(key);
@@ -368,6 +368,6 @@ function gather(
       each.length > MAX_NAMES_IN_FINDING ? ` and ${each.length - MAX_NAMES_IN_FINDING} more` : "";
     const { title } = FINDING_CODES[code];
     const text = `${title.charAt(0).toUpperCase()}${title.slice(1)}: ${names.join(", ")}${more}.`;
-    return [{ code, subject, text, advice: advise(code) }];
+    return [{ code, subject, text, advice: adviceFor(code) }];
   });
 }

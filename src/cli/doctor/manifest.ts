@@ -6,7 +6,7 @@ import type { Finding } from "./findings.ts";
 
 /** Checks the manifest as loaded. @param isThere whether a manifest exists */
 export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
-  const passed = loaded.untrusted.map((file): Finding => ({
+  const untrusted = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
     text: "The file was passed over: it is not trusted as it is now.",
@@ -16,7 +16,7 @@ export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonl
     .filter((note) => !loaded.untrusted.some((file) => note.startsWith(`${file} was passed over`)))
     .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
   const problems = loaded.problems.map((it) => describeProblem(it, isThere));
-  if (!loaded.ok) return [...passed, ...notes, ...problems];
+  if (!loaded.ok) return [...untrusted, ...notes, ...problems];
   const { servers, sources } = loaded.manifest;
   return [
     {
@@ -24,11 +24,11 @@ export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonl
       subject: "manifest",
       text: `It is made of ${sources.join(", ") || "nothing"}.`,
     },
-    ...passed,
+    ...untrusted,
     ...notes,
     ...problems,
-    ...findUnusable(servers),
-    ...findDoubles(servers),
+    ...findUnsupported(servers),
+    ...findDuplicates(servers),
     ...servers.flatMap(findSecrets),
   ];
 }
@@ -47,7 +47,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
 }
 
-function findUnusable(servers: readonly ServerSpec[]): readonly Finding[] {
+function findUnsupported(servers: readonly ServerSpec[]): readonly Finding[] {
   return servers.flatMap((spec): readonly Finding[] => {
     if (spec.kind !== "unsupported" || !spec.enabled) return [];
     const advice = 'Remove its entry, or switch it off there with "disabled": true.';
@@ -55,7 +55,7 @@ function findUnusable(servers: readonly ServerSpec[]): readonly Finding[] {
   });
 }
 
-function findDoubles(servers: readonly ServerSpec[]): readonly Finding[] {
+function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
   const first = new Map<string, string>();
   return servers
     .filter(({ enabled }) => enabled)
@@ -64,13 +64,13 @@ function findDoubles(servers: readonly ServerSpec[]): readonly Finding[] {
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
       // Two entries with different environment or settings are intended.
-      if (other === undefined || differs(servers, other, spec)) return [];
+      if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
       const text = `It is started just as "${other}" is: models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];
     });
 }
 
-function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec): boolean {
+function hasOtherSettings(servers: readonly ServerSpec[], name: string, spec: ServerSpec): boolean {
   const other = servers.find((it) => it.name === name);
   const settings = (it: ServerSpec | undefined): string => {
     if (it?.kind === "stdio") return JSON.stringify([it.env, it.cwd, it.inheritEnv]);
@@ -81,10 +81,10 @@ function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec)
 
 /** Values of a server's entry that look like secrets in plain text. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
-  const clear = plaintextSecretsOf(spec);
-  const [first] = clear;
+  const plaintextSecrets = plaintextSecretsOf(spec);
+  const [first] = plaintextSecrets;
   if (first === undefined) return [];
-  const labels = clear.map(({ label }) => label);
+  const labels = plaintextSecrets.map(({ label }) => label);
   const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
   const advice = `Keep it elsewhere: toolmux secret set ${first.secretName}, and \${secret:${first.secretName}} in its place.`;
   return [{ code: "TM107", subject: spec.name, text, advice }];

@@ -8,10 +8,10 @@ import type { CommandContext, Invocation } from "../command.ts";
 export async function checkPorts(
   invocation: Invocation,
   servers: readonly ServerSpec[],
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
-  const address = readHttpAddress(invocation, world);
+  const address = readHttpAddress(invocation, context);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
     const reason = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);

@@ -39,7 +39,7 @@ export function isResolvable(spec: ExternalServer): boolean {
 export async function checkServers(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  world: CommandContext,
+  context: CommandContext,
   hidden: Set<string>,
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
@@ -48,9 +48,9 @@ export async function checkServers(
       if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
       try {
         if (spec.kind === "remote") {
-          await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets), hidden);
+          await resolveRemote(spec, context.env, context.cwd, dryRunSchemes(spec, secrets), hidden);
         } else {
-          for (const file of await resolvePrograms(spec, secrets, world, hidden)) {
+          for (const file of await resolvePrograms(spec, secrets, context, hidden)) {
             if (!programs.has(file)) programs.set(file, spec.name);
           }
         }
@@ -58,7 +58,7 @@ export async function checkServers(
       } catch (error) {
         if (!(error instanceof HubError)) throw error;
         const code = FINDING_CODE_OF_ERROR[error.code] ?? "TM205";
-        const [advice] = hintsFor(error, spec, world.env);
+        const [advice] = hintsFor(error, spec, context.env);
         return [{ code, subject: spec.name, text: toSentence(error.message), advice }];
       }
     }),

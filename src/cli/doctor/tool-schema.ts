@@ -8,17 +8,23 @@ export type SchemaFlaw = Extract<
 >;
 
 /** Maximum length of a description, in characters: OpenAI rejects longer ones; others truncate. */
-const LONGEST = 1024;
+const MAX_DESCRIPTION = 1024;
 /** Argument names that providers accept. */
-const ARGUMENT = /^[a-zA-Z0-9_.-]{1,64}$/;
-const OLD = /draft-0\d|2019-09/;
+const ARGUMENT_NAME = /^[a-zA-Z0-9_.-]{1,64}$/;
+const OLD_DRAFT = /draft-0\d|2019-09/;
 /** Maximum number of subschemas checked. */
-const MOST = 20_000;
+const MAX_SUBSCHEMAS = 20_000;
 /** Keywords that are rejected at the top of a tool's arguments. */
 const COMBINATORS = ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref"];
-const LISTS = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
-const MAPS = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-const SINGLE = [
+const LIST_KEYWORDS = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
+const MAP_KEYWORDS = [
+  "properties",
+  "patternProperties",
+  "$defs",
+  "definitions",
+  "dependentSchemas",
+];
+const SCHEMA_KEYWORDS = [
   "items",
   "additionalProperties",
   "not",
@@ -33,69 +39,71 @@ const SINGLE = [
 export function lintTool(tool: Table): ReadonlySet<SchemaFlaw> {
   const { description, inputSchema: root } = tool;
   const flaws = new Set<SchemaFlaw>();
-  if (typeof description === "string" && description.length > LONGEST) flaws.add("TM917");
+  if (typeof description === "string" && description.length > MAX_DESCRIPTION) flaws.add("TM917");
   if (!isTable(root)) return flaws.add("TM918");
   if (root["type"] !== "object") flaws.add("TM912");
   if (COMBINATORS.some((keyword) => keyword in root)) flaws.add("TM915");
   const { properties } = root;
   const names = isTable(properties) ? Object.keys(properties) : [];
-  if (names.some((name) => !ARGUMENT.test(name))) flaws.add("TM916");
-  let left = MOST;
+  if (names.some((name) => !ARGUMENT_NAME.test(name))) flaws.add("TM916");
+  let left = MAX_SUBSCHEMAS;
   const visit = (schema: unknown): void => {
     if (!isTable(schema) || left-- <= 0) return;
-    inspect(schema, flaws);
-    for (const inner of partsOf(schema)) visit(inner);
+    checkKeywords(schema, flaws);
+    for (const inner of subschemasOf(schema)) visit(inner);
   };
   visit(root);
-  for (const flaw of followReferences(root)) flaws.add(flaw);
+  for (const flaw of checkReferences(root)) flaws.add(flaw);
   return flaws;
 }
 
-function inspect(schema: Table, flaws: Set<SchemaFlaw>): void {
+function checkKeywords(schema: Table, flaws: Set<SchemaFlaw>): void {
   const { $schema, type, items, exclusiveMinimum, exclusiveMaximum } = schema;
   const isOld =
-    (typeof $schema === "string" && OLD.test($schema)) ||
+    (typeof $schema === "string" && OLD_DRAFT.test($schema)) ||
     Array.isArray(items) ||
     [exclusiveMinimum, exclusiveMaximum].some((it) => typeof it === "boolean") ||
     "dependencies" in schema ||
     "additionalItems" in schema;
   if (isOld) flaws.add("TM911");
-  const isBare = type === undefined && ("enum" in schema || "const" in schema);
-  const isOpen =
+  const isUntyped = type === undefined && ("enum" in schema || "const" in schema);
+  const hasNoItems =
     [type].flat().includes("array") && items === undefined && !("prefixItems" in schema);
-  if (isBare || isOpen) flaws.add("TM912");
+  if (isUntyped || hasNoItems) flaws.add("TM912");
 }
 
-function partsOf(schema: Table): readonly unknown[] {
-  const lists = LISTS.flatMap((key) =>
+function subschemasOf(schema: Table): readonly unknown[] {
+  const lists = LIST_KEYWORDS.flatMap((key) =>
     Array.isArray(schema[key]) ? (schema[key] as unknown[]) : [],
   );
-  const maps = MAPS.flatMap((key) => (isTable(schema[key]) ? Object.values(schema[key]) : []));
-  return [...lists, ...maps, ...SINGLE.map((key) => schema[key])];
+  const maps = MAP_KEYWORDS.flatMap((key) =>
+    isTable(schema[key]) ? Object.values(schema[key]) : [],
+  );
+  return [...lists, ...maps, ...SCHEMA_KEYWORDS.map((key) => schema[key])];
 }
 
 /** Follows each `$ref` once, and finds circular and dangling ones. */
-function followReferences(root: Table): ReadonlySet<SchemaFlaw> {
+function checkReferences(root: Table): ReadonlySet<SchemaFlaw> {
   const flaws = new Set<SchemaFlaw>();
-  const done = new Set<unknown>();
-  const open = new Set<unknown>();
-  let left = MOST;
+  const finished = new Set<unknown>();
+  const visiting = new Set<unknown>();
+  let left = MAX_SUBSCHEMAS;
   const visit = (schema: unknown): void => {
-    if (!isTable(schema) || done.has(schema) || left-- <= 0) return;
-    if (open.has(schema)) {
+    if (!isTable(schema) || finished.has(schema) || left-- <= 0) return;
+    if (visiting.has(schema)) {
       flaws.add("TM913");
       return;
     }
-    open.add(schema);
+    visiting.add(schema);
     const { $ref } = schema;
     if (typeof $ref === "string") {
       const target = $ref.startsWith("#") ? resolvePointer(root, $ref.slice(1)) : undefined;
       if (target === undefined) flaws.add("TM914");
       visit(target);
     }
-    for (const inner of partsOf(schema)) visit(inner);
-    open.delete(schema);
-    done.add(schema);
+    for (const inner of subschemasOf(schema)) visit(inner);
+    visiting.delete(schema);
+    finished.add(schema);
   };
   visit(root);
   return flaws;

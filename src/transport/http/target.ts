@@ -21,7 +21,7 @@ export interface HttpTarget {
   /** Maximum size of a message, in bytes. */
   readonly maxMessage: number;
   readonly credentials: RequestCredentials;
-  readonly wayfinder: KnownTransport;
+  readonly knownTransport: KnownTransport;
   /** The hub's environment variables, which may name proxies (`HTTPS_PROXY`, `NO_PROXY`). */
   readonly env: Readonly<Record<string, string | undefined>>;
 }

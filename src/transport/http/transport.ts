@@ -118,7 +118,7 @@ class HttpLink implements Transport, HttpVariantEvents {
   }
 
   found(way: HttpTransportKind): void {
-    const { transport, wayfinder } = this.#target;
+    const { transport, knownTransport: wayfinder } = this.#target;
     if (transport === "auto" && wayfinder.known !== way) wayfinder.found(way);
   }
 
@@ -137,7 +137,7 @@ class HttpLink implements Transport, HttpVariantEvents {
   }
 
   #choose(): HttpVariant {
-    const { transport, wayfinder } = this.#target;
+    const { transport, knownTransport: wayfinder } = this.#target;
     const way = transport === "auto" ? wayfinder.known : transport;
     if (way === "sse") return this.#sse(transport === "auto");
     return transport === "auto"

@@ -22,7 +22,7 @@ function open(bear: RequestCredentials["bear"]): {
     secrets: ["a-secret-of-the-manifest"],
     maxMessage: 1024,
     credentials: { ...NO_CREDENTIALS, bear },
-    wayfinder: { known: undefined, found: () => {} },
+    knownTransport: { known: undefined, found: () => {} },
     env: {},
   } as const;
   const passage = new HttpRequester(target, (challenge) => void challenges.push(challenge));

@@ -723,7 +723,7 @@ describe("the way over HTTP", () => {
       found: (way: HttpTransportKind) => void found.push(way),
     };
     for (const n of [1, 2]) {
-      const witness = new HttpTransportRecorder({ ...target, wayfinder });
+      const witness = new HttpTransportRecorder({ ...target, knownTransport: wayfinder });
       await witness.transport.open(witness, new AbortController().signal);
       if (n === 1)
         assert.match(text(await witness.sendRequest("server/discover").outcome), /-32601/);
@@ -753,7 +753,7 @@ describe("the way over HTTP", () => {
       },
       found: (way: HttpTransportKind) => void (known = way),
     };
-    const witness = await HttpTransportRecorder.open(server, { wayfinder });
+    const witness = await HttpTransportRecorder.open(server, { knownTransport: wayfinder });
     await witness.initialize();
     assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
     assert.equal(known, "http");
