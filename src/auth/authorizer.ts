@@ -33,7 +33,7 @@ export interface Authorizer {
     spec: RemoteServer,
     resolved: ResolvedRemote,
     challenge: AuthChallenge,
-    proceeding: AuthorizationOptions,
+    control: AuthorizationOptions,
   ): Promise<void>;
   /**
    * Resolves when no token exchange is in progress: a process that exits earlier may lose a rotated refresh token.

@@ -4,7 +4,7 @@ import type { AuthChallenge } from "../transport/http/target.ts";
 export interface BearerChallenge {
   readonly status: AuthChallenge["status"];
   /** Whether a Bearer token may be accepted: there is such a challenge, or none at all. */
-  readonly takesBearer: boolean;
+  readonly acceptsBearer: boolean;
   /** URL of the protected resource metadata (RFC 9728). */
   readonly resourceMetadata?: string | undefined;
   readonly scopes: readonly string[];
@@ -12,7 +12,7 @@ export interface BearerChallenge {
 }
 
 /** How much of a header is read, in characters. */
-const MAX_LENGTH = 16 * 1024;
+const MAX_HEADER_LENGTH = 16 * 1024;
 
 const SEPARATORS = /[\s,]*/y;
 const PARAMETER = /([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))/y;
@@ -22,15 +22,15 @@ const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
 /** Finds the Bearer challenge in a header with any number of challenges. What cannot be parsed is ignored. */
 export function parseChallenge({ status, header }: AuthChallenge): BearerChallenge {
-  const schemes = parse((header ?? "").slice(0, MAX_LENGTH));
+  const schemes = parseSchemes((header ?? "").slice(0, MAX_HEADER_LENGTH));
   const bearer = schemes.find(({ scheme }) => scheme === "bearer");
-  const said = bearer?.parameters ?? new Map<string, string>();
+  const parameters = bearer?.parameters ?? new Map<string, string>();
   return {
     status,
-    takesBearer: bearer !== undefined || schemes.length === 0,
-    resourceMetadata: said.get("resource_metadata"),
-    scopes: splitScopes(said.get("scope")),
-    error: said.get("error"),
+    acceptsBearer: bearer !== undefined || schemes.length === 0,
+    resourceMetadata: parameters.get("resource_metadata"),
+    scopes: splitScopes(parameters.get("scope")),
+    error: parameters.get("error"),
   };
 }
 
@@ -45,30 +45,30 @@ interface Scheme {
   readonly parameters: Map<string, string>;
 }
 
-function parse(text: string): readonly Scheme[] {
+function parseSchemes(text: string): readonly Scheme[] {
   const schemes: Scheme[] = [];
-  let at = 0;
-  const take = (pattern: RegExp): RegExpExecArray | undefined => {
-    pattern.lastIndex = at;
+  let position = 0;
+  const consume = (pattern: RegExp): RegExpExecArray | undefined => {
+    pattern.lastIndex = position;
     const match = pattern.exec(text);
-    if (match !== null) at = pattern.lastIndex;
+    if (match !== null) position = pattern.lastIndex;
     return match ?? undefined;
   };
   for (;;) {
-    take(SEPARATORS);
-    if (at >= text.length) return schemes;
-    const parameter = take(PARAMETER);
+    consume(SEPARATORS);
+    if (position >= text.length) return schemes;
+    const parameter = consume(PARAMETER);
     if (parameter !== undefined) {
-      const [, name = "", quoted, bare] = parameter;
-      const value = quoted?.replace(/\\(.)/g, "$1") ?? bare ?? "";
-      const known = schemes.at(-1)?.parameters;
+      const [, name = "", quoted, unquoted] = parameter;
+      const value = quoted?.replace(/\\(.)/g, "$1") ?? unquoted ?? "";
+      const parameters = schemes.at(-1)?.parameters;
       // The first of several parameters of one name counts: the others are not allowed.
-      if (known?.has(name.toLowerCase()) === false) known.set(name.toLowerCase(), value);
+      if (parameters?.has(name.toLowerCase()) === false) parameters.set(name.toLowerCase(), value);
       continue;
     }
-    const [, scheme] = take(SCHEME) ?? [];
+    const [, scheme] = consume(SCHEME) ?? [];
     if (scheme === undefined) {
-      if (take(TOKEN68) === undefined) return schemes;
+      if (consume(TOKEN68) === undefined) return schemes;
       continue;
     }
     schemes.push({ scheme: scheme.toLowerCase(), parameters: new Map() });

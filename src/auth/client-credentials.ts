@@ -9,60 +9,62 @@ import {
 import { loadSdk } from "./sdk.ts";
 
 /** The login options that need no person. */
-type Errand = Pick<
+type ClientCredentialsOptions = Pick<
   LoginOptions,
-  "server" | "url" | "authority" | "settings" | "scopes" | "fetch" | "now" | "signal"
+  "server" | "url" | "authServer" | "settings" | "scopes" | "fetch" | "now" | "signal"
 >;
 
 /**
  * Requests a token with the client credentials grant: the secret or private key is in the manifest.
  * @throws {HubError} unauthorized, unreachable
  */
-export async function requestClientCredentials(errand: Errand): Promise<StoredToken> {
-  const { server, authority, settings, scopes, fetch, signal } = errand;
+export async function requestClientCredentials(
+  options: ClientCredentialsOptions,
+): Promise<StoredToken> {
+  const { server, authServer, settings, scopes, fetch, signal } = options;
   const { clientId: id, issuer } = settings;
   if (id === undefined || (settings.clientSecret ?? settings.privateKey) === undefined) {
-    const why = `oauth.grant is "clientCredentials", which needs oauth.clientId, and oauth.clientSecret or oauth.privateKey`;
-    throw unauthorizedError(server, why);
+    const reason = `oauth.grant is "clientCredentials", which needs oauth.clientId, and oauth.clientSecret or oauth.privateKey`;
+    throw unauthorizedError(server, reason);
   }
-  if (issuer !== undefined && issuer !== authority.issuer) {
+  if (issuer !== undefined && issuer !== authServer.issuer) {
     throw unauthorizedError(
       server,
-      `its authorization server is ${authority.issuer}, not ${issuer}`,
+      `its authorization server is ${authServer.issuer}, not ${issuer}`,
     );
   }
   const client: ClientRegistration = { kind: "configured", id };
   const { fetchToken } = await loadSdk();
   signal.throwIfAborted();
-  const { metadata } = authority;
+  const { metadata } = authServer;
   const methods = metadata?.token_endpoint_auth_methods_supported;
-  const proof = await clientAuthenticationOf(client, settings, methods, server);
-  const information = { ...clientInformationOf(client, settings), issuer: authority.issuer };
-  const nothing = (): void => {};
+  const authenticate = await clientAuthenticationOf(client, settings, methods, server);
+  const clientInformation = { ...clientInformationOf(client, settings), issuer: authServer.issuer };
+  const ignore = (): void => {};
   try {
     const provider = {
       redirectUrl: undefined,
       clientMetadata: { redirect_uris: [], grant_types: ["client_credentials"] },
-      clientInformation: () => information,
+      clientInformation: () => clientInformation,
       tokens: () => undefined,
-      saveTokens: nothing,
-      redirectToAuthorization: nothing,
-      saveCodeVerifier: nothing,
+      saveTokens: ignore,
+      redirectToAuthorization: ignore,
+      saveCodeVerifier: ignore,
       codeVerifier: () => "",
       prepareTokenRequest: (scope: string | undefined) =>
         new URLSearchParams({
           grant_type: "client_credentials",
           ...(scope !== undefined && { scope }),
         }),
-      addClientAuthentication: proof,
+      addClientAuthentication: authenticate,
     };
-    const tokens = await fetchToken(provider, authority.url, {
+    const tokens = await fetchToken(provider, authServer.url, {
       ...(metadata !== undefined && { metadata }),
-      ...(authority.resource !== undefined && { resource: authority.resource }),
+      ...(authServer.resource !== undefined && { resource: authServer.resource }),
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
       fetchFn: fetch,
     });
-    return storedTokenOf(tokens, client, errand, "clientCredentials", settings);
+    return storedTokenOf(tokens, client, options, "clientCredentials", settings);
   } catch (error) {
     throw oauthErrorOf(error, server, "when a token was asked for", true);
   }

@@ -1,4 +1,4 @@
-import { type Clock, untilAborted, withLimit } from "../base/clock.ts";
+import { type Clock, untilAborted, withTimeLimit } from "../base/clock.ts";
 import type { OAuthSettings } from "../manifest/schema.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
@@ -20,13 +20,13 @@ import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from 
 
 export interface ScopeChoice {
   /** The scopes in the manifest or of the command line; undefined: those that the server wants. */
-  readonly wanted: readonly string[] | undefined;
+  readonly configured: readonly string[] | undefined;
   /** The server has rejected the token for its scopes (403). */
-  readonly isTooLittle: boolean;
-  readonly demand: BearerChallenge;
-  readonly authority: AuthorizationServer;
+  readonly isInsufficient: boolean;
+  readonly bearerChallenge: BearerChallenge;
+  readonly authServer: AuthorizationServer;
   /** The token before this authorization. */
-  readonly before: StoredToken | undefined;
+  readonly previous: StoredToken | undefined;
   readonly grant: StoredToken["grant"];
 }
 
@@ -36,38 +36,45 @@ export interface ScopeChoice {
  * default.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
-  const { wanted, isTooLittle, demand, authority, before, grant } = choice;
-  const said = demand.scopes.length > 0 ? demand.scopes : authority.scopes;
-  const asked = before?.issuer === authority.issuer ? before.asked : [];
-  const more = isTooLittle ? demand.scopes : [];
-  const base = wanted === undefined ? said : [...wanted, ...more];
-  const scopes = new Set([...asked, ...base]);
-  const offered = authority.metadata?.scopes_supported;
+  const { configured, isInsufficient, bearerChallenge, authServer, previous, grant } = choice;
+  const demanded = bearerChallenge.scopes.length > 0 ? bearerChallenge.scopes : authServer.scopes;
+  const requestedBefore = previous?.issuer === authServer.issuer ? previous.asked : [];
+  const additional = isInsufficient ? bearerChallenge.scopes : [];
+  const base = configured === undefined ? demanded : [...configured, ...additional];
+  const scopes = new Set([...requestedBefore, ...base]);
+  const supported = authServer.metadata?.scopes_supported;
   // Some authorization servers issue a refresh token only with this scope; others reject scopes that they do not list.
-  if (grant === "authorizationCode" && scopes.size > 0 && offered?.includes(OFFLINE) === true) {
-    scopes.add(OFFLINE);
+  if (
+    grant === "authorizationCode" &&
+    scopes.size > 0 &&
+    supported?.includes(OFFLINE_ACCESS) === true
+  ) {
+    scopes.add(OFFLINE_ACCESS);
   }
   return [...scopes];
 }
-const OFFLINE = "offline_access";
+const OFFLINE_ACCESS = "offline_access";
 
 /** Whether the challenge has scopes that were not requested yet (step-up authorization). */
-export function isStepUp({ scopes }: BearerChallenge, before: StoredToken | undefined): boolean {
-  return scopes.some((scope) => before?.asked.includes(scope) !== true);
+export function isStepUp({ scopes }: BearerChallenge, previous: StoredToken | undefined): boolean {
+  return scopes.some((scope) => previous?.asked.includes(scope) !== true);
 }
 
 /** Whether the token has all scopes of the challenge. */
-export function coversScopes({ scopes: given }: StoredToken, { scopes }: BearerChallenge): boolean {
-  return scopes.every((scope) => given.includes(scope));
+export function coversScopes(
+  { scopes: granted }: StoredToken,
+  { scopes }: BearerChallenge,
+): boolean {
+  return scopes.every((scope) => granted.includes(scope));
 }
 
 /** Maximum logins per `LOGIN_WINDOW` (in ms) for a server that rejects the resulting tokens. */
 const MAX_LOGINS = 3;
-const LOGINS_WITHIN = 5 * 60 * 1000;
+const LOGIN_WINDOW = 5 * 60 * 1000;
 
 /** Maximum token renewals per `RENEWAL_WINDOW` (in ms) after a rejected token. */
 const MAX_RENEWALS = 10;
-const RENEWALS_WITHIN = 60 * 1000;
+const RENEWAL_WINDOW = 60 * 1000;
 
 /** Limits authorization attempts at a server that rejects every token. */
 export class AttemptGuard {
@@ -84,13 +91,13 @@ export class AttemptGuard {
   }
 
   /** Records a login. */
-  note(): void {
+  recordLogin(): void {
     this.#logins = [...this.#logins, this.#now()];
   }
 
   /** Records a renewal after a rejected token, if the limit allows it. @returns whether it does */
-  renew(): boolean {
-    const since = this.#now() - RENEWALS_WITHIN;
+  recordRenewal(): boolean {
+    const since = this.#now() - RENEWAL_WINDOW;
     this.#renewals = this.#renewals.filter((time) => time > since);
     if (this.#renewals.length >= MAX_RENEWALS) return false;
     this.#renewals = [...this.#renewals, this.#now()];
@@ -100,12 +107,15 @@ export class AttemptGuard {
   /**
    * Checks whether another login can help. @param found the stored token @throws {HubError} unauthorized if it cannot
    */
-  check(demand: BearerChallenge, found: StoredToken | undefined): void {
-    if (demand.status === 403 && !isStepUp(demand, found)) {
-      const scopes = demand.scopes.length > 0 ? ` (${quoteText(demand.scopes.join(" "))})` : "";
+  checkLogin(bearerChallenge: BearerChallenge, stored: StoredToken | undefined): void {
+    if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {
+      const scopes =
+        bearerChallenge.scopes.length > 0
+          ? ` (${quoteText(bearerChallenge.scopes.join(" "))})`
+          : "";
       throw loginRequiredError(this.#server, `it wants more than it was asked to give${scopes}`);
     }
-    const since = this.#now() - LOGINS_WITHIN;
+    const since = this.#now() - LOGIN_WINDOW;
     this.#logins = this.#logins.filter((time) => time > since);
     if (this.#logins.length < MAX_LOGINS) return;
     throw loginRequiredError(this.#server, "it does not take tokens that it has just been given");
@@ -130,121 +140,121 @@ export interface TokenCacheOptions {
 }
 
 /** Maximum wait for the token exchange of another process, in ms. */
-const LIMIT = 60_000;
+const LOCK_TIMEOUT = 60_000;
 
 /** The stored token of one server, cached in memory. */
 export class TokenCache {
-  readonly #parts: TokenCacheOptions;
-  #kept: StoredToken | undefined;
-  #isRead = false;
+  readonly #options: TokenCacheOptions;
+  #token: StoredToken | undefined;
+  #isLoaded = false;
   /** A token that could not be stored, and the access token in the store that it replaces. */
-  #unsaved: { readonly kept: StoredToken; readonly instead: string | undefined } | undefined;
+  #unsaved: { readonly token: StoredToken; readonly replaced: string | undefined } | undefined;
 
-  constructor(parts: TokenCacheOptions) {
-    this.#parts = parts;
+  constructor(options: TokenCacheOptions) {
+    this.#options = options;
   }
 
   /** The token as of the last read. */
-  get kept(): StoredToken | undefined {
-    return this.#kept;
+  get cached(): StoredToken | undefined {
+    return this.#token;
   }
 
   /** The token, read at first use. @throws {HubError} as the store, as do all methods below */
-  async known(): Promise<StoredToken | undefined> {
-    return this.#isRead ? this.#kept : this.read();
+  async get(): Promise<StoredToken | undefined> {
+    return this.#isLoaded ? this.#token : this.load();
   }
 
   /** Reads the store: another process may have changed it. */
-  async read(): Promise<StoredToken | undefined> {
-    const { store, name, url } = this.#parts;
+  async load(): Promise<StoredToken | undefined> {
+    const { store, name, url } = this.#options;
     const stored = await loadToken(store, name, url);
     // A token stored since is newer than the one in memory.
-    if (this.#unsaved?.instead !== stored?.access) this.#unsaved = undefined;
-    this.#kept = this.#unsaved?.kept ?? stored;
-    this.#isRead = true;
-    return this.#kept;
+    if (this.#unsaved?.replaced !== stored?.access) this.#unsaved = undefined;
+    this.#token = this.#unsaved?.token ?? stored;
+    this.#isLoaded = true;
+    return this.#token;
   }
 
   /**
    * Stores the token before it is used, because the previous one may no longer be valid. If that fails this process
    * still uses it until the store has another one.
    */
-  async put(kept: StoredToken): Promise<void> {
-    const instead = this.#unsaved === undefined ? this.#kept?.access : this.#unsaved.instead;
+  async save(token: StoredToken): Promise<void> {
+    const replaced = this.#unsaved === undefined ? this.#token?.access : this.#unsaved.replaced;
     try {
-      await saveToken(this.#parts.store, this.#parts.name, kept);
+      await saveToken(this.#options.store, this.#options.name, token);
       this.#unsaved = undefined;
     } catch (error) {
-      this.#unsaved = { kept, instead };
+      this.#unsaved = { token, replaced };
       throw error;
     } finally {
-      this.#kept = kept;
-      this.#isRead = true;
+      this.#token = token;
+      this.#isLoaded = true;
     }
   }
 
-  async empty(): Promise<void> {
+  async clear(): Promise<void> {
     this.#unsaved = undefined;
-    await this.#parts.store.remove(this.#parts.name);
-    this.#kept = undefined;
+    await this.#options.store.remove(this.#options.name);
+    this.#token = undefined;
   }
 
   /**
    * Runs `work` while no other process exchanges the token. Not abortable: abandoning an exchange may lose the token.
    */
-  exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const { lock, name } = this.#parts;
-    return lock(`token-${name}`, new AbortController().signal, work, LIMIT);
+  withLock<T>(work: () => Promise<T>): Promise<T> {
+    const { lock, name } = this.#options;
+    return lock(`token-${name}`, new AbortController().signal, work, LOCK_TIMEOUT);
   }
 }
 
-interface Running {
+interface RunningOperation {
   readonly done: Promise<void>;
   readonly abort: AbortController;
-  readonly there: Set<AuthorizationOptions>;
+  readonly participants: Set<AuthorizationOptions>;
   progress: AuthorizationProgress | undefined;
 }
 
-type Work = (
+type SharedWork = (
   signal: AbortSignal,
-  progressed: (progress: AuthorizationProgress) => void,
+  onProgress: (progress: AuthorizationProgress) => void,
 ) => Promise<void>;
 
 /** An operation that concurrent callers share. It is aborted when its last caller has left. */
 export class SharedOperation {
-  #running: Running | undefined;
+  #running: RunningOperation | undefined;
 
   /** Joins the running operation or starts one. @throws as the operation; the reason of the caller's own signal */
-  async join(own: AuthorizationOptions, work: Work): Promise<void> {
-    own.signal.throwIfAborted();
-    const running = (this.#running ??= this.#begin(work));
-    running.there.add(own);
-    if (running.progress !== undefined) own.onProgress(running.progress);
+  async join(caller: AuthorizationOptions, work: SharedWork): Promise<void> {
+    caller.signal.throwIfAborted();
+    const running = (this.#running ??= this.#start(work));
+    running.participants.add(caller);
+    if (running.progress !== undefined) caller.onProgress(running.progress);
     try {
-      await untilAborted(running.done, own.signal);
+      await untilAborted(running.done, caller.signal);
     } finally {
-      running.there.delete(own);
-      if (running.there.size === 0) this.#end(running, own.signal.reason);
+      running.participants.delete(caller);
+      if (running.participants.size === 0) this.#end(running, caller.signal.reason);
     }
   }
 
-  #begin(work: Work): Running {
+  #start(work: SharedWork): RunningOperation {
     const abort = new AbortController();
-    const there = new Set<AuthorizationOptions>();
+    const participants = new Set<AuthorizationOptions>();
     // Start asynchronously, so that the first caller is registered before any progress is reported.
     const done = Promise.resolve().then(() =>
       work(abort.signal, (progress) => {
         running.progress = progress;
-        for (const each of there) each.onProgress(progress);
+        for (const participant of participants) participant.onProgress(progress);
       }),
     );
-    const running: Running = { done, abort, there, progress: undefined };
+    const running: RunningOperation = { done, abort, participants, progress: undefined };
     done.catch(() => {}).finally(() => this.#end(running, undefined));
     return running;
   }
 
   /** Later callers start a new operation. */
-  #end(running: Running, reason: unknown): void {
+  #end(running: RunningOperation, reason: unknown): void {
     if (this.#running === running) this.#running = undefined;
     running.abort.abort(reason);
   }
@@ -259,7 +269,7 @@ export interface ServerCredentialsOptions {
   readonly lock: LockFunction;
   readonly clock: Clock;
   /** Time limit for a login by a person, in ms. */
-  readonly limit: number;
+  readonly loginTimeout: number;
   /** ms since the epoch */
   readonly now: () => number;
   readonly openUrl: LoginOptions["openUrl"];
@@ -269,98 +279,104 @@ export interface ServerCredentialsOptions {
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
-  readonly dial: Fetch;
+  readonly fetch: Fetch;
 }
 
 /** What the caller wants beyond the server's challenge. */
 export interface ScopeRequest {
   /** Log in even if there is a valid token. */
-  readonly anew?: boolean;
+  readonly forceLogin?: boolean;
   readonly scopes?: readonly string[];
 }
 
-type Steps = Pick<LoginOptions, "signal" | "progressed">;
+type AttemptControl = Pick<LoginOptions, "signal" | "onProgress">;
 
 /**
  * Time limit for a token refresh, in ms. Longer than for other requests: abandoning the response may lose a rotated
  * refresh token.
  */
-const EXCHANGE_LIMIT = 30_000;
+const EXCHANGE_TIMEOUT = 30_000;
 
-const NO_TOKENS = "it takes no tokens: write headers.Authorization in the manifest";
+const NO_TOKENS_REASON = "it takes no tokens: write headers.Authorization in the manifest";
 
-const NEVER = new AbortController().signal;
+const NEVER_ABORTED = new AbortController().signal;
 
 /** OAuth tokens of one server: load, renew (one process at a time), log in, revoke. */
 export class ServerCredentials {
-  readonly #parts: ServerCredentialsOptions;
-  readonly #purse: TokenCache;
-  #renewing: Promise<StoredToken | undefined> | undefined;
-  readonly #login = new SharedOperation();
-  readonly #hope: AttemptGuard;
+  readonly #options: ServerCredentialsOptions;
+  readonly #cache: TokenCache;
+  #renewal: Promise<StoredToken | undefined> | undefined;
+  readonly #loginRun = new SharedOperation();
+  readonly #guard: AttemptGuard;
 
-  constructor(parts: ServerCredentialsOptions) {
-    this.#parts = parts;
-    this.#purse = new TokenCache(parts);
-    this.#hope = new AttemptGuard(parts);
+  constructor(options: ServerCredentialsOptions) {
+    this.#options = options;
+    this.#cache = new TokenCache(options);
+    this.#guard = new AttemptGuard(options);
   }
 
   /** The access token, if it is loaded and not due for renewal. */
-  get ready(): string | undefined {
-    const { kept } = this.#purse;
-    return kept === undefined || isRefreshDue(kept, this.#parts.now()) ? undefined : kept.access;
+  get usableToken(): string | undefined {
+    const { cached } = this.#cache;
+    return cached === undefined || isRefreshDue(cached, this.#options.now())
+      ? undefined
+      : cached.access;
   }
 
   /** The stored token, loaded at first use. @throws {HubError} as the store */
-  known(): Promise<StoredToken | undefined> {
-    return this.#purse.known();
+  stored(): Promise<StoredToken | undefined> {
+    return this.#cache.get();
   }
 
   /** As `known`, but always read from the store. */
-  look(): Promise<StoredToken | undefined> {
-    return this.#purse.read();
+  reload(): Promise<StoredToken | undefined> {
+    return this.#cache.load();
   }
 
   /** The access token, renewed if due; undefined if there is none. @throws {HubError} unreachable */
   async token(terms: OAuthTerms, signal: AbortSignal): Promise<string | undefined> {
-    const { now } = this.#parts;
-    const kept = await this.known();
-    if (kept === undefined || !isRefreshDue(kept, now())) return kept?.access;
+    const { now } = this.#options;
+    const stored = await this.stored();
+    if (stored === undefined || !isRefreshDue(stored, now())) return stored?.access;
     try {
-      return (await this.#renew(kept, terms, signal))?.access;
+      return (await this.#renew(stored, terms, signal))?.access;
     } catch (error) {
       signal.throwIfAborted();
-      if (isExpired(kept, now())) throw error;
-      return kept.access;
+      if (isExpired(stored, now())) throw error;
+      return stored.access;
     }
   }
 
   /** Resolves when no token exchange is in progress. Never rejects. */
   async settled(): Promise<void> {
-    await this.#renewing?.catch(() => {});
+    await this.#renewal?.catch(() => {});
   }
 
   /**
    * Replaces a rejected token without a person. @returns whether there is another one @throws {HubError} unreachable
    */
   async renew(challenge: AuthChallenge, terms: OAuthTerms, signal: AbortSignal): Promise<boolean> {
-    const kept = await this.known();
-    const demand = parseChallenge(challenge);
-    if (kept === undefined) {
+    const stored = await this.stored();
+    const bearerChallenge = parseChallenge(challenge);
+    if (stored === undefined) {
       // Another process may have logged in since the last read.
-      if ((await this.look()) !== undefined) return true;
+      if ((await this.reload()) !== undefined) return true;
       if (terms.settings.grant !== "clientCredentials") return false;
       await this.authorize(challenge, terms, { signal, onProgress: () => {} });
       return true;
     }
     // A refreshed token has no more scopes than the first.
     if (challenge.status === 403) {
-      const other = await this.#purse.read();
-      return other !== undefined && other.access !== kept.access && coversScopes(other, demand);
+      const latest = await this.#cache.load();
+      return (
+        latest !== undefined &&
+        latest.access !== stored.access &&
+        coversScopes(latest, bearerChallenge)
+      );
     }
     // Do not renew again and again for a server that rejects every token.
-    if (this.#renewing === undefined && !this.#hope.renew()) return false;
-    return (await this.#renew(kept, terms, signal)) !== undefined;
+    if (this.#renewal === undefined && !this.#guard.recordRenewal()) return false;
+    return (await this.#renew(stored, terms, signal)) !== undefined;
   }
 
   /**
@@ -370,45 +386,56 @@ export class ServerCredentials {
   authorize(
     challenge: AuthChallenge,
     terms: OAuthTerms,
-    proceeding: AuthorizationOptions,
-    wish: ScopeRequest = {},
+    control: AuthorizationOptions,
+    scopeRequest: ScopeRequest = {},
   ): Promise<void> {
-    const { server, name, lock, limit } = this.#parts;
-    const alone = (signal: AbortSignal, work: () => Promise<void>): Promise<void> =>
-      lock(`login-${name}`, signal, work, limit);
-    return this.#login.join(proceeding, async (signal, progressed) => {
-      progressed({ step: "starting" });
-      const demand = await this.#hear(challenge, terms, signal);
-      if (!demand.takesBearer) throw unauthorizedError(server, NO_TOKENS);
-      const refused = await this.known();
+    const { server, name, lock, loginTimeout } = this.#options;
+    const underLock = (signal: AbortSignal, work: () => Promise<void>): Promise<void> =>
+      lock(`login-${name}`, signal, work, loginTimeout);
+    return this.#loginRun.join(control, async (signal, onProgress) => {
+      onProgress({ step: "starting" });
+      const bearerChallenge = await this.#readChallenge(challenge, terms, signal);
+      if (!bearerChallenge.acceptsBearer) throw unauthorizedError(server, NO_TOKENS_REASON);
+      const rejected = await this.stored();
       const work = (limited: AbortSignal): Promise<void> =>
-        this.#obtain(demand, refused, terms, wish, { signal: limited, progressed });
+        this.#obtainToken(bearerChallenge, rejected, terms, scopeRequest, {
+          signal: limited,
+          onProgress,
+        });
       // With a login on command, the time limit starts after the wait for the lock.
-      if (wish.anew === true) await alone(signal, () => this.#limit(signal, work));
-      else await this.#limit(signal, (limited) => alone(limited, () => work(limited)));
+      if (scopeRequest.forceLogin === true)
+        await underLock(signal, () => this.#withLoginTimeout(signal, work));
+      else
+        await this.#withLoginTimeout(signal, (limited) => underLock(limited, () => work(limited)));
     });
   }
 
-  async #obtain(
-    demand: BearerChallenge,
-    refused: StoredToken | undefined,
+  async #obtainToken(
+    bearerChallenge: BearerChallenge,
+    rejected: StoredToken | undefined,
     terms: OAuthTerms,
-    wish: ScopeRequest,
-    steps: Steps,
+    scopeRequest: ScopeRequest,
+    control: AttemptControl,
   ): Promise<void> {
-    const found = await this.look();
-    if (wish.anew !== true) {
+    const stored = await this.reload();
+    if (scopeRequest.forceLogin !== true) {
       // Another process may have logged in during the wait for the lock.
-      if (this.#isNews(found, refused, demand)) return;
-      this.#hope.check(demand, found);
+      if (this.#isNewerToken(stored, rejected, bearerChallenge)) return;
+      this.#guard.checkLogin(bearerChallenge, stored);
     }
-    this.#hope.note();
-    const fresh = await this.#ask(demand, found, terms, wish, steps);
-    await this.#purse
-      .exclusively(() => this.#purse.put(fresh))
+    this.#guard.recordLogin();
+    const newToken = await this.#requestToken(
+      bearerChallenge,
+      stored,
+      terms,
+      scopeRequest,
+      control,
+    );
+    await this.#cache
+      .withLock(() => this.#cache.save(newToken))
       .catch((error: unknown) => {
         // This process still has the token in memory, which is enough unless the caller only wanted to log in.
-        if (wish.anew === true) throw error;
+        if (scopeRequest.forceLogin === true) throw error;
       });
   }
 
@@ -420,82 +447,98 @@ export class ServerCredentials {
     terms: OAuthTerms,
     signal: AbortSignal,
   ): Promise<{ was: boolean; isRevoked: boolean }> {
-    const { server, now } = this.#parts;
-    return this.#purse.exclusively(async () => {
-      const kept = await this.#purse.read();
-      await this.#purse.empty();
-      if (kept === undefined) return { was: false, isRevoked: false };
+    const { server, now } = this.#options;
+    return this.#cache.withLock(async () => {
+      const stored = await this.#cache.load();
+      await this.#cache.clear();
+      if (stored === undefined) return { was: false, isRevoked: false };
       const { settings } = terms;
-      const fetch = this.#reach(terms, signal);
-      return { was: true, isRevoked: await revokeToken(kept, { server, settings, fetch, now }) };
+      const fetch = this.#makeFetch(terms, signal);
+      return { was: true, isRevoked: await revokeToken(stored, { server, settings, fetch, now }) };
     });
   }
 
   /** The server's challenge; it is requested if the server has sent no header. */
-  async #hear(
+  async #readChallenge(
     challenge: AuthChallenge,
-    { headers, dial }: OAuthTerms,
+    { headers, fetch }: OAuthTerms,
     signal: AbortSignal,
   ): Promise<BearerChallenge> {
-    const { server, url, clock } = this.#parts;
-    const isSaid = challenge.header !== undefined;
-    const said = isSaid
+    const { server, url, clock } = this.#options;
+    const hasHeader = challenge.header !== undefined;
+    const probed = hasHeader
       ? undefined
-      : await requestChallenge({ url, headers, fetch: dial, signal, clock }).catch(
-          (error: unknown) => {
-            throw oauthErrorOf(error, server, "when it was asked what it wants", true);
-          },
-        );
-    return parseChallenge(said ?? challenge);
+      : await requestChallenge({ url, headers, fetch, signal, clock }).catch((error: unknown) => {
+          throw oauthErrorOf(error, server, "when it was asked what it wants", true);
+        });
+    return parseChallenge(probed ?? challenge);
   }
 
-  async #ask(
-    demand: BearerChallenge,
-    found: StoredToken | undefined,
+  async #requestToken(
+    bearerChallenge: BearerChallenge,
+    stored: StoredToken | undefined,
     terms: OAuthTerms,
-    wish: ScopeRequest,
-    { signal, progressed }: Steps,
+    scopeRequest: ScopeRequest,
+    { signal, onProgress }: AttemptControl,
   ): Promise<StoredToken> {
-    const { server, url, store, clock, now, openUrl } = this.#parts;
+    const { server, url, store, clock, now, openUrl } = this.#options;
     const { settings } = terms;
-    const fetch = this.#reach(terms, signal);
-    const authority = await discoverAuthorizationServer({
+    const fetch = this.#makeFetch(terms, signal);
+    const authServer = await discoverAuthorizationServer({
       server,
       url,
-      demand,
+      bearerChallenge,
       issuer: settings.issuer,
       fetch,
     });
     signal.throwIfAborted();
-    if (found !== undefined) this.#checkIssuer(found.issuer, authority.issuer, settings);
+    if (stored !== undefined) this.#checkIssuer(stored.issuer, authServer.issuer, settings);
     const { grant = "authorizationCode" } = settings;
     // A caller that names scopes may want fewer than before.
-    const before = wish.scopes === undefined ? found : undefined;
-    const wanted = wish.scopes ?? settings.scopes;
-    const isTooLittle = demand.status === 403;
-    const scopes = chooseScopes({ wanted, isTooLittle, demand, authority, before, grant });
-    const home = trustedUrlsOf(url, settings.issuer);
-    const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
-    if (grant === "clientCredentials") return requestClientCredentials(flow);
-    return login({ ...flow, clock, progressed, openUrl });
+    const previous = scopeRequest.scopes === undefined ? stored : undefined;
+    const configured = scopeRequest.scopes ?? settings.scopes;
+    const isInsufficient = bearerChallenge.status === 403;
+    const scopes = chooseScopes({
+      configured,
+      isInsufficient,
+      bearerChallenge,
+      authServer,
+      previous,
+      grant,
+    });
+    const trustedUrls = trustedUrlsOf(url, settings.issuer);
+    const loginOptions = {
+      server,
+      url,
+      authServer,
+      settings,
+      scopes,
+      trustedUrls,
+      store,
+      fetch,
+      now,
+      signal,
+    };
+    if (grant === "clientCredentials") return requestClientCredentials(loginOptions);
+    return login({ ...loginOptions, clock, onProgress, openUrl });
   }
 
-  #isNews(
-    found: StoredToken | undefined,
-    refused: StoredToken | undefined,
-    demand: BearerChallenge,
+  #isNewerToken(
+    stored: StoredToken | undefined,
+    rejected: StoredToken | undefined,
+    bearerChallenge: BearerChallenge,
   ): boolean {
-    if (found === undefined || found.access === refused?.access) return false;
+    if (stored === undefined || stored.access === rejected?.access) return false;
     // After a 403 the token also has to cover the scopes of the challenge.
-    const isEnough = demand.status === 401 || coversScopes(found, demand);
-    return isEnough && !isExpired(found, this.#parts.now());
+    const isSufficient = bearerChallenge.status === 401 || coversScopes(stored, bearerChallenge);
+    return isSufficient && !isExpired(stored, this.#options.now());
   }
 
   /** A server may name any issuer, but `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized */
-  #checkIssuer(before: string, now: string, { clientSecret, issuer }: OAuthSettings): void {
-    if (before === now || clientSecret === undefined || issuer !== undefined) return;
-    const why = `its authorization server was ${quoteText(before)} and is now ${quoteText(now)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
-    throw unauthorizedError(this.#parts.server, why);
+  #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
+    if (previous === current || clientSecret === undefined || issuer !== undefined) return;
+    const reason = `its authorization server was ${quoteText(previous)} and is now ${quoteText(current)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
+    throw unauthorizedError(this.#options.server, reason);
   }
 
   /**
@@ -507,54 +550,64 @@ export class ServerCredentials {
     terms: OAuthTerms,
     signal: AbortSignal,
   ): Promise<StoredToken | undefined> {
-    this.#renewing ??= this.#purse
-      .exclusively(() => this.#exchange(old, terms))
+    this.#renewal ??= this.#cache
+      .withLock(() => this.#exchange(old, terms))
       .finally(() => {
-        this.#renewing = undefined;
+        this.#renewal = undefined;
       });
-    return untilAborted(this.#renewing, signal);
+    return untilAborted(this.#renewal, signal);
   }
 
   async #exchange(old: StoredToken, terms: OAuthTerms): Promise<StoredToken | undefined> {
-    const { server, store, now } = this.#parts;
-    const kept = await this.#purse.read();
-    if (kept === undefined) return undefined;
+    const { server, store, now } = this.#options;
+    const stored = await this.#cache.load();
+    if (stored === undefined) return undefined;
     // Another process has renewed it already.
-    if (kept.access !== old.access && !isRefreshDue(kept, now())) return kept;
+    if (stored.access !== old.access && !isRefreshDue(stored, now())) return stored;
     const { settings } = terms;
-    if (kept.grant === "clientCredentials") {
-      const quiet = { signal: NEVER, progressed: () => {} };
-      const demand = await this.#hear({ status: 401, header: undefined }, terms, NEVER);
-      return this.#take(await this.#ask(demand, kept, terms, {}, quiet));
+    if (stored.grant === "clientCredentials") {
+      const control = { signal: NEVER_ABORTED, onProgress: () => {} };
+      const bearerChallenge = await this.#readChallenge(
+        { status: 401, header: undefined },
+        terms,
+        NEVER_ABORTED,
+      );
+      return this.#save(await this.#requestToken(bearerChallenge, stored, terms, {}, control));
     }
-    const fetch = this.#reach(terms, NEVER, EXCHANGE_LIMIT);
-    const renewed = await refreshToken(kept, { server, settings, fetch, now });
-    if (renewed.kind === "renewed") return this.#take(renewed.kept);
-    if (renewed.isClientGone) await forgetRegistration(kept.issuer, store);
-    await this.#purse.empty();
+    const fetch = this.#makeFetch(terms, NEVER_ABORTED, EXCHANGE_TIMEOUT);
+    const renewed = await refreshToken(stored, { server, settings, fetch, now });
+    if (renewed.kind === "renewed") return this.#save(renewed.token);
+    if (renewed.isClientInvalid) await forgetRegistration(stored.issuer, store);
+    await this.#cache.clear();
     return undefined;
   }
 
   /** A token that cannot be stored is still used by this process: the previous one may no longer be valid. */
-  async #take(fresh: StoredToken): Promise<StoredToken> {
-    await this.#purse.put(fresh).catch(() => {});
-    return fresh;
+  async #save(token: StoredToken): Promise<StoredToken> {
+    await this.#cache.save(token).catch(() => {});
+    return token;
   }
 
-  #reach({ dial, settings }: OAuthTerms, signal: AbortSignal, limit?: number): SdkFetch {
-    const { server, url } = this.#parts;
+  #makeFetch({ fetch, settings }: OAuthTerms, signal: AbortSignal, timeout?: number): SdkFetch {
+    const { server, url } = this.#options;
     return makeSafeFetch({
       server,
-      home: trustedUrlsOf(url, settings.issuer),
-      dial,
+      trustedUrls: trustedUrlsOf(url, settings.issuer),
+      fetch,
       signal,
-      limit,
+      timeout,
     });
   }
 
-  #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
-    const { server, clock, limit: after } = this.#parts;
-    const why = `nobody has logged in within ${after / 1000} s`;
-    return withLimit({ clock, after, signal, reason: () => loginRequiredError(server, why) }, work);
+  #withLoginTimeout(
+    signal: AbortSignal,
+    work: (limited: AbortSignal) => Promise<void>,
+  ): Promise<void> {
+    const { server, clock, loginTimeout: after } = this.#options;
+    const reason = `nobody has logged in within ${after / 1000} s`;
+    return withTimeLimit(
+      { clock, after, signal, reason: () => loginRequiredError(server, reason) },
+      work,
+    );
   }
 }

@@ -1,4 +1,4 @@
-import { type Clock, withLimit } from "../base/clock.ts";
+import { type Clock, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
@@ -24,14 +24,14 @@ export interface AuthorizationServer {
 export interface DiscoveryOptions {
   readonly server: string;
   readonly url: URL;
-  readonly demand: BearerChallenge;
+  readonly bearerChallenge: BearerChallenge;
   /** The only accepted issuer (`oauth.issuer`); undefined: any. */
   readonly issuer: string | undefined;
   readonly fetch: SdkFetch;
 }
 
 /** Protected resource metadata (RFC 9728), as far as they are used. */
-interface Resource {
+interface ResourceMetadata {
   readonly resource: string;
   readonly issuers: readonly string[];
   readonly scopes: readonly string[];
@@ -39,30 +39,30 @@ interface Resource {
 
 /** Discovers the authorization server of an MCP server. @throws {HubError} unauthorized, unreachable */
 export async function discoverAuthorizationServer(
-  search: DiscoveryOptions,
+  options: DiscoveryOptions,
 ): Promise<AuthorizationServer> {
-  const { server, url, issuer: wanted } = search;
-  const resource = await findResource(search);
-  const named = resource?.issuers ?? [];
-  if (wanted !== undefined && named.length > 0 && !named.includes(wanted)) {
-    const others = quoteText(named.join(", "));
-    const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${wanted}`;
+  const { server, url, issuer: configured } = options;
+  const resource = await findResourceMetadata(options);
+  const advertised = resource?.issuers ?? [];
+  if (configured !== undefined && advertised.length > 0 && !advertised.includes(configured)) {
+    const others = quoteText(advertised.join(", "));
+    const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
     throw unauthorizedError(server, why);
   }
   // Servers of 2025-03-26 are their own authorization servers, or have the metadata at their origin.
-  const home = new URL("/", url).href;
-  const place = wanted ?? named[0] ?? home;
-  const metadata = await findMetadata(place, search);
-  if (metadata === undefined && place !== home) {
+  const origin = new URL("/", url).href;
+  const issuerUrl = configured ?? advertised[0] ?? origin;
+  const metadata = await findMetadata(issuerUrl, options);
+  if (metadata === undefined && issuerUrl !== origin) {
     throw unauthorizedError(
       server,
-      `its authorization server ${quoteText(place)} says nothing of itself`,
+      `its authorization server ${quoteText(issuerUrl)} says nothing of itself`,
     );
   }
-  if (metadata !== undefined) checkMetadata(metadata, server);
+  if (metadata !== undefined) checkPkce(metadata, server);
   return {
-    issuer: metadata?.issuer ?? place,
-    url: place,
+    issuer: metadata?.issuer ?? issuerUrl,
+    url: issuerUrl,
     metadata,
     resource: resource?.resource,
     scopes: resource?.scopes ?? [],
@@ -73,39 +73,44 @@ export async function discoverAuthorizationServer(
  * Loads the resource metadata from the URL in the challenge, else from the well-known URLs, with path first.
  * @returns undefined if there are none
  */
-async function findResource(search: DiscoveryOptions): Promise<Resource | undefined> {
-  const { server, url, demand } = search;
+async function findResourceMetadata(
+  options: DiscoveryOptions,
+): Promise<ResourceMetadata | undefined> {
+  const { server, url, bearerChallenge } = options;
   const path = url.pathname.replace(/\/$/, "");
-  const known = [`${WELL_KNOWN}${path}${url.search}`, WELL_KNOWN].map(
-    (it) => new URL(it, url).href,
+  const wellKnown = [`${WELL_KNOWN}${path}${url.search}`, WELL_KNOWN].map(
+    (wellKnownPath) => new URL(wellKnownPath, url).href,
   );
-  const said = demand.resourceMetadata;
-  const named = said !== undefined && URL.canParse(said, url) ? [new URL(said, url).href] : [];
-  for (const place of new Set([...named, ...known])) {
-    const found = await load(place, search);
-    if (found === undefined) continue;
-    const resource = readResource(found);
-    if (resource === undefined) {
+  const advertised = bearerChallenge.resourceMetadata;
+  const advertisedUrls =
+    advertised !== undefined && URL.canParse(advertised, url)
+      ? [new URL(advertised, url).href]
+      : [];
+  for (const location of new Set([...advertisedUrls, ...wellKnown])) {
+    const json = await loadJson(location, options);
+    if (json === undefined) continue;
+    const metadata = parseResourceMetadata(json);
+    if (metadata === undefined) {
       throw unauthorizedError(
         server,
-        `what it says of itself at ${place} is not what it should be`,
+        `what it says of itself at ${location} is not what it should be`,
       );
     }
-    await checkResource(resource, search);
-    return resource;
+    await checkResource(metadata, options);
+    return metadata;
   }
   return undefined;
 }
 const WELL_KNOWN = "/.well-known/oauth-protected-resource";
 
 /** @returns undefined if there is no JSON at that URL */
-async function load(place: string, { server, fetch }: DiscoveryOptions): Promise<unknown> {
+async function loadJson(location: string, { server, fetch }: DiscoveryOptions): Promise<unknown> {
   try {
-    const response = await fetch(place, { headers: { accept: "application/json" } });
+    const response = await fetch(location, { headers: { accept: "application/json" } });
     if (response.status >= 500) {
       throw new HubError(
         "serverFailed",
-        `${new URL(place).host} answered with HTTP ${response.status}.`,
+        `${new URL(location).host} answered with HTTP ${response.status}.`,
       );
     }
     return response.ok ? ((await response.json()) as unknown) : undefined;
@@ -115,34 +120,35 @@ async function load(place: string, { server, fetch }: DiscoveryOptions): Promise
   }
 }
 
-function readResource(value: unknown): Resource | undefined {
+function parseResourceMetadata(value: unknown): ResourceMetadata | undefined {
   if (typeof value !== "object" || value === null) return undefined;
   const {
     resource,
     authorization_servers: issuers,
     scopes_supported: scopes,
-  } = value as RawResource;
+  } = value as RawResourceMetadata;
   if (typeof resource !== "string" || !URL.canParse(resource)) return undefined;
-  return { resource, issuers: readTexts(issuers), scopes: readTexts(scopes) };
+  return { resource, issuers: readStrings(issuers), scopes: readStrings(scopes) };
 }
 
-interface RawResource {
+interface RawResourceMetadata {
   readonly resource?: unknown;
   readonly authorization_servers?: unknown;
   readonly scopes_supported?: unknown;
 }
 
 /** Limits of a list: entries, and characters of each. The entries become parts of URLs. */
-const MOST = { texts: 100, length: 500 };
+const MAX_LIST = { entries: 100, length: 500 };
 
-function readTexts(value: unknown): readonly string[] {
-  const isText = (it: unknown): it is string => typeof it === "string" && it.length <= MOST.length;
-  return Array.isArray(value) ? value.filter(isText).slice(0, MOST.texts) : [];
+function readStrings(value: unknown): readonly string[] {
+  const isText = (entry: unknown): entry is string =>
+    typeof entry === "string" && entry.length <= MAX_LIST.length;
+  return Array.isArray(value) ? value.filter(isText).slice(0, MAX_LIST.entries) : [];
 }
 
 /** A token for another resource could be used there by this server. */
 async function checkResource(
-  { resource }: Resource,
+  { resource }: ResourceMetadata,
   { server, url }: DiscoveryOptions,
 ): Promise<void> {
   const { checkResourceAllowed } = await loadSdk();
@@ -156,26 +162,26 @@ async function checkResource(
  * @returns undefined if there are none
  */
 async function findMetadata(
-  place: string,
+  issuerUrl: string,
   { server, fetch }: DiscoveryOptions,
 ): Promise<AuthorizationServerMetadata | undefined> {
   const { discoverAuthorizationServerMetadata } = await loadSdk();
   try {
     // The SDK rejects metadata with another issuer than the one requested.
-    return await discoverAuthorizationServerMetadata(place, { fetchFn: fetch });
+    return await discoverAuthorizationServerMetadata(issuerUrl, { fetchFn: fetch });
   } catch (error) {
     throw oauthErrorOf(error, server, "when it was asked how it gives tokens", true);
   }
 }
 
 /** Without PKCE a stolen authorization code is enough to get a token. */
-function checkMetadata(metadata: AuthorizationServerMetadata, server: string): void {
-  const isForPeople = metadata.grant_types_supported?.includes("authorization_code") ?? true;
+function checkPkce(metadata: AuthorizationServerMetadata, server: string): void {
+  const hasCodeGrant = metadata.grant_types_supported?.includes("authorization_code") ?? true;
   const methods = metadata.code_challenge_methods_supported;
-  if (isForPeople && methods?.includes("S256") !== true) throw refuseWithoutPkce(server);
+  if (hasCodeGrant && methods?.includes("S256") !== true) throw pkceRequiredError(server);
 }
 
-function refuseWithoutPkce(server: string): HubError {
+function pkceRequiredError(server: string): HubError {
   return unauthorizedError(
     server,
     "its authorization server does not protect codes (PKCE with S256)",
@@ -183,7 +189,7 @@ function refuseWithoutPkce(server: string): HubError {
 }
 
 /** The requests that are tried in turn; some servers of 2024-11-05 know only GET. */
-const QUESTIONS = [
+const PROBE_REQUESTS = [
   {
     method: "POST",
     headers: { "content-type": "application/json", accept: "application/json, text/event-stream" },
@@ -202,25 +208,29 @@ export interface ChallengeProbe {
 }
 
 /** Time limit for the whole probe, in ms. */
-const LIMIT = 10_000;
+const PROBE_TIMEOUT = 10_000;
 
 /**
  * Sends unauthenticated requests to a server to get its challenge.
  * @returns undefined if it accepts one, or sends no challenge
  * @throws {HubError} as `Fetch`; unreachable after the time limit
  */
-export function requestChallenge(door: ChallengeProbe): Promise<AuthChallenge | undefined> {
-  const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
-  const limit = { ...door, after: LIMIT, reason: () => new HubError("unreachable", text) };
-  return withLimit(limit, (signal) => ask(door, signal));
+export function requestChallenge(probe: ChallengeProbe): Promise<AuthChallenge | undefined> {
+  const text = `${probe.url.host} did not answer within ${PROBE_TIMEOUT / 1000} s.`;
+  const timeLimit = {
+    ...probe,
+    after: PROBE_TIMEOUT,
+    reason: () => new HubError("unreachable", text),
+  };
+  return withTimeLimit(timeLimit, (signal) => sendProbes(probe, signal));
 }
 
-async function ask(
-  { url, headers, fetch: dial }: ChallengeProbe,
+async function sendProbes(
+  { url, headers, fetch }: ChallengeProbe,
   signal: AbortSignal,
 ): Promise<AuthChallenge | undefined> {
-  for (const { headers: own, ...question } of QUESTIONS) {
-    const response = await dial(url, { ...question, headers: { ...headers, ...own }, signal });
+  for (const { headers: ownHeaders, ...init } of PROBE_REQUESTS) {
+    const response = await fetch(url, { ...init, headers: { ...headers, ...ownHeaders }, signal });
     const { status } = response;
     const header = response.headers.get("www-authenticate") ?? undefined;
     await response.body?.cancel();

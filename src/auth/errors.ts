@@ -6,18 +6,18 @@ const MAX_QUOTE = 200;
 /** An error of an authorization. `why` is a clause without a full stop. */
 export function unauthorizedError(
   server: string,
-  why: string,
+  reason: string,
   code: ErrorCode = "unauthorized",
 ): HubError {
-  const text = `Server "${server}" could not be authorized: ${why}.`;
+  const text = `Server "${server}" could not be authorized: ${reason}.`;
   return new HubError(code, text, { server, step: "authorize" });
 }
 
 /** An error that a login by a person can cure. */
-export function loginRequiredError(server: string, why: string): HubError {
+export function loginRequiredError(server: string, reason: string): HubError {
   return unauthorizedError(
     server,
-    `${why}. To log in, run: toolmux auth login ${quoteArgument(server)}`,
+    `${reason}. To log in, run: toolmux auth login ${quoteArgument(server)}`,
   );
 }
 
@@ -29,27 +29,27 @@ export function loginRequiredError(server: string, why: string): HubError {
 export function oauthErrorOf(
   thrown: unknown,
   server: string,
-  doing: string,
+  activity: string,
   isRetryable: boolean,
 ): unknown {
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
-    if (!UNANSWERED.includes(code) || thrown.step === "authorize") return thrown;
+    if (!NO_RESPONSE_CODES.includes(code) || thrown.step === "authorize") return thrown;
     // Without `unauthorized` the authorization would be retried, and the person asked to log in again.
-    const why = `${doing}: ${message.replace(/\.$/, "")}`;
-    return unauthorizedError(server, why, isRetryable ? code : "unauthorized");
+    const reason = `${activity}: ${message.replace(/\.$/, "")}`;
+    return unauthorizedError(server, reason, isRetryable ? code : "unauthorized");
   }
-  const code = oauthCode(thrown);
+  const code = oauthErrorCodeOf(thrown);
   if (code !== undefined) {
-    return unauthorizedError(server, `${doing}, the authorization server answered "${code}"`);
+    return unauthorizedError(server, `${activity}, the authorization server answered "${code}"`);
   }
-  if (has(thrown, "expected", "received")) {
+  if (hasProperties(thrown, "expected", "received")) {
     return unauthorizedError(
       server,
-      `${doing}, another authorization server answered than the one asked`,
+      `${activity}, another authorization server answered than the one asked`,
     );
   }
-  if (has(thrown, "submittedMetadata")) {
+  if (hasProperties(thrown, "submittedMetadata")) {
     return unauthorizedError(
       server,
       "its authorization server registers no clients: write oauth.clientId in the manifest",
@@ -62,12 +62,12 @@ export function oauthErrorOf(
     : "";
   return unauthorizedError(
     server,
-    `${doing}, the authorization server did not answer as it should${quoted}`,
+    `${activity}, the authorization server did not answer as it should${quoted}`,
   );
 }
 
 /** Codes for requests without a usable response. */
-const UNANSWERED: readonly ErrorCode[] = [
+const NO_RESPONSE_CODES: readonly ErrorCode[] = [
   "unreachable",
   "tlsFailed",
   "answerLost",
@@ -76,7 +76,7 @@ const UNANSWERED: readonly ErrorCode[] = [
 ];
 
 /** The error code of an OAuth error (RFC 6749, 5.2); undefined for other errors. */
-export function oauthCode(thrown: unknown): string | undefined {
+export function oauthErrorCodeOf(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || thrown.name !== "OAuthError") return undefined;
   const { code } = thrown as { code?: unknown };
   return typeof code === "string" ? quoteText(code) : undefined;
@@ -93,6 +93,6 @@ export function quoteArgument(name: string): string {
 }
 
 /** Errors of the SDK are recognized by their properties, because its classes are loaded only on demand. */
-function has(thrown: unknown, ...members: readonly string[]): boolean {
-  return thrown instanceof Error && members.every((member) => member in thrown);
+function hasProperties(thrown: unknown, ...properties: readonly string[]): boolean {
+  return thrown instanceof Error && properties.every((property) => property in thrown);
 }

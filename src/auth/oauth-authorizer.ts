@@ -33,7 +33,7 @@ export interface AuthorizerOptions {
   readonly now?: () => number;
   readonly clock?: Clock;
   /** Time limit for a login by a person, in ms. */
-  readonly limit?: number;
+  readonly loginTimeout?: number;
 }
 
 /** Status of a server's authorization. Times are in ms since the epoch; undefined: not known. */
@@ -57,7 +57,7 @@ export interface OAuthAuthorizer extends Authorizer {
     spec: RemoteServer,
     resolved: ResolvedRemote,
     challenge: AuthChallenge,
-    proceeding: AuthorizationOptions,
+    control: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
   /** @returns whether there was an authorization, and whether it was revoked at the authorization server */
@@ -66,112 +66,139 @@ export interface OAuthAuthorizer extends Authorizer {
     resolved: ResolvedRemote,
     signal: AbortSignal,
   ): Promise<{ was: boolean; isRevoked: boolean }>;
-  stand(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
+  getStatus(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
 /** Default time limit for a login by a person, in ms. */
-const LOGIN_LIMIT = 120_000;
-const UNSAID: AuthChallenge = { status: 401, header: undefined };
+const LOGIN_TIMEOUT = 120_000;
+const NO_CHALLENGE: AuthChallenge = { status: 401, header: undefined };
 
 /** Makes an authorizer. Nothing is read, created or loaded before a server needs it. */
-export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
-  const { store, lock, openUrl, clock = systemClock, now = Date.now, limit = LOGIN_LIMIT } = parts;
-  const passes = new Map<string, Promise<ServerCredentials>>();
+export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer {
+  const {
+    store,
+    lock,
+    openUrl,
+    clock = systemClock,
+    now = Date.now,
+    loginTimeout = LOGIN_TIMEOUT,
+  } = options;
+  const credentialsByServer = new Map<string, Promise<ServerCredentials>>();
 
   /** One object per server and URL, shared by all connections. */
-  const passFor = (
+  const serverCredentialsOf = (
     { name: server }: RemoteServer,
     { url }: ResolvedRemote,
   ): Promise<ServerCredentials> => {
     const key = JSON.stringify([server, url.href]);
-    const known = passes.get(key);
-    if (known !== undefined) return known;
-    const made = storeName("server", server, url.href).then(
+    const existing = credentialsByServer.get(key);
+    if (existing !== undefined) return existing;
+    const created = storeName("server", server, url.href).then(
       (name) =>
-        new ServerCredentials({ server, url, name, store, lock, clock, limit, now, openUrl }),
+        new ServerCredentials({
+          server,
+          url,
+          name,
+          store,
+          lock,
+          clock,
+          loginTimeout,
+          now,
+          openUrl,
+        }),
     );
-    passes.set(key, made);
-    return made;
+    credentialsByServer.set(key, created);
+    return created;
   };
   const termsOf = (resolved: ResolvedRemote): OAuthTerms => ({
     settings: resolved.oauth,
     headers: resolved.headers,
-    dial: parts.fetch(resolved),
+    fetch: options.fetch(resolved),
   });
 
   const credentialsFor = (spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials => {
     const { name, auth } = spec;
     const { bearerToken: key } = resolved;
-    const fixed = key === undefined ? undefined : bearer(key);
-    if (bearsHeader(resolved)) return NO_CREDENTIALS;
-    if (auth === "none") return fixed ? { ...NO_CREDENTIALS, bear: () => fixed } : NO_CREDENTIALS;
+    const keyHeaders = key === undefined ? undefined : bearer(key);
+    if (hasAuthorizationHeader(resolved)) return NO_CREDENTIALS;
+    if (auth === "none")
+      return keyHeaders ? { ...NO_CREDENTIALS, getHeaders: () => keyHeaders } : NO_CREDENTIALS;
     const terms = termsOf(resolved);
-    const passing = passFor(spec, resolved);
-    let pass: ServerCredentials | undefined;
-    const discreet = discretionOf(resolved);
+    const loading = serverCredentialsOf(spec, resolved);
+    let credentials: ServerCredentials | undefined;
+    const throwRedacted = redactingThrower(resolved);
     const bear = async (signal: AbortSignal): Promise<Record<string, string>> => {
-      pass = await passing;
-      const kept = await pass.token(terms, signal).catch(forgive);
-      const token = kept ?? (await obtain(pass, signal));
-      return token === undefined ? { ...fixed } : bearer(token);
+      credentials = await loading;
+      const storedToken = await credentials.token(terms, signal).catch(ignoreIfOptional);
+      const token = storedToken ?? (await obtainToken(credentials, signal));
+      return token === undefined ? { ...keyHeaders } : bearer(token);
     };
     /** With `auth = "auto"` an unreadable store matters only if the server requires a token. */
-    const forgive = (error: unknown): undefined => {
+    const ignoreIfOptional = (error: unknown): undefined => {
       const isOptional = auth === "auto" && error instanceof HubError;
       if (!isOptional || error.code !== "storeBroken") throw error;
     };
     /** With `auth = "oauth"` a token is requested before the first challenge. */
-    const obtain = async (
-      it: ServerCredentials,
+    const obtainToken = async (
+      serverCredentials: ServerCredentials,
       signal: AbortSignal,
     ): Promise<string | undefined> => {
       if (auth !== "oauth") return undefined;
-      if ((await it.look()) !== undefined) return it.token(terms, signal);
+      if ((await serverCredentials.reload()) !== undefined)
+        return serverCredentials.token(terms, signal);
       if (resolved.oauth.grant !== "clientCredentials") {
-        if (fixed !== undefined) return undefined;
+        if (keyHeaders !== undefined) return undefined;
         throw loginRequiredError(name, "nobody has logged in yet");
       }
-      await it.authorize(UNSAID, terms, { signal, onProgress: () => {} });
-      return it.token(terms, signal);
+      await serverCredentials.authorize(NO_CHALLENGE, terms, { signal, onProgress: () => {} });
+      return serverCredentials.token(terms, signal);
     };
     return {
-      bear: (signal) => {
-        const ready = pass?.ready;
-        return ready === undefined ? bear(signal).catch(discreet) : bearer(ready);
+      getHeaders: (signal) => {
+        const ready = credentials?.usableToken;
+        return ready === undefined ? bear(signal).catch(throwRedacted) : bearer(ready);
       },
       renew: async (challenge, signal) =>
-        (await passing).renew(challenge, terms, signal).catch(discreet),
+        (await loading).renew(challenge, terms, signal).catch(throwRedacted),
     };
   };
 
-  const proceed = async (
+  const authorize = async (
     spec: RemoteServer,
     resolved: ResolvedRemote,
     challenge: AuthChallenge,
-    proceeding: AuthorizationOptions,
-    wish: ScopeRequest = {},
+    control: AuthorizationOptions,
+    scopeRequest: ScopeRequest = {},
   ): Promise<void> => {
-    checkPlace(spec, resolved);
-    const pass = await passFor(spec, resolved);
-    await pass
-      .authorize(challenge, termsOf(resolved), proceeding, wish)
-      .catch(discretionOf(resolved));
+    checkOAuthAllowed(spec, resolved);
+    const credentials = await serverCredentialsOf(spec, resolved);
+    await credentials
+      .authorize(challenge, termsOf(resolved), control, scopeRequest)
+      .catch(redactingThrower(resolved));
   };
 
   return {
     credentialsFor,
-    authorize: proceed,
+    authorize,
     settled: async () => {
-      await Promise.all([...passes.values()].map(async (pass) => (await pass).settled()));
+      await Promise.all(
+        [...credentialsByServer.values()].map(async (credentials) => (await credentials).settled()),
+      );
     },
-    login: (spec, resolved, challenge, proceeding, scopes) =>
-      proceed(spec, resolved, challenge, proceeding, { anew: true, ...(scopes && { scopes }) }),
+    login: (spec, resolved, challenge, control, scopes) =>
+      authorize(spec, resolved, challenge, control, {
+        forceLogin: true,
+        ...(scopes && { scopes }),
+      }),
     logout: async (spec, resolved, signal) =>
-      (await passFor(spec, resolved)).forget(termsOf(resolved), signal),
-    stand: async (spec, resolved) => {
-      if (bearsHeader(resolved)) return { kind: "fixed", by: "header" };
-      const kept = spec.auth === "none" ? undefined : await (await passFor(spec, resolved)).known();
-      if (kept !== undefined) return describeKept(kept, now());
+      (await serverCredentialsOf(spec, resolved)).forget(termsOf(resolved), signal),
+    getStatus: async (spec, resolved) => {
+      if (hasAuthorizationHeader(resolved)) return { kind: "fixed", by: "header" };
+      const storedToken =
+        spec.auth === "none"
+          ? undefined
+          : await (await serverCredentialsOf(spec, resolved)).stored();
+      if (storedToken !== undefined) return statusOfToken(storedToken, now());
       return resolved.bearerToken === undefined
         ? { kind: "none" }
         : { kind: "fixed", by: "keyFile" };
@@ -180,30 +207,30 @@ export function openOAuthAuthorizer(parts: AuthorizerOptions): OAuthAuthorizer {
 }
 
 /** Redacts the manifest's secrets in a thrown error, which may quote the server. */
-function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
+function redactingThrower({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {
     const redactor = new Redactor(secrets);
     throw thrown instanceof HubError ? thrown.mapTexts((text) => redactor.apply(text)) : thrown;
   };
 }
 
-function describeKept(kept: StoredToken, now: number): AuthorizationStatus {
-  const { issuer, expires, scopes } = kept;
-  const kind = isExpired(kept, now) ? "expired" : "authorized";
-  return { kind, issuer, expires, isRefreshable: isRefreshable(kept), scopes };
+function statusOfToken(token: StoredToken, now: number): AuthorizationStatus {
+  const { issuer, expires, scopes } = token;
+  const kind = isExpired(token, now) ? "expired" : "authorized";
+  return { kind, issuer, expires, isRefreshable: isRefreshable(token), scopes };
 }
 
 function bearer(token: string): Record<string, string> {
   return { Authorization: `Bearer ${token}` };
 }
 
-function bearsHeader({ headers }: ResolvedRemote): boolean {
+function hasAuthorizationHeader({ headers }: ResolvedRemote): boolean {
   return Object.keys(headers).some((name) => name.toLowerCase() === "authorization");
 }
 
 /** @throws {HubError} unauthorized if the manifest excludes OAuth for this server */
-function checkPlace({ name, auth }: RemoteServer, resolved: ResolvedRemote): void {
-  if (bearsHeader(resolved)) {
+function checkOAuthAllowed({ name, auth }: RemoteServer, resolved: ResolvedRemote): void {
+  if (hasAuthorizationHeader(resolved)) {
     throw unauthorizedError(
       name,
       "it does not take the Authorization header that the manifest says",

@@ -3,11 +3,16 @@ import { splitScopes } from "./challenge.ts";
 import { expiryOf, type StoredToken } from "./stored-token.ts";
 import { clientAuthenticationOf, clientInformationOf } from "./registration.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
-import { oauthCode, unauthorizedError } from "./errors.ts";
+import { oauthErrorCodeOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Temporary OAuth errors. All others mean that the refresh token is no longer valid. */
-const PASSING = ["server_error", "temporarily_unavailable", "too_many_requests", "slow_down"];
+const TEMPORARY_ERRORS = [
+  "server_error",
+  "temporarily_unavailable",
+  "too_many_requests",
+  "slow_down",
+];
 
 export interface RefreshOptions {
   readonly server: string;
@@ -22,8 +27,8 @@ export interface RefreshOptions {
  * neither.
  */
 export type RefreshResult =
-  | { readonly kind: "renewed"; readonly kept: StoredToken }
-  | { readonly kind: "gone"; readonly isClientGone: boolean };
+  | { readonly kind: "renewed"; readonly token: StoredToken }
+  | { readonly kind: "gone"; readonly isClientInvalid: boolean };
 
 /**
  * Exchanges a refresh token for new tokens. The refresh token may be rotated: the result has to be stored before it is
@@ -32,48 +37,48 @@ export type RefreshResult =
  * valid
  */
 export async function refreshToken(
-  kept: StoredToken,
-  renewal: RefreshOptions,
+  stored: StoredToken,
+  options: RefreshOptions,
 ): Promise<RefreshResult> {
-  const { server, settings, fetch, now } = renewal;
-  const { client, refresh: token, resource } = kept;
-  const isOther = client.kind === "configured" && client.id !== settings.clientId;
-  if (token === undefined || isOther) return { kind: "gone", isClientGone: false };
+  const { server, settings, fetch, now } = options;
+  const { client, refresh: token, resource } = stored;
+  const isOtherClient = client.kind === "configured" && client.id !== settings.clientId;
+  if (token === undefined || isOtherClient) return { kind: "gone", isClientInvalid: false };
   const { refreshAuthorization } = await loadSdk();
-  const proof = await clientAuthenticationOf(client, settings, kept.methods, server);
-  const metadata = metadataOf(kept);
+  const authenticate = await clientAuthenticationOf(client, settings, stored.methods, server);
+  const metadata = metadataOf(stored);
   let tokens: OAuthTokens;
   try {
-    tokens = await refreshAuthorization(kept.place, {
+    tokens = await refreshAuthorization(stored.place, {
       ...(metadata !== undefined && { metadata }),
       clientInformation: clientInformationOf(client, settings),
       refreshToken: token,
       ...(resource !== undefined && { resource }),
-      addClientAuthentication: proof,
+      addClientAuthentication: authenticate,
       fetchFn: fetch,
     });
   } catch (error) {
-    const code = oauthCode(error);
+    const code = oauthErrorCodeOf(error);
     if (code === "invalid_client" && client.kind === "configured") {
-      const slip = `${kept.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
-      throw unauthorizedError(server, slip, "serverRefused");
+      const clientProblem = `${stored.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
+      throw unauthorizedError(server, clientProblem, "serverRefused");
     }
-    if (code !== undefined && !PASSING.includes(code)) {
-      return { kind: "gone", isClientGone: code === "invalid_client" };
+    if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
+      return { kind: "gone", isClientInvalid: code === "invalid_client" };
     }
-    const why = `its token has to be renewed, and ${kept.issuer} does not do that now`;
-    throw unauthorizedError(server, why, "unreachable");
+    const reason = `its token has to be renewed, and ${stored.issuer} does not do that now`;
+    throw unauthorizedError(server, reason, "unreachable");
   }
   const issued = now();
-  const renewed: StoredToken = {
-    ...kept,
+  const newToken: StoredToken = {
+    ...stored,
     access: tokens.access_token,
     refresh: tokens.refresh_token,
-    scopes: tokens.scope === undefined ? kept.scopes : splitScopes(tokens.scope),
+    scopes: tokens.scope === undefined ? stored.scopes : splitScopes(tokens.scope),
     issued,
     expires: expiryOf(issued, tokens.expires_in),
   };
-  return { kind: "renewed", kept: renewed };
+  return { kind: "renewed", token: newToken };
 }
 
 /** The metadata that a token request needs; undefined for an authorization server without metadata. */
@@ -94,23 +99,30 @@ function metadataOf({
 
 /** Revokes the tokens at the authorization server (RFC 7009). @returns whether it has confirmed that */
 export async function revokeToken(
-  kept: StoredToken,
+  stored: StoredToken,
   { settings, server, fetch }: RefreshOptions,
 ): Promise<boolean> {
-  const { revocationEndpoint: endpoint } = kept;
+  const { revocationEndpoint: endpoint } = stored;
   if (endpoint === undefined) return false;
-  const proof = await clientAuthenticationOf(kept.client, settings, kept.methods, server);
-  const done: boolean[] = [];
+  const authenticate = await clientAuthenticationOf(
+    stored.client,
+    settings,
+    stored.methods,
+    server,
+  );
+  const results: boolean[] = [];
   for (const [hint, token] of [
-    ["refresh_token", kept.refresh],
-    ["access_token", kept.access],
+    ["refresh_token", stored.refresh],
+    ["access_token", stored.access],
   ] as const) {
     if (token === undefined) continue;
     const body = new URLSearchParams({ token, token_type_hint: hint });
     const headers = new Headers({ accept: "application/json" });
-    await proof(headers, body, endpoint, metadataOf(kept));
-    const answer = await fetch(endpoint, { method: "POST", headers, body }).catch(() => undefined);
-    done.push(answer?.ok === true);
+    await authenticate(headers, body, endpoint, metadataOf(stored));
+    const response = await fetch(endpoint, { method: "POST", headers, body }).catch(
+      () => undefined,
+    );
+    results.push(response?.ok === true);
   }
-  return done.every(Boolean);
+  return results.every(Boolean);
 }

@@ -6,7 +6,7 @@ import type { SdkFetch } from "./safe-fetch.ts";
 import {
   type AuthorizationServerMetadata,
   type ClientInformation,
-  type ClientProof,
+  type ClientAuthentication,
   loadSdk,
 } from "./sdk.ts";
 
@@ -24,8 +24,10 @@ export async function storeName(
     .slice(0, 40);
   const bytes = new TextEncoder().encode(key.join("\0"));
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const mark = [...digest.subarray(0, 8)].map((it) => it.toString(16).padStart(2, "0")).join("");
-  return `oauth/${kind}/${readable}-${mark}`;
+  const suffix = [...digest.subarray(0, 8)]
+    .map((byte) => byte.toString(16).padStart(2, "0"))
+    .join("");
+  return `oauth/${kind}/${readable}-${suffix}`;
 }
 
 /** @returns undefined if the text is not a JSON object or array */
@@ -58,7 +60,7 @@ export interface ClientRegistration {
 }
 
 /** A registration whose secret expires within this time is not used, in ms. */
-const REST = 5 * 60 * 1000;
+const MIN_SECRET_LIFETIME = 5 * 60 * 1000;
 
 export interface RegistrationOptions {
   readonly server: string;
@@ -74,11 +76,11 @@ export async function findRegistration(
   { issuer }: AuthorizationServer,
   { store, now }: RegistrationOptions,
 ): Promise<ClientRegistration | undefined> {
-  const found = parseObject(await store.get(await storeName("client", issuer)));
-  const known = found as (ClientRegistration & { readonly issuer?: string }) | undefined;
-  if (known?.issuer !== issuer || typeof known.id !== "string") return undefined;
-  const isOver = known.expires !== undefined && known.expires - now() < REST;
-  return isOver ? undefined : known;
+  const parsed = parseObject(await store.get(await storeName("client", issuer)));
+  const stored = parsed as (ClientRegistration & { readonly issuer?: string }) | undefined;
+  if (stored?.issuer !== issuer || typeof stored.id !== "string") return undefined;
+  const isExpired = stored.expires !== undefined && stored.expires - now() < MIN_SECRET_LIFETIME;
+  return isExpired ? undefined : stored;
 }
 
 /** Deletes a registration that the authorization server does not know any more. */
@@ -92,28 +94,28 @@ export async function forgetRegistration(issuer: string, store: SecretStore): Pr
  * @throws {HubError} unauthorized, unreachable
  */
 export async function registerClient(
-  authority: AuthorizationServer,
-  redirect: string,
+  authServer: AuthorizationServer,
+  redirectUri: string,
   scopes: readonly string[],
-  applicant: RegistrationOptions,
+  options: RegistrationOptions,
 ): Promise<ClientRegistration> {
-  const { settings, store } = applicant;
-  const { issuer, metadata } = authority;
+  const { settings, store } = options;
+  const { issuer, metadata } = authServer;
   if (settings.clientId !== undefined) return { kind: "configured", id: settings.clientId };
-  const document = settings.clientMetadataUrl;
-  if (document !== undefined && metadata?.client_id_metadata_document_supported === true) {
-    checkDocument(document, applicant.server);
-    return { kind: "document", id: document };
+  const documentUrl = settings.clientMetadataUrl;
+  if (documentUrl !== undefined && metadata?.client_id_metadata_document_supported === true) {
+    checkDocumentUrl(documentUrl, options.server);
+    return { kind: "document", id: documentUrl };
   }
-  const known = await findRegistration(authority, applicant);
-  if (known?.redirect === redirect) return known;
-  const registered = await requestRegistration(authority, redirect, scopes, applicant);
+  const stored = await findRegistration(authServer, options);
+  if (stored?.redirect === redirectUri) return stored;
+  const registered = await requestRegistration(authServer, redirectUri, scopes, options);
   await store.set(await storeName("client", issuer), JSON.stringify({ issuer, ...registered }));
   return registered;
 }
 
-function checkDocument(document: string, server: string): void {
-  const url = URL.canParse(document) ? new URL(document) : undefined;
+function checkDocumentUrl(documentUrl: string, server: string): void {
+  const url = URL.canParse(documentUrl) ? new URL(documentUrl) : undefined;
   if (url?.protocol === "https:" && url.pathname !== "/") return;
   throw unauthorizedError(
     server,
@@ -123,25 +125,25 @@ function checkDocument(document: string, server: string): void {
 
 async function requestRegistration(
   { url, metadata }: AuthorizationServer,
-  redirect: string,
+  redirectUri: string,
   scopes: readonly string[],
   { server, fetch }: RegistrationOptions,
 ): Promise<ClientRegistration> {
   if (metadata !== undefined && metadata.registration_endpoint === undefined) {
-    const why =
+    const reason =
       "its authorization server registers no clients: write oauth.clientId in the manifest";
-    throw unauthorizedError(server, why);
+    throw unauthorizedError(server, reason);
   }
   const sdk = await loadSdk();
-  const method = chooseMethod(metadata);
+  const method = chooseAuthMethod(metadata);
   try {
     // Deprecated in the SDK; used after all other ways.
     // oxlint-disable-next-line typescript/no-deprecated
-    const answer = await sdk.registerClient(url, {
+    const response = await sdk.registerClient(url, {
       ...(metadata !== undefined && { metadata }),
       clientMetadata: {
         client_name: "toolmux",
-        redirect_uris: [redirect],
+        redirect_uris: [redirectUri],
         grant_types: ["authorization_code", "refresh_token"],
         response_types: ["code"],
         application_type: "native",
@@ -150,15 +152,19 @@ async function requestRegistration(
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
       fetchFn: fetch,
     });
-    const { client_id: id, client_secret: secret, client_secret_expires_at: end } = answer;
+    const {
+      client_id: id,
+      client_secret: secret,
+      client_secret_expires_at: secretExpiresAt,
+    } = response;
     return {
       kind: "registered",
       id,
       secret,
-      redirect,
-      method: answer.token_endpoint_auth_method ?? method,
+      redirect: redirectUri,
+      method: response.token_endpoint_auth_method ?? method,
       // 0: never.
-      expires: end ? end * 1000 : undefined,
+      expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
     throw oauthErrorOf(error, server, "when the hub was to be registered as a client", true);
@@ -166,9 +172,11 @@ async function requestRegistration(
 }
 
 /** Prefers no client authentication: a native app cannot keep a secret. undefined: the server's default */
-function chooseMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
+function chooseAuthMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const methods = metadata?.token_endpoint_auth_methods_supported;
-  return ["none", "client_secret_basic", "client_secret_post"].find((it) => methods?.includes(it));
+  return ["none", "client_secret_basic", "client_secret_post"].find((method) =>
+    methods?.includes(method),
+  );
 }
 
 /** The client in the form that the SDK expects. The secret of a configured client is always the manifest's. */
@@ -194,10 +202,10 @@ export async function clientAuthenticationOf(
   settings: OAuthSettings,
   methods: readonly string[] | undefined,
   server: string,
-): Promise<ClientProof> {
+): Promise<ClientAuthentication> {
   const { privateKey } = settings;
   if (client.kind === "configured" && privateKey !== undefined) {
-    return proveByKey(client.id, privateKey, settings.keyAlgorithm, server);
+    return privateKeyAuthentication(client.id, privateKey, settings.keyAlgorithm, server);
   }
   const { selectClientAuthMethod } = await loadSdk();
   const information = clientInformationOf(client, settings);
@@ -205,7 +213,7 @@ export async function clientAuthenticationOf(
   const method = selectClientAuthMethod(information, [...(methods ?? [])]);
   return (headers, body) => {
     if (method === "client_secret_basic" && secret !== undefined) {
-      const pair = new TextEncoder().encode(`${encode(id)}:${encode(secret)}`);
+      const pair = new TextEncoder().encode(`${formEncode(id)}:${formEncode(secret)}`);
       headers.set("authorization", `Basic ${btoa(String.fromCodePoint(...pair))}`);
       return;
     }
@@ -215,16 +223,16 @@ export async function clientAuthenticationOf(
 }
 
 /** Form encoding (RFC 6749, 2.3.1). */
-function encode(text: string): string {
+function formEncode(text: string): string {
   return new URLSearchParams([["", text]]).toString().slice(1);
 }
 
-async function proveByKey(
+async function privateKeyAuthentication(
   id: string,
   text: string,
   algorithm: string | undefined,
   server: string,
-): Promise<ClientProof> {
+): Promise<ClientAuthentication> {
   const { createPrivateKey } = await import("node:crypto");
   let key: ReturnType<typeof createPrivateKey>;
   try {
@@ -232,19 +240,22 @@ async function proveByKey(
   } catch {
     throw unauthorizedError(server, "oauth.privateKey in the manifest is no private key in PEM");
   }
-  const { asymmetricKeyType: kind, asymmetricKeyDetails: details } = key;
-  const fitting = (kind === "ec" ? CURVES[details?.namedCurve ?? ""] : KINDS[kind ?? ""]) ?? [];
-  const [own] = fitting;
-  if (own === undefined) {
+  const { asymmetricKeyType: keyType, asymmetricKeyDetails: details } = key;
+  const supported =
+    (keyType === "ec"
+      ? ALGORITHMS_BY_CURVE[details?.namedCurve ?? ""]
+      : ALGORITHMS_BY_KEY_TYPE[keyType ?? ""]) ?? [];
+  const [preferred] = supported;
+  if (preferred === undefined) {
     throw unauthorizedError(
       server,
       "oauth.privateKey in the manifest is of a kind that cannot be used",
     );
   }
-  const alg = algorithm ?? own;
-  if (!fitting.includes(alg)) {
-    const why = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${fitting.join(", ")}`;
-    throw unauthorizedError(server, why);
+  const alg = algorithm ?? preferred;
+  if (!supported.includes(alg)) {
+    const reason = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${supported.join(", ")}`;
+    throw unauthorizedError(server, reason);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
   // The SDK needs PKCS8.
@@ -254,10 +265,13 @@ async function proveByKey(
 
 /** The preferred algorithm first. */
 type Algorithms = Readonly<Record<string, readonly string[]>>;
-const CURVES: Algorithms = {
+const ALGORITHMS_BY_CURVE: Algorithms = {
   prime256v1: ["ES256"],
   secp384r1: ["ES384"],
   secp521r1: ["ES512"],
 };
-const PSS = ["PS256", "PS384", "PS512"];
-const KINDS: Algorithms = { rsa: ["RS256", "RS384", "RS512", ...PSS], "rsa-pss": PSS };
+const PSS_ALGORITHMS = ["PS256", "PS384", "PS512"];
+const ALGORITHMS_BY_KEY_TYPE: Algorithms = {
+  rsa: ["RS256", "RS384", "RS512", ...PSS_ALGORITHMS],
+  "rsa-pss": PSS_ALGORITHMS,
+};

@@ -8,16 +8,16 @@ export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Respon
 /** Maximum size of a response, in bytes. */
 const MAX_BODY = 1024 * 1024;
 /** Default of `SafeFetchOptions.limit`. */
-const LIMIT = 10_000;
+const REQUEST_TIMEOUT = 10_000;
 
 export interface SafeFetchOptions {
   readonly server: string;
   /** The URLs that the manifest itself names: the MCP server and `oauth.issuer`. All others come from servers. */
-  readonly home: readonly URL[];
-  readonly dial: Fetch;
+  readonly trustedUrls: readonly URL[];
+  readonly fetch: Fetch;
   readonly signal: AbortSignal;
   /** Time limit per request, in ms. */
-  readonly limit?: number | undefined;
+  readonly timeout?: number | undefined;
 }
 
 /** The URLs that the manifest names for a server and its authorization server. */
@@ -31,21 +31,25 @@ export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly UR
  */
 export function makeSafeFetch({
   server,
-  home,
-  dial,
+  trustedUrls,
+  fetch,
   signal,
-  limit: ms = LIMIT,
+  timeout: ms = REQUEST_TIMEOUT,
 }: SafeFetchOptions): SdkFetch {
   return async (target, init = {}) => {
-    const url = checkUrl(target, server, home);
-    const limit = AbortSignal.timeout(ms);
-    const both = AbortSignal.any([signal, limit, ...(init.signal ? [init.signal] : [])]);
+    const url = checkUrl(target, server, trustedUrls);
+    const timeoutSignal = AbortSignal.timeout(ms);
+    const combined = AbortSignal.any([
+      signal,
+      timeoutSignal,
+      ...(init.signal ? [init.signal] : []),
+    ]);
     try {
-      const response = await dial(url, { ...(init as FetchInit), signal: both });
-      return await bound(response, server);
+      const response = await fetch(url, { ...(init as FetchInit), signal: combined });
+      return await readLimited(response, server);
     } catch (error) {
       signal.throwIfAborted();
-      if (!limit.aborted) throw error;
+      if (!timeoutSignal.aborted) throw error;
       const text = `${url.host} did not answer within ${ms / 1000} s.`;
       throw new HubError("unreachable", text, { server, cause: error });
     }
@@ -53,25 +57,28 @@ export function makeSafeFetch({
 }
 
 /** @throws {HubError} unauthorized if requests to the URL are not allowed */
-export function checkUrl(target: string | URL, server: string, home: readonly URL[]): URL {
+export function checkUrl(target: string | URL, server: string, trustedUrls: readonly URL[]): URL {
   const text = String(target);
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
     throw unauthorizedError(server, "its authorization server names a URL that is none of HTTP");
   }
-  if (home.some(({ host }) => host === url.host)) return checkProtection(url, server);
-  const own = Math.max(...home.map(({ hostname }) => closeness(hostname)), PUBLIC);
-  if (closeness(url.hostname) > own) {
+  if (trustedUrls.some(({ host }) => host === url.host)) return checkEncryption(url, server);
+  const allowedScope = Math.max(
+    ...trustedUrls.map(({ hostname }) => networkScopeOf(hostname)),
+    PUBLIC,
+  );
+  if (networkScopeOf(url.hostname) > allowedScope) {
     throw unauthorizedError(
       server,
       `it names ${url.origin} as a part of its authorization server, which is an address that only this network has`,
     );
   }
-  return checkProtection(url, server);
+  return checkEncryption(url, server);
 }
 
-function checkProtection(url: URL, server: string): URL {
-  if (url.protocol === "https:" || closeness(url.hostname) === LOOPBACK) return url;
+function checkEncryption(url: URL, server: string): URL {
+  if (url.protocol === "https:" || networkScopeOf(url.hostname) === LOOPBACK) return url;
   throw unauthorizedError(
     server,
     `${url.origin} of its authorization server is not encrypted (https)`,
@@ -86,25 +93,25 @@ const LOOPBACK = 2;
 const LINK_LOCAL = 3;
 
 /** Decided by the literal host: names are not resolved. */
-function closeness(hostname: string): number {
+function networkScopeOf(hostname: string): number {
   const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
-  const mapped = MAPPED.exec(host);
-  if (mapped !== null) return closenessOfFour(unmap(mapped[1], mapped[2]));
-  if (host.includes(":")) return closenessOfSix(host);
-  const four = host.split(".").map(Number);
-  return four.length === 4 && four.every(Number.isInteger) ? closenessOfFour(four) : PUBLIC;
+  const mapped = MAPPED_IPV4.exec(host);
+  if (mapped !== null) return ipv4ScopeOf(mappedOctets(mapped[1], mapped[2]));
+  if (host.includes(":")) return ipv6ScopeOf(host);
+  const octets = host.split(".").map(Number);
+  return octets.length === 4 && octets.every(Number.isInteger) ? ipv4ScopeOf(octets) : PUBLIC;
 }
 
 /** IPv4-mapped and NAT64 addresses (RFC 4291, RFC 6052). */
-const MAPPED = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
+const MAPPED_IPV4 = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
 
-function unmap(high = "", low = ""): readonly number[] {
+function mappedOctets(high = "", low = ""): readonly number[] {
   const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
   return [a >> 8, a & 255, b >> 8, b & 255];
 }
 
-function closenessOfFour([a = 0, b = 0]: readonly number[]): number {
+function ipv4ScopeOf([a = 0, b = 0]: readonly number[]): number {
   if (a === 127) return LOOPBACK;
   if (a === 0 || (a === 169 && b === 254)) return LINK_LOCAL;
   const isPrivate =
@@ -115,14 +122,14 @@ function closenessOfFour([a = 0, b = 0]: readonly number[]): number {
   return isPrivate ? PRIVATE : PUBLIC;
 }
 
-function closenessOfSix(host: string): number {
+function ipv6ScopeOf(host: string): number {
   if (host === "::1") return LOOPBACK;
   if (host === "::" || /^fe[89ab]/.test(host)) return LINK_LOCAL;
   return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
 }
 
 /** The response with its body read, up to the maximum size. */
-async function bound(response: Response, server: string): Promise<Response> {
+async function readLimited(response: Response, server: string): Promise<Response> {
   const { status, statusText, headers } = response;
   const chunks: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
@@ -133,9 +140,13 @@ async function bound(response: Response, server: string): Promise<Response> {
     chunks.push(chunk);
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
-  const kept = new Headers(headers);
+  const responseHeaders = new Headers(headers);
   // These describe the body as it was transferred.
-  kept.delete("content-encoding");
-  kept.delete("content-length");
-  return new Response(hasBody ? new Blob(chunks) : null, { status, statusText, headers: kept });
+  responseHeaders.delete("content-encoding");
+  responseHeaders.delete("content-length");
+  return new Response(hasBody ? new Blob(chunks) : null, {
+    status,
+    statusText,
+    headers: responseHeaders,
+  });
 }

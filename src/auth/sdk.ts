@@ -16,6 +16,6 @@ export type OAuthTokens = Awaited<ReturnType<Sdk["refreshAuthorization"]>>;
 export type ClientInformation = Parameters<Sdk["refreshAuthorization"]>[1]["clientInformation"];
 
 /** Adds the client authentication to a token request. */
-export type ClientProof = NonNullable<
+export type ClientAuthentication = NonNullable<
   Parameters<Sdk["refreshAuthorization"]>[1]["addClientAuthentication"]
 >;

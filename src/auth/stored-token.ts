@@ -26,7 +26,7 @@ export interface StoredToken {
 }
 
 /** Version of the stored form; other versions are ignored. */
-const FORM = 1;
+const FORMAT_VERSION = 1;
 
 /** @returns undefined if there is none for this URL, or it is not readable. @throws {HubError} as the store */
 export async function loadToken(
@@ -34,30 +34,32 @@ export async function loadToken(
   name: string,
   url: URL,
 ): Promise<StoredToken | undefined> {
-  const kept = parseObject(await store.get(name)) as
+  const stored = parseObject(await store.get(name)) as
     (StoredToken & { readonly form: number }) | undefined;
-  if (kept?.form !== FORM || typeof kept.access !== "string") return undefined;
-  return kept.url === url.href ? kept : undefined;
+  if (stored?.form !== FORMAT_VERSION || typeof stored.access !== "string") return undefined;
+  return stored.url === url.href ? stored : undefined;
 }
 
 /** @throws {HubError} as the store */
-export function saveToken(store: SecretStore, name: string, kept: StoredToken): Promise<void> {
-  return store.set(name, JSON.stringify({ form: FORM, ...kept }));
+export function saveToken(store: SecretStore, name: string, token: StoredToken): Promise<void> {
+  return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }
 
 /** A token is renewed when less than this share of its lifetime, and less than this many ms, are left. */
-const SHARE = 0.1;
-const MARGIN = 60_000;
+const REFRESH_SHARE = 0.1;
+const REFRESH_MARGIN = 60_000;
 
 /** Longer lifetimes are ignored, in s. */
-const LONGEST = 100 * 365 * 24 * 3600;
+const MAX_LIFETIME = 100 * 365 * 24 * 3600;
 
 /**
  * When a token expires with a lifetime of `life` seconds; undefined if the lifetime is missing or not plausible: some
  * servers send 0 for tokens that do not expire.
  */
-export function expiryOf(issued: number, life: number | undefined): number | undefined {
-  return life !== undefined && life > 0 && life < LONGEST ? issued + life * 1000 : undefined;
+export function expiryOf(issued: number, lifetime: number | undefined): number | undefined {
+  return lifetime !== undefined && lifetime > 0 && lifetime < MAX_LIFETIME
+    ? issued + lifetime * 1000
+    : undefined;
 }
 
 /** Whether another token can be requested without a person. */
@@ -66,10 +68,10 @@ export function isRefreshable({ refresh, grant }: StoredToken): boolean {
 }
 
 /** Whether the token should be renewed now. One that cannot be renewed is used until the server rejects it. */
-export function isRefreshDue(kept: StoredToken, now: number): boolean {
-  const { issued, expires } = kept;
-  if (expires === undefined || !isRefreshable(kept)) return false;
-  return expires - now < Math.min(MARGIN, (expires - issued) * SHARE);
+export function isRefreshDue(token: StoredToken, now: number): boolean {
+  const { issued, expires } = token;
+  if (expires === undefined || !isRefreshable(token)) return false;
+  return expires - now < Math.min(REFRESH_MARGIN, (expires - issued) * REFRESH_SHARE);
 }
 
 export function isExpired({ expires }: StoredToken, now: number): boolean {

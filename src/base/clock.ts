@@ -77,15 +77,15 @@ export interface TimeLimit {
 }
 
 /** Runs `work` with a signal that is aborted after a time limit, or when `signal` is. */
-export async function withLimit<T>(
+export async function withTimeLimit<T>(
   { clock, after, signal, reason }: TimeLimit,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const late = new AbortController();
-  const undo = clock.after(after, () => late.abort(reason()));
+  const timeout = new AbortController();
+  const cancelTimer = clock.after(after, () => timeout.abort(reason()));
   try {
-    return await work(AbortSignal.any([signal, late.signal]));
+    return await work(AbortSignal.any([signal, timeout.signal]));
   } finally {
-    undo();
+    cancelTimer();
   }
 }

@@ -107,8 +107,8 @@ async function obtainToken(
   const secrets = openSecrets(context);
   const places = {
     environment: "the environment",
-    file: `${secrets.file.place} (${secrets.folder})`,
-    keychain: secrets.keychain.place,
+    file: `${secrets.file.location} (${secrets.folder})`,
+    keychain: secrets.keychain.location,
   };
   const find = async () => {
     const stored = await secrets.find(TOKEN_NAME);

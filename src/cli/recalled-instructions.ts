@@ -37,7 +37,7 @@ export function openInstructionsRecall(
         const identity = await identify(spec, new Map());
         const key = identity && ({ ...identity, era: "legacy", capabilities } as const);
         const kept = key && (await snapshots.load(key));
-        return kept === undefined ? [] : [{ server: spec.name, listing: kept.offer }];
+        return kept === undefined ? [] : [{ server: spec.name, listing: kept.listing }];
       }),
     );
     const kept = loaded.flat();

@@ -31,7 +31,7 @@ export const PROXY_VARIABLE = "TOOLMUX_TAP";
 interface LaunchedCommand {
   readonly command: string;
   readonly args: readonly string[];
-  readonly others?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
+  readonly alternatives?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
 }
 
 /** The variable's value. @param delay delay of the server's output, in ms; @param folder where proxies report */
@@ -48,7 +48,11 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
     command: ownExecutable,
     args: [...firstArgs, "demo", "tap", "--", folder, delay, command, ...args],
   });
-  return { ...target, ...throughProxy(target), others: target.others?.map(throughProxy) };
+  return {
+    ...target,
+    ...throughProxy(target),
+    alternatives: target.alternatives?.map(throughProxy),
+  };
 }
 
 /** How long a resolved entry is reused for the next start, in ms, so that its `${cmd:…}` runs once. */
@@ -95,10 +99,10 @@ export function openTransportFactory(
   const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
     return {
-      get known() {
+      get kind() {
         return transportKinds.get(key);
       },
-      found: (way) => void transportKinds.set(key, way),
+      remember: (way) => void transportKinds.set(key, way),
     };
   };
   return {
@@ -305,7 +309,9 @@ export async function openUserAuthorizer(
   return openAuthorizer({
     store,
     lock: (name, signal, work, limit) =>
-      withLock(join(folder, "locks", name.replaceAll("/", "-")), signal, work, { limit }),
+      withLock(join(folder, "locks", name.replaceAll("/", "-")), signal, work, {
+        waitTimeout: limit,
+      }),
     fetch: ({ ca }) => dialer({ ca, env }),
     openUrl,
   });

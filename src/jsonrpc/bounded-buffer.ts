@@ -8,15 +8,15 @@ export interface Truncated {
   readonly size: number;
 }
 
-export function isTruncated(gathered: Buffer | Truncated): gathered is Truncated {
-  return "head" in gathered;
+export function isTruncated(content: Buffer | Truncated): content is Truncated {
+  return "head" in content;
 }
 
 /** A buffer of chunks with a size limit, joined once at the end. Over the limit it keeps only head and tail. */
 export class BoundedBuffer {
   readonly #limit: number;
-  #pieces: Buffer[] = [];
-  #excess: { readonly head: Buffer; tail: Buffer } | undefined;
+  #chunks: Buffer[] = [];
+  #truncated: { readonly head: Buffer; tail: Buffer } | undefined;
   size = 0;
 
   /** @param limit maximum size, in bytes */
@@ -24,28 +24,28 @@ export class BoundedBuffer {
     this.#limit = limit;
   }
 
-  add(piece: Buffer): void {
-    this.size += piece.length;
-    if (this.#excess !== undefined) {
-      this.#excess.tail = lastBytes(this.#excess.tail, piece);
+  add(chunk: Buffer): void {
+    this.size += chunk.length;
+    if (this.#truncated !== undefined) {
+      this.#truncated.tail = lastBytes(this.#truncated.tail, chunk);
       return;
     }
-    this.#pieces.push(piece);
+    this.#chunks.push(chunk);
     if (this.size <= this.#limit) return;
-    const head = Buffer.concat(this.#pieces, Math.min(this.size, TRUNCATED_EDGE));
-    this.#excess = { head, tail: this.#pieces.reduce(lastBytes, Buffer.alloc(0)) };
-    this.#pieces = [];
+    const head = Buffer.concat(this.#chunks, Math.min(this.size, TRUNCATED_EDGE));
+    this.#truncated = { head, tail: this.#chunks.reduce(lastBytes, Buffer.alloc(0)) };
+    this.#chunks = [];
   }
 
   /** Returns the content and empties the buffer. */
   take(): Buffer | Truncated {
     const { size } = this;
-    const excess = this.#excess;
-    const pieces = this.#pieces;
+    const truncated = this.#truncated;
+    const chunks = this.#chunks;
     this.size = 0;
-    this.#excess = undefined;
-    this.#pieces = [];
-    if (excess !== undefined) return { ...excess, size };
-    return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces, size);
+    this.#truncated = undefined;
+    this.#chunks = [];
+    if (truncated !== undefined) return { ...truncated, size };
+    return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks, size);
   }
 }

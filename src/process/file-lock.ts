@@ -9,24 +9,24 @@ import { errnoCodeOf } from "./process-table.ts";
 /* A lock is a file with the identity of its holder. It is created and removed atomically with its content. */
 
 /** Default maximum wait, in ms. */
-const LIMIT = 60_000;
+const WAIT_TIMEOUT = 60_000;
 /** Poll interval, in ms: first and maximum. */
-const PAUSE = { first: 4, longest: 60 };
+const POLL_DELAY = { first: 4, max: 60 };
 /** How often the holder updates the file's modification time, for processes that cannot see it, in ms. */
-const BEAT = 2_000;
+const HEARTBEAT_INTERVAL = 2_000;
 /** How often the holder's process is looked up, in ms: on some systems that starts a program. */
-const LOOK = 250;
+const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.silence`. */
-const SILENCE = 15_000;
+const HEARTBEAT_TIMEOUT = 15_000;
 
 /** Callers within this process wait here, without polling the file. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
   /** Maximum wait for other holders, in ms. */
-  readonly limit?: number;
+  readonly waitTimeout?: number;
   /** After this time without a heartbeat a holder whose process cannot be looked up counts as dead, in ms. */
-  readonly silence?: number;
+  readonly heartbeatTimeout?: number;
 }
 
 /**
@@ -41,11 +41,11 @@ export async function withFileLock<T>(
   path: string,
   signal: AbortSignal,
   work: () => Promise<T>,
-  { limit = LIMIT, silence = SILENCE }: FileLockOptions = {},
+  { waitTimeout = WAIT_TIMEOUT, heartbeatTimeout = HEARTBEAT_TIMEOUT }: FileLockOptions = {},
 ): Promise<T> {
-  const patience = { signal, end: performance.now() + limit, silence };
-  const before = queues.get(path) ?? Promise.resolve();
-  const turn = before.then(() => hold(path, work, patience));
+  const wait = { signal, deadline: performance.now() + waitTimeout, heartbeatTimeout };
+  const previous = queues.get(path) ?? Promise.resolve();
+  const turn = previous.then(() => runLocked(path, work, wait));
   const settled = turn.catch(() => {});
   queues.set(path, settled);
   void settled.then(() => queues.get(path) === settled && queues.delete(path));
@@ -53,59 +53,60 @@ export async function withFileLock<T>(
 }
 
 /** `end`: deadline in ms of `performance.now()`; `silence`: heartbeat timeout in ms. */
-interface Patience {
+interface WaitOptions {
   readonly signal: AbortSignal;
-  readonly end: number;
-  readonly silence: number;
+  readonly deadline: number;
+  readonly heartbeatTimeout: number;
 }
 
-async function hold<T>(path: string, work: () => Promise<T>, patience: Patience): Promise<T> {
-  const own = await acquire(path, patience).catch((error: unknown) => {
+async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOptions): Promise<T> {
+  const content = await acquire(path, wait).catch((error: unknown) => {
     throw writeErrorOf(dirname(path), error);
   });
-  const beat = setInterval(() => void touch(path), BEAT);
-  beat.unref();
+  const heartbeat = setInterval(() => void updateModificationTime(path), HEARTBEAT_INTERVAL);
+  heartbeat.unref();
   try {
-    patience.signal.throwIfAborted();
+    wait.signal.throwIfAborted();
     return await work();
   } finally {
-    clearInterval(beat);
+    clearInterval(heartbeat);
     // If this process was suspended for too long another one may have taken the lock over.
-    if ((await read(path)) === own) await rm(path, { force: true });
+    if ((await readHolder(path)) === content) await rm(path, { force: true });
   }
 }
 
 /** @returns the content of the lock file; unique for each acquisition */
-async function acquire(path: string, patience: Patience): Promise<string> {
-  const { signal, end, silence } = patience;
+async function acquire(path: string, wait: WaitOptions): Promise<string> {
+  const { signal, deadline, heartbeatTimeout } = wait;
   signal.throwIfAborted();
-  const { pid, started, boot, pidNamespace: space } = await ownOwner();
-  const own = [pid, started, boot, space, crypto.randomUUID()].join("/");
-  const draft = `${path}.${crypto.randomUUID()}.draft`;
-  const bytes = new TextEncoder().encode(own);
+  const { pid, started, boot, pidNamespace } = await ownOwner();
+  const content = [pid, started, boot, pidNamespace, crypto.randomUUID()].join("/");
+  const tempPath = `${path}.${crypto.randomUUID()}.draft`;
+  const bytes = new TextEncoder().encode(content);
   await ensurePrivateFolder(dirname(path));
-  await writePrivate(draft, bytes);
+  await writePrivate(tempPath, bytes);
   try {
-    const watch = new Watch(path, silence);
-    for (let pause = PAUSE.first; ; pause = Math.min(pause * 2, PAUSE.longest)) {
-      if (await place(draft, path, bytes)) return own;
-      const dead = await watch.look();
-      if (dead !== undefined && (await takeOver(path, dead, draft, patience))) return own;
+    const monitor = new HolderMonitor(path, heartbeatTimeout);
+    for (let delay = POLL_DELAY.first; ; delay = Math.min(delay * 2, POLL_DELAY.max)) {
+      if (await createLock(tempPath, path, bytes)) return content;
+      const deadHolder = await monitor.findDeadHolder();
+      if (deadHolder !== undefined && (await takeOver(path, deadHolder, tempPath, wait)))
+        return content;
       signal.throwIfAborted();
-      if (performance.now() >= end) throw busy(path);
+      if (performance.now() >= deadline) throw busyError(path);
       // Random, so that waiting processes do not poll at the same moment.
-      await sleep(pause * (0.5 + Math.random()));
+      await sleep(delay * (0.5 + Math.random()));
     }
   } finally {
-    await rm(draft, { force: true });
+    await rm(tempPath, { force: true });
   }
 }
 
 /** @returns whether the lock was created; false if it is held */
-async function place(draft: string, path: string, bytes: Uint8Array): Promise<boolean> {
+async function createLock(tempPath: string, path: string, bytes: Uint8Array): Promise<boolean> {
   try {
-    await link(draft, path).catch((error: unknown) => {
-      if (!LINKLESS.has(errnoCodeOf(error))) throw error;
+    await link(tempPath, path).catch((error: unknown) => {
+      if (!NO_HARD_LINK_CODES.has(errnoCodeOf(error))) throw error;
       // Not atomic: for a moment the file is empty, which others read as a holder that cannot be looked up.
       return writePrivate(path, bytes);
     });
@@ -117,7 +118,14 @@ async function place(draft: string, path: string, bytes: Uint8Array): Promise<bo
 }
 
 /** Error codes of file systems without hard links. */
-const LINKLESS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
+const NO_HARD_LINK_CODES = new Set([
+  "EPERM",
+  "EACCES",
+  "ENOTSUP",
+  "EOPNOTSUPP",
+  "ENOSYS",
+  "EMLINK",
+]);
 
 /**
  * Replaces the lock of a dead holder. Only one process may do that for each dead holder, and only while its lock is
@@ -125,67 +133,68 @@ const LINKLESS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", 
  */
 async function takeOver(
   path: string,
-  dead: string,
-  draft: string,
-  patience: Patience,
+  deadHolder: string,
+  tempPath: string,
+  wait: WaitOptions,
 ): Promise<boolean> {
-  const over = `${path}.${dead.slice(dead.lastIndexOf("/") + 1)}`;
-  const own = await acquire(over, patience);
+  const takeoverPath = `${path}.${deadHolder.slice(deadHolder.lastIndexOf("/") + 1)}`;
+  const content = await acquire(takeoverPath, wait);
   try {
-    if ((await read(path)) !== dead) return false;
-    await rename(draft, path);
+    if ((await readHolder(path)) !== deadHolder) return false;
+    await rename(tempPath, path);
     // A killed process may have left a temporary file.
     await removeStaleTempFiles(dirname(path), Date.now()).catch(() => {});
     return true;
   } finally {
-    if ((await read(over)) === own) await rm(over, { force: true });
+    if ((await readHolder(takeoverPath)) === content) await rm(takeoverPath, { force: true });
   }
 }
 
 /** Monitors the holder of a lock. */
-class Watch {
+class HolderMonitor {
   readonly #path: string;
-  readonly #silence: number;
+  readonly #heartbeatTimeout: number;
   /** The last observed content and modification time, and when they changed, in ms of `performance.now()`. */
-  #seen = "";
-  #since = 0;
+  #lastObserved = "";
+  #lastChange = 0;
   /** The holder whose process was alive at the last look-up, and when the next one is due, in ms. */
-  #running = "";
-  #due = 0;
+  #aliveHolder = "";
+  #nextCheck = 0;
 
-  constructor(path: string, silence: number) {
+  constructor(path: string, heartbeatTimeout: number) {
     this.#path = path;
-    this.#silence = silence;
+    this.#heartbeatTimeout = heartbeatTimeout;
   }
 
   /** @returns the content of the lock file if its holder is dead */
-  async look(): Promise<string | undefined> {
-    const holder = await read(this.#path);
+  async findDeadHolder(): Promise<string | undefined> {
+    const holder = await readHolder(this.#path);
     const now = performance.now();
-    if (holder === undefined || (holder === this.#running && now < this.#due)) return undefined;
+    if (holder === undefined || (holder === this.#aliveHolder && now < this.#nextCheck))
+      return undefined;
     const owner = parseOwnerTag(holder);
-    const verdict = owner === undefined ? "unknown" : await ownerState(owner);
-    this.#running = verdict === "runs" ? holder : "";
-    this.#due = now + LOOK;
-    if (verdict !== "unknown") return verdict === "ended" ? holder : undefined;
-    const touched = await stat(this.#path).then(
+    const state = owner === undefined ? "unknown" : await ownerState(owner);
+    this.#aliveHolder = state === "runs" ? holder : "";
+    this.#nextCheck = now + PROCESS_CHECK_INTERVAL;
+    if (state !== "unknown") return state === "ended" ? holder : undefined;
+    const modifiedAt = await stat(this.#path).then(
       ({ mtimeMs }) => mtimeMs,
       () => 0,
     );
-    const seen = `${holder} ${touched}`;
+    const observed = `${holder} ${modifiedAt}`;
     // Monotonic time: a change of the system clock must not make a holder look dead.
-    if (seen !== this.#seen) this.#since = now;
-    this.#seen = seen;
-    return now - this.#since >= this.#silence ? holder : undefined;
+    if (observed !== this.#lastObserved) this.#lastChange = now;
+    this.#lastObserved = observed;
+    return now - this.#lastChange >= this.#heartbeatTimeout ? holder : undefined;
   }
 }
 
 /** @returns undefined if there is no file, or it is not readable */
-async function read(path: string): Promise<string | undefined> {
+async function readHolder(path: string): Promise<string | undefined> {
   return readFile(path, "utf8").catch(() => undefined);
 }
 
-async function touch(path: string): Promise<void> {
+async function updateModificationTime(path: string): Promise<void> {
   const now = new Date();
   await utimes(path, now, now).catch(() => {});
 }
@@ -193,12 +202,12 @@ async function touch(path: string): Promise<void> {
 /** Converts a file system error into one that names the folder; returns other errors unchanged. */
 export function writeErrorOf(folder: string, error: unknown): unknown {
   if (!/^E[A-Z]+$/.test(errnoCodeOf(error))) return error;
-  const [why = ""] = (error as Error).message.split(",", 1);
-  const text = `Nothing can be kept in ${folder} (${why}): it has to be a folder that this user can write to, on a disk that has room.`;
+  const [reason = ""] = (error as Error).message.split(",", 1);
+  const text = `Nothing can be kept in ${folder} (${reason}): it has to be a folder that this user can write to, on a disk that has room.`;
   return new HubError("storeBroken", text, { cause: error });
 }
 
-function busy(path: string): HubError {
+function busyError(path: string): HubError {
   const text = `Another process has held a lock for too long; if none of toolmux runs, remove ${path}.`;
   return new HubError("storeBusy", text);
 }

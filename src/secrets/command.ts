@@ -23,60 +23,63 @@ export interface CommandScope {
   /** The hub's environment; the command gets the safe part of it. */
   readonly env: Env;
   /** Time limit, in ms. */
-  readonly limit?: number;
+  readonly timeout?: number;
 }
 
 /** Default time limit, in ms. */
-const LIMIT = 10_000;
+const COMMAND_TIMEOUT = 10_000;
 /** Maximum output, in bytes. */
-const MOST_OUTPUT = 64 * 1024;
+const MAX_OUTPUT = 64 * 1024;
 /** How much of stderr an error quotes, in lines and characters. */
-const TAIL = { lines: 3, length: 500 };
+const STDERR_EXCERPT = { lines: 3, length: 500 };
 
 /**
  * Runs a command and returns its output without the last line end. The command has no shell and no stdin, and a process
  * group of its own, which is killed if it runs too long or prints too much.
  * @throws {HubError} valueMissing: why there is no value, with the end of stderr and nothing of stdout
  */
-export async function runSecretCommand(text: string, place: CommandScope): Promise<string> {
+export async function runSecretCommand(text: string, scope: CommandScope): Promise<string> {
   const [command] = splitCommand(text) ?? [""];
   try {
-    return await run(text, place);
+    return await runChild(text, scope);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const reason = error instanceof Error ? error.message : String(error);
     // The arguments may be secret: quote only the program.
-    throw new HubError("valueMissing", `the command ${JSON.stringify(command)} ${why}`);
+    throw new HubError("valueMissing", `the command ${JSON.stringify(command)} ${reason}`);
   }
 }
 
 /** @throws {Error} whose message continues the sentence after the command */
-async function run(text: string, { cwd, env, limit = LIMIT }: CommandScope): Promise<string> {
-  const child = await start(text, cwd, env);
-  const stderr = collect(child, "stderr", MOST_OUTPUT);
-  const stdout = collect(child, "stdout", MOST_OUTPUT + 1);
+async function runChild(
+  text: string,
+  { cwd, env, timeout = COMMAND_TIMEOUT }: CommandScope,
+): Promise<string> {
+  const child = await startCommand(text, cwd, env);
+  const stderr = collect(child, "stderr", MAX_OUTPUT);
+  const stdout = collect(child, "stdout", MAX_OUTPUT + 1);
   child.stdin.on("error", () => {}).end();
-  const silent = streamEnd(child.stdout);
+  const stdoutEnded = streamEnd(child.stdout);
   // A background process may keep the pipe open.
-  const ended = child.exited.then(() => settlesWithin(DRAIN_GRACE, silent));
-  const isInTime = await settlesWithin(limit, Promise.race([ended, stdout.full]));
+  const finished = child.exited.then(() => settlesWithin(DRAIN_GRACE, stdoutEnded));
+  const isInTime = await settlesWithin(timeout, Promise.race([finished, stdout.full]));
   const { exit } = child;
   const output = Buffer.concat(stdout.chunks);
-  const fault = findFault(exit, output, isInTime, limit);
+  const problem = findProblem(exit, output, isInTime, timeout);
   for (const stream of [child.stdout, child.stderr]) stream.destroy();
-  if (fault === undefined) {
+  if (problem === undefined) {
     // Processes that it has left running, such as the agent of a password manager, go on.
     child.detach();
     return (decodeUtf8(output) ?? "").replace(/\r?\n$/, "");
   }
   child.killNow();
   await child.terminate();
-  throw new Error(fault + quote(Buffer.concat(stderr.chunks), output));
+  throw new Error(problem + quoteStderr(Buffer.concat(stderr.chunks), output));
 }
 
-async function start(text: string, cwd: string, env: Env): Promise<ChildProcess> {
-  const [word, ...args] = splitCommand(text) ?? [""];
+async function startCommand(text: string, cwd: string, env: Env): Promise<ChildProcess> {
+  const [program, ...args] = splitCommand(text) ?? [""];
   const tag = await newOwnerTag();
-  const own = childEnvironment(
+  const childEnv = childEnvironment(
     env,
     {},
     {
@@ -84,18 +87,18 @@ async function start(text: string, cwd: string, env: Env): Promise<ChildProcess>
       [HUBS_VARIABLE]: env[HUBS_VARIABLE],
     },
   );
-  const command = expandHome(word, env);
-  const morePath = () => loginShellPath(env, tag);
+  const command = expandHome(program, env);
+  const extraPath = () => loginShellPath(env, tag);
   try {
-    const found = await resolveCommand({
+    const resolved = await resolveCommand({
       server: "",
       command,
       cwd,
-      path: own["PATH"],
-      extraPath: morePath,
+      path: childEnv["PATH"],
+      extraPath,
     });
-    if (own["PATH"] !== undefined) own["PATH"] = found.path;
-    return await spawnChild({ file: found.file, args, env: own, cwd, tag });
+    if (childEnv["PATH"] !== undefined) childEnv["PATH"] = resolved.path;
+    return await spawnChild({ file: resolved.file, args, env: childEnv, cwd, tag });
   } catch (error) {
     const code =
       error instanceof HubError ? error.code : String((error as { code?: unknown }).code);
@@ -106,28 +109,28 @@ async function start(text: string, cwd: string, env: Env): Promise<ChildProcess>
 }
 
 /** Collects the first `most` bytes of an output; the rest is read and discarded. */
-function collect(child: ChildProcess, name: "stdout" | "stderr", most: number) {
+function collect(child: ChildProcess, name: "stdout" | "stderr", maxBytes: number) {
   const chunks: Buffer[] = [];
-  let room = most;
+  let remaining = maxBytes;
   const full = new Promise<void>((resolve) => {
     child[name].on("error", () => {});
     child[name].on("data", (chunk: Buffer) => {
-      if (room > 0) chunks.push(chunk.subarray(0, room));
-      room -= chunk.length;
-      if (room <= 0) resolve();
+      if (remaining > 0) chunks.push(chunk.subarray(0, remaining));
+      remaining -= chunk.length;
+      if (remaining <= 0) resolve();
     });
   });
   return { chunks, full };
 }
 
-function findFault(
+function findProblem(
   exit: ExitStatus | undefined,
   output: Buffer,
   isInTime: boolean,
-  limit: number,
+  timeout: number,
 ): string | undefined {
-  if (output.length > MOST_OUTPUT) return `printed more than ${MOST_OUTPUT} bytes`;
-  if (!isInTime || exit === undefined) return `did not end within ${limit / 1000} s`;
+  if (output.length > MAX_OUTPUT) return `printed more than ${MAX_OUTPUT} bytes`;
+  if (!isInTime || exit === undefined) return `did not end within ${timeout / 1000} s`;
   if ("signal" in exit) return `was killed by signal ${exit.signal}`;
   if (exit.code !== 0) return `exited with code ${exit.code}`;
   const text = decodeUtf8(output);
@@ -136,9 +139,9 @@ function findFault(
 }
 
 /** The end of stderr, without the value if it is repeated there. */
-function quote(stderr: Buffer, output: Buffer): string {
-  const hidden = new Redactor([output.toString("utf8").trim()]);
-  const lines = hidden.apply(stderr.toString("utf8")).trim().split(/\r?\n/);
-  const text = lines.slice(-TAIL.lines).join(" / ").slice(-TAIL.length);
+function quoteStderr(stderr: Buffer, output: Buffer): string {
+  const redactor = new Redactor([output.toString("utf8").trim()]);
+  const lines = redactor.apply(stderr.toString("utf8")).trim().split(/\r?\n/);
+  const text = lines.slice(-STDERR_EXCERPT.lines).join(" / ").slice(-STDERR_EXCERPT.length);
   return text === "" ? "" : `: ${text}`;
 }

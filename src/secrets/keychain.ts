@@ -67,49 +67,51 @@ export interface Keychain {
 }
 
 /** The service name of all entries. */
-const SERVICE = "toolmux";
+const SERVICE_NAME = "toolmux";
 
 /**
  * Time limit for one operation, in ms. A person may have to unlock the keychain, but there may be nobody to see its
  * prompt.
  */
-const LIMIT = 10_000;
+const KEYCHAIN_TIMEOUT = 10_000;
 
 /** Time without retries after a failure, in ms: first, doubled with each further failure, up to the maximum. */
-const PAUSE = { first: 30_000, last: 600_000 };
+const RETRY_DELAY = { first: 30_000, max: 600_000 };
 
 /** `TOOLMUX_KEYCHAIN=off` in `env` disables it. */
 export function openKeychain(
   env: Env,
   open = openKeyring,
-  limit = LIMIT,
+  timeout = KEYCHAIN_TIMEOUT,
   clock: Clock = systemClock,
 ): Keychain {
-  return env["TOOLMUX_KEYCHAIN"] === "off" ? OFF : new SystemKeychain(open, limit, clock);
+  return env["TOOLMUX_KEYCHAIN"] === "off"
+    ? DISABLED_KEYCHAIN
+    : new SystemKeychain(open, timeout, clock);
 }
 
-const OFF: Keychain = {
+const DISABLED_KEYCHAIN: Keychain = {
   fault: "it is switched off (TOOLMUX_KEYCHAIN)",
   get: () => Promise.resolve(undefined),
-  set: () => Promise.reject(unusable(OFF.fault)),
-  remove: () => Promise.reject(unusable(OFF.fault)),
+  set: () => Promise.reject(unusableError(DISABLED_KEYCHAIN.fault)),
+  remove: () => Promise.reject(unusableError(DISABLED_KEYCHAIN.fault)),
 };
 
 class SystemKeychain implements Keychain {
   readonly #open: () => Promise<Keyring>;
-  readonly #limit: number;
+  readonly #timeout: number;
   readonly #clock: Clock;
   #keyring: Promise<Keyring> | undefined;
   /** Why the last operation failed. The cause may be temporary, as with a keychain that is locked until login. */
   #fault: string | undefined;
   /** Time without retries after the next failure, in ms. */
-  #pause = PAUSE.first;
+  #retryDelay = RETRY_DELAY.first;
   /** When it may be retried, in ms of the clock. */
-  #retry = 0;
+  #retryAt = 0;
 
-  constructor(open: () => Promise<Keyring>, limit: number, clock: Clock) {
+  constructor(open: () => Promise<Keyring>, timeout: number, clock: Clock) {
     this.#open = open;
-    this.#limit = limit;
+    this.#timeout = timeout;
     this.#clock = clock;
   }
 
@@ -118,45 +120,45 @@ class SystemKeychain implements Keychain {
   }
 
   async get(name: string): Promise<string | undefined> {
-    return this.#try((keyring) => keyring.get(SERVICE, name)).catch(() => undefined);
+    return this.#run((keyring) => keyring.get(SERVICE_NAME, name)).catch(() => undefined);
   }
 
   set(name: string, value: string): Promise<void> {
-    return this.#try((keyring) => keyring.set(SERVICE, name, value));
+    return this.#run((keyring) => keyring.set(SERVICE_NAME, name, value));
   }
 
   remove(name: string): Promise<boolean> {
-    return this.#try((keyring) => keyring.remove(SERVICE, name));
+    return this.#run((keyring) => keyring.remove(SERVICE_NAME, name));
   }
 
-  #postpone(): void {
-    this.#retry = this.#clock.now() + this.#pause;
-    this.#pause = Math.min(2 * this.#pause, PAUSE.last);
+  #postponeRetry(): void {
+    this.#retryAt = this.#clock.now() + this.#retryDelay;
+    this.#retryDelay = Math.min(2 * this.#retryDelay, RETRY_DELAY.max);
   }
 
-  async #try<T>(use: (keyring: Keyring) => Promise<T>): Promise<T> {
+  async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
-      if (this.#clock.now() < this.#retry) throw unusable(this.#fault);
+      if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
       // Only one operation probes the keychain; others fail at once meanwhile.
-      this.#postpone();
+      this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const text = `it did not answer within ${this.#limit / 1000} s`;
-      timer = setTimeout(() => reject(new Error(text)), this.#limit);
+    const timeout = new Promise<never>((_, reject) => {
+      const text = `it did not answer within ${this.#timeout / 1000} s`;
+      timer = setTimeout(() => reject(new Error(text)), this.#timeout);
     });
     try {
       this.#keyring ??= this.#open();
-      const found = await Promise.race([this.#keyring.then(use), late]);
+      const result = await Promise.race([this.#keyring.then(operation), timeout]);
       this.#fault = undefined;
-      this.#pause = PAUSE.first;
-      return found;
+      this.#retryDelay = RETRY_DELAY.first;
+      return result;
     } catch (error) {
       // Of several concurrent operations only the first failure counts.
-      if (this.#fault === undefined) this.#postpone();
+      if (this.#fault === undefined) this.#postponeRetry();
       this.#keyring = undefined;
-      this.#fault = explain(error);
-      throw unusable(this.#fault);
+      this.#fault = describeError(error);
+      throw unusableError(this.#fault);
     } finally {
       clearTimeout(timer);
     }
@@ -164,14 +166,14 @@ class SystemKeychain implements Keychain {
 }
 
 /** The system's message, which contains no value. */
-function explain(error: unknown): string {
+function describeError(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isMissing = /@napi-rs\/keyring/.test(text);
   if (isMissing) return "on this runtime it needs the package @napi-rs/keyring";
   return text.split("\n", 1)[0]?.slice(0, 200) ?? "";
 }
 
-function unusable(fault: string | undefined): HubError {
+function unusableError(fault: string | undefined): HubError {
   return new HubError(
     "storeBroken",
     `The keychain of this system cannot be used: ${fault ?? "it failed"}.`,

@@ -8,22 +8,22 @@ import { type VaultProtection, Vault } from "./vault.ts";
 /** Stores values in the system's keychain. Keychains cannot list entries, so the names are in the vault. */
 export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
   return {
-    place: "the keychain of this system",
+    location: "the keychain of this system",
     get: (name) => keychain.get(accountOf(name)),
     async set(name, value) {
       await keychain.set(accountOf(name), value);
-      await vault.change(({ elsewhere }) => {
-        const isNew = !elsewhere.has(name);
-        elsewhere.add(name);
+      await vault.change(({ keychainNames }) => {
+        const isNew = !keychainNames.has(name);
+        keychainNames.add(name);
         return isNew;
       });
     },
     async remove(name) {
-      const wasThere = await keychain.remove(accountOf(name));
-      await vault.change(({ elsewhere }) => elsewhere.delete(name));
-      return wasThere;
+      const existed = await keychain.remove(accountOf(name));
+      await vault.change(({ keychainNames }) => keychainNames.delete(name));
+      return existed;
     },
-    list: async () => [...(await vault.read()).elsewhere].toSorted(),
+    list: async () => [...(await vault.read()).keychainNames].toSorted(),
   };
 }
 
@@ -45,7 +45,7 @@ export function readSecretVariable(env: Env, name: string): string | undefined {
 /** Stores values in a vault. */
 export function fileStore(vault: Vault): SecretStore {
   return {
-    place: "the file of secrets",
+    location: "the file of secrets",
     get: async (name) => (await vault.read()).values.get(name),
     async set(name, value) {
       await vault.change(({ values }) => {
@@ -62,7 +62,7 @@ export function fileStore(vault: Vault): SecretStore {
 /** Keeps values under names. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
   /** Name of the store in messages: `the keychain of this system`. */
-  readonly place: string;
+  readonly location: string;
   /** @returns undefined if there is no such value @throws {HubError} if the store is not readable */
   get(name: string): Promise<string | undefined>;
   /** @throws {HubError} if the value cannot be stored */
@@ -80,16 +80,16 @@ export function isReservedName(name: string): boolean {
 
 /** A store in memory. */
 export function memoryStore(): SecretStore {
-  const kept = new Map<string, string>();
+  const values = new Map<string, string>();
   return {
-    place: "memory",
-    get: (name) => Promise.resolve(kept.get(name)),
+    location: "memory",
+    get: (name) => Promise.resolve(values.get(name)),
     set: (name, value) => {
-      kept.set(name, value);
+      values.set(name, value);
       return Promise.resolve();
     },
-    remove: (name) => Promise.resolve(kept.delete(name)),
-    list: () => Promise.resolve([...kept.keys()].toSorted()),
+    remove: (name) => Promise.resolve(values.delete(name)),
+    list: () => Promise.resolve([...values.keys()].toSorted()),
   };
 }
 
@@ -119,10 +119,10 @@ export interface Secrets {
   /** The folder of the encrypted file. */
   readonly folder: string;
   /** Why the keychain could not be used last time. */
-  readonly fault: string | undefined;
+  readonly keychainFault: string | undefined;
 }
 
-const NAMES: Readonly<Record<SecretSource, string>> = {
+const SOURCE_LABELS: Readonly<Record<SecretSource, string>> = {
   environment: "the environment",
   file: "the file of secrets",
   keychain: "the keychain",
@@ -137,49 +137,53 @@ export function openSecrets(
   const folder = join(config, "secrets");
   const vault = new Vault(folder, keychain);
   const file = fileStore(vault);
-  const chain = keychainStore(keychain, vault);
-  const look: Readonly<Record<SecretSource, (name: string) => Promise<string | undefined>>> = {
+  const keychainValues = keychainStore(keychain, vault);
+  const readers: Readonly<Record<SecretSource, (name: string) => Promise<string | undefined>>> = {
     environment: (name) => Promise.resolve(readSecretVariable(env, name)),
     file: (name) => file.get(name),
-    keychain: (name) => chain.get(name),
+    keychain: (name) => keychainValues.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
     // A manifest may name any secret, but must not get the tokens of other servers.
     if (isReservedName(name)) return undefined;
     for (const source of sources) {
-      const value = await look[source](name);
+      const value = await readers[source](name);
       if (value !== undefined) return { value, source };
     }
     return undefined;
   };
   return {
     file,
-    keychain: chain,
+    keychain: keychainValues,
     find,
     require: async (name, sources = SECRET_SOURCES) => {
       const found = await find(name, sources);
       if (found !== undefined) return found.value;
-      throw miss(name, sources, keychain);
+      throw missingSecretError(name, sources, keychain);
     },
     protection: () => vault.protection(),
     folder,
-    get fault() {
+    get keychainFault() {
       return keychain.fault;
     },
   };
 }
 
-function miss(name: string, sources: readonly SecretSource[], { fault }: Keychain): HubError {
+function missingSecretError(
+  name: string,
+  sources: readonly SecretSource[],
+  { fault }: Keychain,
+): HubError {
   if (isReservedName(name))
     return new HubError("valueMissing", "it is toolmux's own: no server is given it");
-  const places = sources.map((source) => NAMES[source]).join(", nor in ");
-  const why = sources.includes("keychain") && fault ? ` (which cannot be used: ${fault})` : "";
-  const text = `it is not in ${places}${why}; run: ${provide(name, sources)}`;
+  const sourceLabels = sources.map((source) => SOURCE_LABELS[source]).join(", nor in ");
+  const reason = sources.includes("keychain") && fault ? ` (which cannot be used: ${fault})` : "";
+  const text = `it is not in ${sourceLabels}${reason}; run: ${commandToProvide(name, sources)}`;
   return new HubError("valueMissing", text, { data: { secrets: [name] } });
 }
 
 /** The command that makes the secret available. */
-function provide(name: string, sources: readonly SecretSource[]): string {
+function commandToProvide(name: string, sources: readonly SecretSource[]): string {
   if (sources.includes("file")) return `toolmux secret set ${name}`;
   if (sources.includes("keychain")) return `toolmux secret set ${name} --store keychain`;
   return `export ${secretVariableOf(name)}=…`;

@@ -20,12 +20,12 @@ export interface VaultKey {
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-const MAGIC = "toolmux-secrets";
-const VERSION = "1";
-const NONCE = 12;
-const HEADER = /^toolmux-secrets (\d{1,9}) ([0-9a-f]{16})\n/;
+const FORMAT_NAME = "toolmux-secrets";
+const FORMAT_VERSION = "1";
+const NONCE_LENGTH = 12;
+const HEADER_PATTERN = /^toolmux-secrets (\d{1,9}) ([0-9a-f]{16})\n/;
 /** An upper bound for the header's length, in bytes. */
-const HEADER_ROOM = 64;
+const MAX_HEADER_LENGTH = 64;
 
 export function makeVaultKey(): VaultKey {
   const id = Buffer.from(crypto.getRandomValues(new Uint8Array(8))).toString("hex");
@@ -34,14 +34,14 @@ export function makeVaultKey(): VaultKey {
 
 /** Serializes a key. */
 export function formatVaultKey({ id, bytes }: VaultKey): string {
-  return `toolmux-key ${VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
+  return `toolmux-key ${FORMAT_VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
 }
 
 /** @returns undefined if the text is not a key */
 export function parseVaultKey(text: string): VaultKey | undefined {
-  const [, id, spelled] = /^toolmux-key 1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\s*$/.exec(text) ?? [];
-  if (id === undefined || spelled === undefined) return undefined;
-  return { id, bytes: new Uint8Array(Buffer.from(spelled, "base64")) };
+  const [, id, base64] = /^toolmux-key 1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\s*$/.exec(text) ?? [];
+  if (id === undefined || base64 === undefined) return undefined;
+  return { id, bytes: new Uint8Array(Buffer.from(base64, "base64")) };
 }
 
 /** The header of a vault file: the id of its key, or why it cannot be opened. */
@@ -51,40 +51,40 @@ export type SealedHeader =
   | { readonly kind: "alien" };
 
 export function parseSealedHeader(file: Bytes): SealedHeader {
-  const found = HEADER.exec(headOf(file));
-  if (found === null) return { kind: "alien" };
-  const [, version, keyId = ""] = found;
-  return version === VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
+  const match = HEADER_PATTERN.exec(headerTextOf(file));
+  if (match === null) return { kind: "alien" };
+  const [, version, keyId = ""] = match;
+  return version === FORMAT_VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
 }
 
 /** Encrypts with a new nonce. */
 export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
-  const header = Buffer.from(`${MAGIC} ${VERSION} ${key.id}\n`, "latin1");
-  const nonce = crypto.getRandomValues(new Uint8Array(NONCE));
+  const header = Buffer.from(`${FORMAT_NAME} ${FORMAT_VERSION} ${key.id}\n`, "latin1");
+  const nonce = crypto.getRandomValues(new Uint8Array(NONCE_LENGTH));
   const algorithm = { name: "AES-GCM", iv: nonce, additionalData: new Uint8Array(header) };
-  const sealed = await crypto.subtle.encrypt(algorithm, await use(key), content);
+  const sealed = await crypto.subtle.encrypt(algorithm, await importKey(key), content);
   return new Uint8Array(Buffer.concat([header, nonce, new Uint8Array(sealed)]));
 }
 
 /** @returns undefined if the file was modified or encrypted with another key */
 export async function unseal(file: Bytes, key: VaultKey): Promise<Bytes | undefined> {
-  const length = HEADER.exec(headOf(file))?.[0].length ?? 0;
+  const length = HEADER_PATTERN.exec(headerTextOf(file))?.[0].length ?? 0;
   const additionalData = file.slice(0, length);
-  const iv = file.slice(length, length + NONCE);
+  const iv = file.slice(length, length + NONCE_LENGTH);
   try {
     const algorithm = { name: "AES-GCM", iv, additionalData };
-    const sealed = file.slice(length + NONCE);
-    return new Uint8Array(await crypto.subtle.decrypt(algorithm, await use(key), sealed));
+    const sealed = file.slice(length + NONCE_LENGTH);
+    return new Uint8Array(await crypto.subtle.decrypt(algorithm, await importKey(key), sealed));
   } catch {
     return undefined;
   }
 }
 
-function headOf(file: Bytes): string {
-  return Buffer.from(file.subarray(0, HEADER_ROOM)).toString("latin1");
+function headerTextOf(file: Bytes): string {
+  return Buffer.from(file.subarray(0, MAX_HEADER_LENGTH)).toString("latin1");
 }
 
-function use({ bytes }: VaultKey): Promise<CryptoKey> {
+function importKey({ bytes }: VaultKey): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]);
 }
 
@@ -93,7 +93,7 @@ export interface VaultContent {
   /** Values by name. */
   readonly values: Map<string, string>;
   /** The names of values in the keychain, which cannot list them. */
-  readonly elsewhere: Set<string>;
+  readonly keychainNames: Set<string>;
 }
 
 /**
@@ -106,8 +106,8 @@ export type VaultProtection = "keychain" | "beside" | "none";
 const MAX_FILE = 16 * 1024 * 1024;
 const MAX_KEY = 1024;
 /** Maximum wait for another process, in ms. */
-const LIMIT = 20_000;
-const NEVER = new AbortController().signal;
+const LOCK_TIMEOUT = 20_000;
+const NEVER_ABORTED = new AbortController().signal;
 
 /** The encrypted file of a folder. A change reads and writes it as a whole, under a lock across processes. */
 export class Vault {
@@ -128,7 +128,7 @@ export class Vault {
 
   /** @throws {HubError} storeBroken if the file is not readable; it is left unchanged */
   async read(): Promise<VaultContent> {
-    return (await this.#open())?.content ?? { values: new Map(), elsewhere: new Set() };
+    return (await this.#open())?.content ?? { values: new Map(), keychainNames: new Set() };
   }
 
   /**
@@ -136,19 +136,21 @@ export class Vault {
    * @param change modifies the content. @returns whether it has
    * @throws {HubError} storeBroken, storeBusy
    */
-  async change(change: (content: VaultContent) => boolean): Promise<boolean> {
-    const work = async (): Promise<boolean> => {
+  async change(modify: (content: VaultContent) => boolean): Promise<boolean> {
+    const update = async (): Promise<boolean> => {
       const opened = await this.#open();
-      const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
-      if (!change(content)) return false;
+      const content = opened?.content ?? { values: new Map(), keychainNames: new Set() };
+      if (!modify(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
       // A killed process may have left a temporary file.
       await removeStaleTempFiles(this.#folder, Date.now()).catch(() => {});
-      await replacePrivate(this.path, await seal(write(content), key));
+      await replacePrivate(this.path, await seal(encodeContent(content), key));
       return true;
     };
     try {
-      return await withFileLock(join(this.#folder, "lock"), NEVER, work, { limit: LIMIT });
+      return await withFileLock(join(this.#folder, "lock"), NEVER_ABORTED, update, {
+        waitTimeout: LOCK_TIMEOUT,
+      });
     } catch (error) {
       throw writeErrorOf(this.#folder, error);
     }
@@ -158,37 +160,39 @@ export class Vault {
   async protection(): Promise<VaultProtection> {
     const opened = await this.#open();
     if (opened === undefined) return "none";
-    const beside = await this.#readKeyFile();
-    return beside?.id === opened.key.id ? "beside" : "keychain";
+    const keyInFile = await this.#readKeyFile();
+    return keyInFile?.id === opened.key.id ? "beside" : "keychain";
   }
 
   async #open(): Promise<{ readonly content: VaultContent; readonly key: VaultKey } | undefined> {
-    const read = await readFileLimited(this.path, MAX_FILE);
-    if (read.kind === "absent") return undefined;
-    if (read.kind === "refused") throw this.#broken(`it ${read.reason}`);
+    const file = await readFileLimited(this.path, MAX_FILE);
+    if (file.kind === "absent") return undefined;
+    if (file.kind === "refused") throw this.#brokenError(`it ${file.reason}`);
     await makePrivate(this.path);
-    const header = parseSealedHeader(read.bytes);
-    if (header.kind === "alien") throw this.#broken(`it is damaged. ${this.#restore}`);
+    const header = parseSealedHeader(file.bytes);
+    if (header.kind === "alien") throw this.#brokenError(`it is damaged. ${this.#restoreAdvice}`);
     if (header.kind === "newer") {
-      throw this.#broken("a newer toolmux has written it: use that one");
+      throw this.#brokenError("a newer toolmux has written it: use that one");
     }
     const key = await this.#findKey(header.keyId);
-    const bytes = await unseal(read.bytes, key);
-    const content = bytes && parse(bytes);
-    if (content === undefined) throw this.#broken(`it is damaged. ${this.#restore}`);
+    const bytes = await unseal(file.bytes, key);
+    const content = bytes && decodeContent(bytes);
+    if (content === undefined) throw this.#brokenError(`it is damaged. ${this.#restoreAdvice}`);
     return { content, key };
   }
 
   async #findKey(id: string): Promise<VaultKey> {
-    const known = this.#keys.get(id);
-    if (known !== undefined) return known;
-    const beside = await this.#readKeyFile();
+    const cached = this.#keys.get(id);
+    if (cached !== undefined) return cached;
+    const keyInFile = await this.#readKeyFile();
     const key =
-      beside?.id === id ? beside : parseVaultKey((await this.#keychain.get(nameOf(id))) ?? "");
+      keyInFile?.id === id
+        ? keyInFile
+        : parseVaultKey((await this.#keychain.get(keychainEntryOf(id))) ?? "");
     if (key?.id !== id) {
       const { fault = "it may be locked, or another user's" } = this.#keychain;
-      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#anew}`;
-      throw this.#broken(text);
+      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#startOverAdvice}`;
+      throw this.#brokenError(text);
     }
     this.#keys.set(id, key);
     return key;
@@ -196,44 +200,45 @@ export class Vault {
 
   /** @throws {HubError} storeBroken if the file is there but has no usable key */
   async #readKeyFile(): Promise<VaultKey | undefined> {
-    const read = await readFileLimited(this.#keyPath, MAX_KEY);
-    if (read.kind === "absent") return undefined;
-    if (read.kind === "refused") throw this.#broken(`its key, ${this.#keyPath}, ${read.reason}`);
+    const file = await readFileLimited(this.#keyPath, MAX_KEY);
+    if (file.kind === "absent") return undefined;
+    if (file.kind === "refused")
+      throw this.#brokenError(`its key, ${this.#keyPath}, ${file.reason}`);
     await makePrivate(this.#keyPath);
-    const key = parseVaultKey(decodeUtf8(read.bytes) ?? "");
+    const key = parseVaultKey(decodeUtf8(file.bytes) ?? "");
     if (key !== undefined) return key;
-    throw this.#broken(`its key, ${this.#keyPath}, is damaged. ${this.#restore}`);
+    throw this.#brokenError(`its key, ${this.#keyPath}, is damaged. ${this.#restoreAdvice}`);
   }
 
   /** A key for a new file: stored in the keychain if it can be read back from there, else in a file. */
   async #newKey(): Promise<VaultKey> {
-    const left = await this.#readKeyFile();
-    if (left !== undefined) return left;
+    const existing = await this.#readKeyFile();
+    if (existing !== undefined) return existing;
     const key = makeVaultKey();
-    const name = nameOf(key.id);
+    const name = keychainEntryOf(key.id);
     await this.#keychain.set(name, formatVaultKey(key)).catch(() => {});
-    const kept = this.#keychain.fault === undefined && (await this.#keychain.get(name));
-    if (kept !== formatVaultKey(key))
-      await writePrivate(this.#keyPath, encode(`${formatVaultKey(key)}\n`));
+    const readBack = this.#keychain.fault === undefined && (await this.#keychain.get(name));
+    if (readBack !== formatVaultKey(key))
+      await writePrivate(this.#keyPath, encodeText(`${formatVaultKey(key)}\n`));
     this.#keys.set(key.id, key);
     return key;
   }
 
-  get #restore(): string {
-    return `Put back a copy of it, or ${this.#anew}`;
+  get #restoreAdvice(): string {
+    return `Put back a copy of it, or ${this.#startOverAdvice}`;
   }
 
-  get #anew(): string {
+  get #startOverAdvice(): string {
     return `move the file away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
   }
 
-  #broken(why: string): HubError {
-    return new HubError("storeBroken", `The secrets in ${this.path} cannot be used: ${why}.`);
+  #brokenError(reason: string): HubError {
+    return new HubError("storeBroken", `The secrets in ${this.path} cannot be used: ${reason}.`);
   }
 }
 
 /** The keychain entry of a key. Each vault has its own. */
-function nameOf(keyId: string): string {
+function keychainEntryOf(keyId: string): string {
   return `key/${keyId}`;
 }
 
@@ -243,22 +248,22 @@ async function makePrivate(path: string): Promise<void> {
   if ((mode & 0o077) !== 0) await chmod(path, 0o600).catch(() => {});
 }
 
-function encode(text: string): FileBytes {
+function encodeText(text: string): FileBytes {
   return new TextEncoder().encode(text);
 }
 
 /** Serializes maps as lists of pairs: a name may be `__proto__`. */
-function write({ values, elsewhere }: VaultContent): FileBytes {
-  return encode(JSON.stringify({ values: [...values], keychain: [...elsewhere] }));
+function encodeContent({ values, keychainNames }: VaultContent): FileBytes {
+  return encodeText(JSON.stringify({ values: [...values], keychain: [...keychainNames] }));
 }
 
 /** @returns undefined if the content is not in the expected form */
-function parse(bytes: FileBytes): VaultContent | undefined {
+function decodeContent(bytes: FileBytes): VaultContent | undefined {
   try {
     const { values, keychain } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;
     if (!Array.isArray(values) || !Array.isArray(keychain)) return undefined;
-    const isWhole = values.every(isPair) && keychain.every(isText);
-    return isWhole ? { values: new Map(values), elsewhere: new Set(keychain) } : undefined;
+    const isValid = values.every(isPair) && keychain.every(isText);
+    return isValid ? { values: new Map(values), keychainNames: new Set(keychain) } : undefined;
   } catch {
     return undefined;
   }

@@ -56,10 +56,10 @@ import type { ToolMark } from "./tool-marks.ts";
 export const SNAPSHOT_FORMAT = 4;
 
 const LF = 0x0a;
-const SEAL_LENGTH = 64;
+const HMAC_LENGTH = 64;
 
 /** An item without its bytes. */
-interface Entry {
+interface ItemEntry {
   readonly key: string;
   /** Size of its bytes. */
   readonly size: number;
@@ -75,26 +75,26 @@ interface Entry {
 /** Encodes a snapshot as the file with that name. */
 export async function encodeSnapshot(
   name: string,
-  { offer, verdict, savedAt, readMarks }: StoredSnapshot,
-  seal: Hmac,
+  { listing, verdict, savedAt, readMarks }: StoredSnapshot,
+  hmac: Hmac,
 ): Promise<Buffer> {
-  const items = KINDS.flatMap((kind) => offer[kind]);
-  const entries = mapKinds((kind) => offer[kind].map(toEntry));
+  const items = KINDS.flatMap((kind) => listing[kind]);
+  const entries = mapKinds((kind) => listing[kind].map(toEntry));
   const json = [
     {
-      text: offer.instructions,
+      text: listing.instructions,
       verdict,
-      hints: offer.hints,
-      metas: offer.metas,
-      declared: offer.declared,
+      hints: listing.hints,
+      metas: listing.metas,
+      declared: listing.declared,
     },
     entries,
     [...readMarks()],
   ].map((it) => JSON.stringify(it));
-  const head = ["0".repeat(SEAL_LENGTH), name, savedAt, ...json, ""].join("\n");
+  const head = ["0".repeat(HMAC_LENGTH), name, savedAt, ...json, ""].join("\n");
   const lineEnd = Buffer.of(LF);
   const file = Buffer.concat([Buffer.from(head), ...items.flatMap((it) => [it.bytes, lineEnd])]);
-  file.write(await seal(file.subarray(SEAL_LENGTH + 1)), "latin1");
+  file.write(await hmac(file.subarray(HMAC_LENGTH + 1)), "latin1");
   return file;
 }
 
@@ -102,17 +102,17 @@ export async function encodeSnapshot(
 export async function decodeSnapshot(
   file: Buffer<ArrayBuffer>,
   name: string,
-  seal: Hmac,
+  hmac: Hmac,
 ): Promise<StoredSnapshot | undefined> {
   // Earlier versions stored invalid UTF-8, which ends the session of a strict client.
   if (!isUtf8(file)) return undefined;
-  const sealed = file.subarray(SEAL_LENGTH + 1);
-  if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
-  let at = SEAL_LENGTH + 1;
+  const authenticated = file.subarray(HMAC_LENGTH + 1);
+  if (textOf(file, 0, HMAC_LENGTH + 1) !== `${await hmac(authenticated)}\n`) return undefined;
+  let position = HMAC_LENGTH + 1;
   const readLine = (): string => {
-    const start = at;
-    at = file.indexOf(LF, start) + 1;
-    return textOf(file, start, at - 1);
+    const start = position;
+    position = file.indexOf(LF, start) + 1;
+    return textOf(file, start, position - 1);
   };
   if (readLine() !== name) return undefined;
   const savedAt = Number(readLine());
@@ -129,16 +129,16 @@ export async function decodeSnapshot(
     metas?: ListMetas;
     declared?: ServerCapabilities;
   };
-  const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
-  const marks = { start: at, end: file.indexOf(LF, at) };
-  at = marks.end + 1;
-  const readItem = ({ key, size, keys, meta, state }: Entry): ListedItem => {
-    const bytes = file.subarray(at, at + size);
-    at += size + 1;
+  const entries = JSON.parse(readLine()) as Record<Kind, ItemEntry[]>;
+  const marksRange = { start: position, end: file.indexOf(LF, position) };
+  position = marksRange.end + 1;
+  const readItem = ({ key, size, keys, meta, state }: ItemEntry): ListedItem => {
+    const bytes = file.subarray(position, position + size);
+    position += size + 1;
     return { key, bytes, keys, meta, ...(state && { state }) };
   };
   const lists = mapKinds((kind) => entries[kind].map((entry) => readItem(entry)));
-  const offer: ServerListing = {
+  const listing: ServerListing = {
     ...lists,
     instructions,
     ...(hints && { hints }),
@@ -146,11 +146,11 @@ export async function decodeSnapshot(
     ...(declared && { declared }),
   };
   const readMarks = () =>
-    new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, ToolMark][]);
-  return { offer, verdict, savedAt, readMarks };
+    new Map(JSON.parse(textOf(file, marksRange.start, marksRange.end)) as [string, ToolMark][]);
+  return { listing, verdict, savedAt, readMarks };
 }
 
-function toEntry({ key, bytes, keys, meta, state }: ListedItem): Entry {
+function toEntry({ key, bytes, keys, meta, state }: ListedItem): ItemEntry {
   const size = bytes.length;
   return {
     key,
@@ -167,13 +167,13 @@ function toRange({ start, end }: ByteRange): ByteRange {
 
 /** Maximum size of all snapshots together, in bytes. */
 const MAX_TOTAL = 64 * 1024 * 1024;
-const NAME = /^[0-9a-f]{64}$/;
+const FILE_NAME = /^[0-9a-f]{64}$/;
 
 /**
  * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents use an
  * HMAC with the installation's key: names do not reveal the key's secrets, and other users cannot forge files.
  */
-export function diskSnapshots(parts: {
+export function diskSnapshots(options: {
   /** The state folder, absolute; created at the first write. */
   readonly folder: string;
   /** ms since the epoch. */
@@ -181,54 +181,54 @@ export function diskSnapshots(parts: {
   /** Called once for each text. */
   readonly warn: (text: string) => void;
 }): Snapshots {
-  const { folder, now, warn } = parts;
-  return new SnapshotKeeper({ store: new Shelf(folder), now, warn });
+  const { folder, now, warn } = options;
+  return new SnapshotKeeper({ store: new DiskStore(folder), now, warn });
 }
 
 /** A file's modification time is when its snapshot was saved. */
-class Shelf implements SnapshotStore {
-  readonly place: string;
+class DiskStore implements SnapshotStore {
+  readonly location: string;
   readonly #folder: string;
-  #seal: Promise<Hmac | undefined> | undefined;
+  #hmac: Promise<Hmac | undefined> | undefined;
 
   constructor(folder: string) {
     this.#folder = folder;
-    this.place = join(folder, "snapshots");
+    this.location = join(folder, "snapshots");
   }
 
-  async read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
-    const seal = await this.#findSeal();
-    if (seal === undefined) return undefined;
-    const name = await snapshotFileName(subject, seal);
-    const file = await readPrivate(join(this.place, name), MAX_SNAPSHOT_BYTES);
-    return file && (await decodeSnapshot(file, name, seal));
+  async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+    const hmac = await this.#loadHmac();
+    if (hmac === undefined) return undefined;
+    const name = await snapshotFileName(key, hmac);
+    const file = await readPrivate(join(this.location, name), MAX_SNAPSHOT_BYTES);
+    return file && (await decodeSnapshot(file, name, hmac));
   }
 
-  async write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean> {
-    const seal = await obtainHmac(this.#folder);
-    this.#seal = Promise.resolve(seal);
-    const name = await snapshotFileName(subject, seal);
-    const file = await encodeSnapshot(name, kept, seal);
+  async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {
+    const hmac = await obtainHmac(this.#folder);
+    this.#hmac = Promise.resolve(hmac);
+    const name = await snapshotFileName(key, hmac);
+    const file = await encodeSnapshot(name, snapshot, hmac);
     if (file.length > MAX_SNAPSHOT_BYTES) return false;
-    await ensurePrivateFolder(this.place);
-    await replacePrivate(join(this.place, name), file, kept.savedAt);
+    await ensurePrivateFolder(this.location);
+    await replacePrivate(join(this.location, name), file, snapshot.savedAt);
     return true;
   }
 
-  async remove(subject: SnapshotKey): Promise<void> {
-    const seal = await this.#findSeal();
-    if (seal !== undefined)
-      await rm(join(this.place, await snapshotFileName(subject, seal)), { force: true });
+  async remove(key: SnapshotKey): Promise<void> {
+    const hmac = await this.#loadHmac();
+    if (hmac !== undefined)
+      await rm(join(this.location, await snapshotFileName(key, hmac)), { force: true });
   }
 
-  async tidy(now: number): Promise<void> {
+  async prune(now: number): Promise<void> {
     await removeStaleTempFiles(this.#folder, now);
-    await removeStaleTempFiles(this.place, now);
+    await removeStaleTempFiles(this.location, now);
     const files: { path: string; size: number; savedAt: number }[] = [];
-    for (const name of await readdir(this.place)) {
-      const path = join(this.place, name);
+    for (const name of await readdir(this.location)) {
+      const path = join(this.location, name);
       // Another process may have removed it.
-      const stats = NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
+      const stats = FILE_NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
       if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
     }
     let total = 0;
@@ -236,22 +236,22 @@ class Shelf implements SnapshotStore {
     for (const { path, size, savedAt } of files.toSorted((a, b) => b.savedAt - a.savedAt)) {
       total += size;
       count++;
-      const isTooMuch = total > MAX_TOTAL || count > MAX_SNAPSHOTS;
-      if (isTooMuch || !isUsable(savedAt, now)) await rm(path, { force: true });
+      const isOverLimit = total > MAX_TOTAL || count > MAX_SNAPSHOTS;
+      if (isOverLimit || !isUsable(savedAt, now)) await rm(path, { force: true });
     }
   }
 
   /** Tried again as long as there is no key. */
-  async #findSeal(): Promise<Hmac | undefined> {
-    const seal = await (this.#seal ??= readHmac(this.#folder));
-    if (seal === undefined) this.#seal = undefined;
-    return seal;
+  async #loadHmac(): Promise<Hmac | undefined> {
+    const hmac = await (this.#hmac ??= readHmac(this.#folder));
+    if (hmac === undefined) this.#hmac = undefined;
+    return hmac;
   }
 }
 
 /** The file name of a snapshot. */
-export function snapshotFileName(subject: SnapshotKey, seal: Hmac): Promise<string> {
-  return seal(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(subject)}`));
+export function snapshotFileName(key: SnapshotKey, hmac: Hmac): Promise<string> {
+  return hmac(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(key)}`));
 }
 
 /** The state of one snapshot file. */
@@ -268,36 +268,36 @@ export interface SnapshotFile {
 export interface SnapshotSurvey {
   readonly files: readonly SnapshotFile[];
   /** The first usable snapshot for one of the keys. */
-  find(subjects: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
+  find(keys: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
 }
 
-const NOTHING: SnapshotSurvey = { files: [], find: () => Promise.resolve(undefined) };
+const EMPTY_SURVEY: SnapshotSurvey = { files: [], find: () => Promise.resolve(undefined) };
 
 /** @param folder the state folder @param now ms since the epoch */
 export async function surveySnapshots(folder: string, now: number): Promise<SnapshotSurvey> {
-  const place = join(folder, "snapshots");
-  const names = (await readdir(place).catch(() => [])).filter((name) =>
+  const snapshotFolder = join(folder, "snapshots");
+  const names = (await readdir(snapshotFolder).catch(() => [])).filter((name) =>
     /^[0-9a-f]{64}$/.test(name),
   );
-  if (names.length === 0) return NOTHING;
-  const seal = await readHmac(folder);
-  const kept = new Map<string, StoredSnapshot>();
+  if (names.length === 0) return EMPTY_SURVEY;
+  const hmac = await readHmac(folder);
+  const usable = new Map<string, StoredSnapshot>();
   const files: SnapshotFile[] = [];
   for (const name of names) {
-    const path = join(place, name);
-    const bytes = await read(path);
-    const record = bytes && seal && (await open(bytes, name, seal));
-    const state = record === undefined ? "broken" : isCurrent(record, now) ? "usable" : "old";
-    if (record !== undefined && isCurrent(record, now)) kept.set(name, record);
+    const path = join(snapshotFolder, name);
+    const bytes = await readBounded(path);
+    const decoded = bytes && hmac && (await tryDecode(bytes, name, hmac));
+    const state = decoded === undefined ? "broken" : isCurrent(decoded, now) ? "usable" : "old";
+    if (decoded !== undefined && isCurrent(decoded, now)) usable.set(name, decoded);
     files.push({ path, state });
   }
   return {
     files,
-    find: async (subjects) => {
-      if (seal === undefined || kept.size === 0) return undefined;
-      for (const subject of subjects) {
-        const found = kept.get(await snapshotFileName(subject, seal));
-        if (found !== undefined) return found;
+    find: async (keys) => {
+      if (hmac === undefined || usable.size === 0) return undefined;
+      for (const key of keys) {
+        const snapshot = usable.get(await snapshotFileName(key, hmac));
+        if (snapshot !== undefined) return snapshot;
       }
       return undefined;
     },
@@ -305,19 +305,19 @@ export async function surveySnapshots(folder: string, now: number): Promise<Snap
 }
 
 /** @returns the name alone if the HMAC is valid but the content has the form of another version */
-async function open(
+async function tryDecode(
   bytes: Buffer<ArrayBuffer>,
   name: string,
-  seal: Hmac,
+  hmac: Hmac,
 ): Promise<StoredSnapshot | string | undefined> {
-  return decodeSnapshot(bytes, name, seal).catch(() => name);
+  return decodeSnapshot(bytes, name, hmac).catch(() => name);
 }
 
-function isCurrent(record: StoredSnapshot | string, now: number): record is StoredSnapshot {
-  return typeof record !== "string" && isUsable(record.savedAt, now);
+function isCurrent(decoded: StoredSnapshot | string, now: number): decoded is StoredSnapshot {
+  return typeof decoded !== "string" && isUsable(decoded.savedAt, now);
 }
 
-async function read(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
+async function readBounded(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats?.isFile() !== true || stats.size > MAX_SNAPSHOT_BYTES) return undefined;
   return readFile(path).then(

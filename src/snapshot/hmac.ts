@@ -13,11 +13,11 @@ import { installationKeyPath } from "../base/paths.ts";
 /** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
-const FORM = /^[0-9a-f]{64}\n$/;
-const LENGTH = 65;
+const KEY_FORMAT = /^[0-9a-f]{64}\n$/;
+const KEY_FILE_LENGTH = 65;
 /** How often to wait for another process that is writing the key, and how long each time, in ms. */
 const MAX_TRIES = 50;
-const PAUSE = 10;
+const POLL_DELAY = 10;
 
 /**
  * Opens the HMAC with the existing key; undefined if there is none or it is damaged. `folder` is the state folder.
@@ -25,7 +25,7 @@ const PAUSE = 10;
  */
 export async function readHmac(folder: string): Promise<Hmac | undefined> {
   const key = await readKey(installationKeyPath(folder));
-  return key && openSeal(key);
+  return key && openHmac(key);
 }
 
 /**
@@ -35,39 +35,39 @@ export async function readHmac(folder: string): Promise<Hmac | undefined> {
  */
 export async function obtainHmac(folder: string): Promise<Hmac> {
   const path = installationKeyPath(folder);
-  const draft = `${path}.draft`;
+  const tempPath = `${path}.draft`;
   for (let tries = 1; ; tries++) {
     const key = await readKey(path);
-    if (key !== undefined) return openSeal(key);
+    if (key !== undefined) return openHmac(key);
     await ensurePrivateFolder(folder);
-    const fresh = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
+    const newKey = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
     try {
-      await writePrivate(draft, utf8(`${fresh.toString("hex")}\n`));
+      await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
       // Another process is writing the key, or was killed while it did.
-      if (tries === MAX_TRIES) await rm(draft, { recursive: true, force: true });
-      await sleep(PAUSE);
+      if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
+      await sleep(POLL_DELAY);
       continue;
     }
     try {
       // Another process may have written the key before the temporary file was created.
-      const made = await readKey(path);
-      if (made === undefined) await replaceFromTemp(draft, path);
-      return await openSeal(made ?? fresh);
+      const existing = await readKey(path);
+      if (existing === undefined) await replaceFromTemp(tempPath, path);
+      return await openHmac(existing ?? newKey);
     } finally {
-      await rm(draft, { force: true });
+      await rm(tempPath, { force: true });
     }
   }
 }
 
 async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
-  const text = (await readPrivate(path, LENGTH))?.toString("latin1");
-  if (text === undefined || !FORM.test(text)) return undefined;
+  const text = (await readPrivate(path, KEY_FILE_LENGTH))?.toString("latin1");
+  if (text === undefined || !KEY_FORMAT.test(text)) return undefined;
   return Buffer.from(text.trimEnd(), "hex");
 }
 
-async function openSeal(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
+async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
   // Web Crypto, because loading node:crypto takes as long as the rest of the start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);

@@ -31,7 +31,7 @@ export interface EraVerdict {
 
 /** A stored listing. */
 export interface Snapshot {
-  readonly offer: ServerListing;
+  readonly listing: ServerListing;
   /** undefined if it is unknown or too old. */
   readonly verdict?: EraVerdict | undefined;
   /** ms since the epoch. An unchanged listing is saved again only after a day. */
@@ -41,14 +41,14 @@ export interface Snapshot {
 /** Stores the last listing of each server. */
 export interface Snapshots {
   /** The listing stored under the key; undefined if there is none, or it is too old. Never rejects. */
-  load(subject: SnapshotKey): Promise<Snapshot | undefined>;
+  load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
    * Stores a listing and the era of the server. Never rejects: failures are reported once, as a warning.
    * @returns the tools whose description has changed since the last save
    */
   save(
-    subject: SnapshotKey,
-    offer: ServerListing,
+    key: SnapshotKey,
+    listing: ServerListing,
     verdict?: EraVerdict,
   ): Promise<readonly ToolDiff[]>;
   /** Resolves when all saves have ended. */
@@ -63,14 +63,14 @@ export interface StoredSnapshot extends Snapshot {
 /** Where snapshots are stored. All methods but `read` may reject. */
 export interface SnapshotStore {
   /** For messages. */
-  readonly place: string;
+  readonly location: string;
   /** undefined if there is none, or it is damaged. */
-  read(subject: SnapshotKey): Promise<StoredSnapshot | undefined>;
+  read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
-  write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean>;
-  remove(subject: SnapshotKey): Promise<void>;
+  write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
+  remove(key: SnapshotKey): Promise<void>;
   /** Removes snapshots that are too old, and the oldest ones over the limits. */
-  tidy(now: number): Promise<void>;
+  prune(now: number): Promise<void>;
 }
 
 const DAY = 24 * 60 * 60 * 1000;
@@ -83,7 +83,7 @@ export const MAX_SNAPSHOT_BYTES = 8 * 1024 * 1024;
 /** Maximum number of snapshots. */
 export const MAX_SNAPSHOTS = 500;
 
-const CONSEQUENCE =
+const CONSEQUENCE_TEXT =
   "the first list after a start is complete only when every server has connected.";
 
 /**
@@ -95,8 +95,8 @@ export function isUsable(savedAt: number, now: number): boolean {
 }
 
 /** Serializes a key unambiguously. */
-export function formatSnapshotKey(subject: SnapshotKey): string {
-  const { command, args, cwd, env, url, principal, era, capabilities } = subject;
+export function formatSnapshotKey(key: SnapshotKey): string {
+  const { command, args, cwd, env, url, principal, era, capabilities } = key;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
   const optional = [cwd ?? null, url ?? null, principal ?? null];
   return JSON.stringify([command, args, variables, optional, era, capabilities]);
@@ -112,154 +112,160 @@ export interface SnapshotKeeperOptions {
 
 /** Decides what is loaded and when something is written, for any store. */
 export class SnapshotKeeper implements Snapshots {
-  readonly #parts: SnapshotKeeperOptions;
-  readonly #told = new Set<string>();
+  readonly #options: SnapshotKeeperOptions;
+  readonly #warned = new Set<string>();
   /** Saves run one after the other, so that each is compared with the previous one. */
-  #last: Promise<unknown> = Promise.resolve();
-  #waiting = 0;
-  #isTidy = true;
+  #lastSave: Promise<unknown> = Promise.resolve();
+  #pendingSaves = 0;
+  #isPruned = true;
 
-  constructor(parts: SnapshotKeeperOptions) {
-    this.#parts = parts;
+  constructor(options: SnapshotKeeperOptions) {
+    this.#options = options;
   }
 
-  async load(subject: SnapshotKey): Promise<Snapshot | undefined> {
-    const kept = await this.#read(subject);
-    if (kept === undefined) return undefined;
-    const { offer, savedAt, verdict } = kept;
-    const age = Math.abs(this.#parts.now() - (verdict?.askedAt ?? 0));
-    const most = verdict?.isGuess === true ? MAX_GUESS_AGE : MAX_VERDICT_AGE;
-    return { offer, savedAt, verdict: age > most ? undefined : verdict };
+  async load(key: SnapshotKey): Promise<Snapshot | undefined> {
+    const stored = await this.#read(key);
+    if (stored === undefined) return undefined;
+    const { listing, savedAt, verdict } = stored;
+    const age = Math.abs(this.#options.now() - (verdict?.askedAt ?? 0));
+    const maxAge = verdict?.isGuess === true ? MAX_GUESS_AGE : MAX_VERDICT_AGE;
+    return { listing, savedAt, verdict: age > maxAge ? undefined : verdict };
   }
 
   save(
-    subject: SnapshotKey,
-    offer: ServerListing,
+    key: SnapshotKey,
+    listing: ServerListing,
     verdict?: EraVerdict,
   ): Promise<readonly ToolDiff[]> {
-    this.#waiting++;
-    const save = this.#last.then(async () => {
-      const differences = await this.#keep(subject, offer, verdict);
-      this.#waiting--;
-      await this.#tidy();
+    this.#pendingSaves++;
+    const save = this.#lastSave.then(async () => {
+      const differences = await this.#write(key, listing, verdict);
+      this.#pendingSaves--;
+      await this.#prune();
       return differences;
     });
-    this.#last = save;
+    this.#lastSave = save;
     return save;
   }
 
   async flush(): Promise<void> {
     let last: unknown;
-    while (last !== this.#last) {
-      last = this.#last;
+    while (last !== this.#lastSave) {
+      last = this.#lastSave;
       await last;
     }
   }
 
-  async #read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
-    const { store, now } = this.#parts;
+  async #read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+    const { store, now } = this.#options;
     try {
-      const kept = await store.read(subject);
-      if (kept === undefined || isUsable(kept.savedAt, now())) return kept;
-      await store.remove(subject);
+      const stored = await store.read(key);
+      if (stored === undefined || isUsable(stored.savedAt, now())) return stored;
+      await store.remove(key);
     } catch {
       // The snapshot is not used anyway; the next save reports a store that is not writable.
     }
     return undefined;
   }
 
-  async #keep(
-    subject: SnapshotKey,
-    offer: ServerListing,
+  async #write(
+    key: SnapshotKey,
+    listing: ServerListing,
     verdict: EraVerdict | undefined,
   ): Promise<readonly ToolDiff[]> {
-    const { store } = this.#parts;
-    const savedAt = this.#parts.now();
+    const { store } = this.#options;
+    const savedAt = this.#options.now();
     // A listing that large is not read, compared or hashed: that would block the event loop.
-    if (lengthOf(offer) > MAX_SNAPSHOT_BYTES) return this.#refuse();
+    if (sizeOfListing(listing) > MAX_SNAPSHOT_BYTES) return this.#warnTooLarge();
     let differences: readonly ToolDiff[] = [];
     try {
-      const kept = await this.#read(subject);
+      const stored = await this.#read(key);
       const isSame =
-        kept !== undefined && isNear(kept.verdict, verdict) && sameListings(kept.offer, offer);
-      if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
-      const seen = kept?.offer.tools.filter(isShowable) ?? [];
-      const past = { items: seen, marks: kept?.readMarks() ?? new Map() };
-      const found = await compareWithHistory(past, offer.tools.filter(isShowable), savedAt);
-      differences = found.differences;
-      const next = { offer, verdict, savedAt, readMarks: () => found.marks };
-      if (await store.write(subject, next)) this.#isTidy = false;
-      else this.#refuse();
+        stored !== undefined &&
+        isSameVerdict(stored.verdict, verdict) &&
+        sameListings(stored.listing, listing);
+      if (isSame && Math.abs(savedAt - stored.savedAt) <= DAY) return differences;
+      const previousTools = stored?.listing.tools.filter(isShowable) ?? [];
+      const history = { items: previousTools, marks: stored?.readMarks() ?? new Map() };
+      const result = await compareWithHistory(history, listing.tools.filter(isShowable), savedAt);
+      differences = result.differences;
+      const snapshot = { listing, verdict, savedAt, readMarks: () => result.marks };
+      if (await store.write(key, snapshot)) this.#isPruned = false;
+      else this.#warnTooLarge();
     } catch (error) {
-      const why = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-      this.#warn(`What servers list cannot be kept in ${store.place} (${why}); ${CONSEQUENCE}`);
+      const reason =
+        error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+      this.#warn(
+        `What servers list cannot be kept in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
+      );
     }
     return differences;
   }
 
-  #refuse(): readonly ToolDiff[] {
+  #warnTooLarge(): readonly ToolDiff[] {
     this.#warn(
-      `What a server lists is not kept if it is longer than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE}`,
+      `What a server lists is not kept if it is longer than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
     );
     return [];
   }
 
   /** Only after the last of several saves, because it looks at all snapshots. */
-  async #tidy(): Promise<void> {
-    if (this.#isTidy || this.#waiting > 0) return;
-    this.#isTidy = true;
+  async #prune(): Promise<void> {
+    if (this.#isPruned || this.#pendingSaves > 0) return;
+    this.#isPruned = true;
     try {
-      await this.#parts.store.tidy(this.#parts.now());
+      await this.#options.store.prune(this.#options.now());
     } catch {
       // The next write tries again.
     }
   }
 
   #warn(text: string): void {
-    if (this.#told.has(text)) return;
-    this.#told.add(text);
-    this.#parts.warn(text);
+    if (this.#warned.has(text)) return;
+    this.#warned.add(text);
+    this.#options.warn(text);
   }
 }
 
 /** Snapshots in memory. */
 export function memorySnapshots({ now = Date.now }: { now?: () => number } = {}): Snapshots {
-  return new SnapshotKeeper({ store: new Memory(), now, warn: () => {} });
+  return new SnapshotKeeper({ store: new MemoryStore(), now, warn: () => {} });
 }
 
-class Memory implements SnapshotStore {
-  readonly place = "memory";
+class MemoryStore implements SnapshotStore {
+  readonly location = "memory";
   /** By serialized key; the oldest first. */
-  readonly #kept = new Map<string, StoredSnapshot>();
+  readonly #snapshots = new Map<string, StoredSnapshot>();
 
-  async read(subject: SnapshotKey): Promise<StoredSnapshot | undefined> {
-    return this.#kept.get(formatSnapshotKey(subject));
+  async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+    return this.#snapshots.get(formatSnapshotKey(key));
   }
 
-  async write(subject: SnapshotKey, kept: StoredSnapshot): Promise<boolean> {
-    await this.remove(subject);
-    this.#kept.set(formatSnapshotKey(subject), kept);
+  async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {
+    await this.remove(key);
+    this.#snapshots.set(formatSnapshotKey(key), snapshot);
     return true;
   }
 
-  async remove(subject: SnapshotKey): Promise<void> {
-    this.#kept.delete(formatSnapshotKey(subject));
+  async remove(key: SnapshotKey): Promise<void> {
+    this.#snapshots.delete(formatSnapshotKey(key));
   }
 
-  async tidy(now: number): Promise<void> {
-    for (const [key, { savedAt }] of this.#kept) {
-      if (this.#kept.size > MAX_SNAPSHOTS || !isUsable(savedAt, now)) this.#kept.delete(key);
+  async prune(now: number): Promise<void> {
+    for (const [key, { savedAt }] of this.#snapshots) {
+      if (this.#snapshots.size > MAX_SNAPSHOTS || !isUsable(savedAt, now))
+        this.#snapshots.delete(key);
     }
   }
 }
 
 /** Whether storing one instead of the other would lose nothing. */
-function isNear(a: EraVerdict | undefined, b: EraVerdict | undefined): boolean {
+function isSameVerdict(a: EraVerdict | undefined, b: EraVerdict | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }
 
-function lengthOf(offer: ServerListing): number {
-  const items = KINDS.flatMap((kind) => offer[kind]);
-  return items.reduce((sum, { bytes }) => sum + bytes.length, offer.instructions?.length ?? 0);
+function sizeOfListing(listing: ServerListing): number {
+  const items = KINDS.flatMap((kind) => listing[kind]);
+  return items.reduce((sum, { bytes }) => sum + bytes.length, listing.instructions?.length ?? 0);
 }

@@ -36,46 +36,55 @@ const MAX_MARKS = 5000;
  * @returns the differences, and the marks to store
  */
 export async function compareWithHistory(
-  past: ListingHistory,
+  history: ListingHistory,
   items: readonly ListedItem[],
   now: number,
 ): Promise<{ differences: readonly ToolDiff[]; marks: ToolMarks }> {
-  const before = firstOfEach(past.items);
+  const previous = uniqueByName(history.items);
   const marks = new Map<string, ToolMark>();
   const differences: ToolDiff[] = [];
-  for (const [name, item] of firstOfEach(items)) {
-    const earlier = before.get(name);
-    const known = past.marks.get(name);
-    const isSame = earlier !== undefined && Buffer.compare(earlier.bytes, item.bytes) === 0;
-    const mark = isSame && known !== undefined ? known : { since: now, prints: await print(item) };
+  for (const [name, item] of uniqueByName(items)) {
+    const previousItem = previous.get(name);
+    const knownMark = history.marks.get(name);
+    const isSame =
+      previousItem !== undefined && Buffer.compare(previousItem.bytes, item.bytes) === 0;
+    const mark =
+      isSame && knownMark !== undefined ? knownMark : { since: now, prints: await hashParts(item) };
     const difference =
-      earlier !== undefined ? diffTools(earlier, item) : known && compareReturn(known, mark, item);
+      previousItem !== undefined
+        ? diffTools(previousItem, item)
+        : knownMark && diffReturned(knownMark, mark, item);
     if (difference !== undefined) differences.push(difference);
-    if (marks.size < MAX_MARKS) marks.set(name, difference === undefined ? (known ?? mark) : mark);
+    if (marks.size < MAX_MARKS)
+      marks.set(name, difference === undefined ? (knownMark ?? mark) : mark);
   }
-  for (const [name, mark] of past.marks) {
+  for (const [name, mark] of history.marks) {
     if (marks.size < MAX_MARKS && !marks.has(name)) marks.set(name, mark);
   }
   return { differences, marks };
 }
 
-function compareReturn(before: ToolMark, after: ToolMark, item: ListedItem): ToolDiff | undefined {
-  const parts = TOOL_PARTS.filter((part) => before.prints[part] !== after.prints[part]);
+function diffReturned(
+  previous: ToolMark,
+  current: ToolMark,
+  item: ListedItem,
+): ToolDiff | undefined {
+  const parts = TOOL_PARTS.filter((part) => previous.prints[part] !== current.prints[part]);
   return parts.length === 0 ? undefined : diffFromMarks(item, parts);
 }
 
 /** Of several tools with one name the first counts, as in the catalog. */
-function firstOfEach(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
+function uniqueByName(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const first = new Map<string, ListedItem>();
   for (const item of items) if (!first.has(item.key)) first.set(item.key, item);
   return first;
 }
 
-async function print(item: ListedItem): Promise<ToolMark["prints"]> {
-  const prints: Partial<Record<ToolPart, string>> = {};
+async function hashParts(item: ListedItem): Promise<ToolMark["prints"]> {
+  const hashes: Partial<Record<ToolPart, string>> = {};
   for (const [part, text] of toolPartTexts(item)) {
     const hash = await crypto.subtle.digest("SHA-256", Buffer.from(text));
-    prints[part] = Buffer.from(hash).toString("base64url");
+    hashes[part] = Buffer.from(hash).toString("base64url");
   }
-  return prints;
+  return hashes;
 }

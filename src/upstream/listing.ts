@@ -196,7 +196,7 @@ export class ListingSync {
     this.eraMemory.loadSaved(saved?.verdict);
     // The server may have been listed in the meantime.
     if (saved === undefined || this.#isOwn) return;
-    this.#listing = { ...saved.offer, hints: withoutCaching(saved.offer.hints) };
+    this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
     this.#source = "snapshot";
     this.#isOwn = true;
     this.#options.changed();
@@ -209,7 +209,7 @@ export class ListingSync {
     this.#source = "server";
     this.#isOwn = true;
     if (!isSame) this.#listing = listing;
-    this.#options.save({ offer: listing, verdict: this.eraMemory.verdict });
+    this.#options.save({ listing, verdict: this.eraMemory.verdict });
     if (!isSame) this.#options.changed();
     return !isSame;
   }
@@ -220,7 +220,7 @@ export class ListingSync {
     void session.greeting?.lateIsModern?.then((isModern) => {
       if (!isModern || this.#session !== session || this.#listing === undefined) return;
       this.eraMemory.onLateModernAnswer();
-      this.#options.save({ offer: this.#listing, verdict: this.eraMemory.verdict });
+      this.#options.save({ listing: this.#listing, verdict: this.eraMemory.verdict });
     });
     for (const kind of KINDS) {
       const refresh = new CoalescedRefresh({

@@ -54,7 +54,7 @@ export class SavedListings implements ListingMemory {
   async #keep(
     spec: RunnableServer,
     profile: ClientProfile,
-    { offer, verdict }: SavedListing,
+    { listing: offer, verdict }: SavedListing,
   ): Promise<void> {
     const subject = await this.#subject(spec, profile);
     if (subject === undefined) return;
@@ -89,7 +89,7 @@ export interface ListingMemory {
 }
 
 /** What was saved of a server: its listing and its era. */
-export type SavedListing = Pick<Snapshot, "offer" | "verdict">;
+export type SavedListing = Pick<Snapshot, "listing" | "verdict">;
 
 /** The options of a server pool. */
 export interface PoolOptions {

@@ -498,7 +498,7 @@ describe("scopes", TEST_OPTIONS, () => {
       protectedServerSpec(scene.server),
       resolvedProtectedServer(scene.server),
     );
-    await credentials.bear(NEVER_ABORTED);
+    await credentials.getHeaders(NEVER_ABORTED);
     assert.equal(await credentials.renew(wanting("write", 403), NEVER_ABORTED), false);
     assert.equal(scene.authorizationServer.requestsTo("/token").length, 1);
   });
@@ -622,7 +622,7 @@ describe("a token", TEST_OPTIONS, () => {
     assert.deepEqual(
       await scene
         .openHub()
-        .stand(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server)),
+        .getStatus(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server)),
       {
         kind: "expired",
         issuer: scene.authorizationServer.settings.issuer ?? scene.server.issuer,
@@ -646,7 +646,7 @@ describe("a token", TEST_OPTIONS, () => {
     assert.deepEqual(ended, { was: true, isRevoked: true });
     assert.equal(await scene.server.statusFor(token), 401);
     assert.equal(await bearerTokenOf(authorizer, scene.server), undefined);
-    assert.deepEqual(await authorizer.stand(spec, resolvedProtectedServer(scene.server)), {
+    assert.deepEqual(await authorizer.getStatus(spec, resolvedProtectedServer(scene.server)), {
       kind: "none",
     });
   });

@@ -102,7 +102,7 @@ describe("the life of a token", TEST_OPTIONS, () => {
       assert.equal(refreshes(scene), 0);
       const standing = await scene
         .openHub()
-        .stand(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server));
+        .getStatus(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server));
       assert.equal(standing.kind, "authorized");
       assert.ok("expires" in standing && standing.expires === undefined);
     });
@@ -328,7 +328,7 @@ describe("servers that share something", TEST_OPTIONS, () => {
   ): Promise<string | undefined> => {
     const headers = await by
       .credentialsFor({ ...protectedServerSpec(place), name }, resolvedProtectedServer(place))
-      .bear(NEVER_ABORTED);
+      .getHeaders(NEVER_ABORTED);
     return headers["Authorization"]?.replace(/^Bearer /, "");
   };
 

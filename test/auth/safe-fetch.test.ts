@@ -105,7 +105,12 @@ describe("where requests for an authorization may go", () => {
     after(() => Promise.all([authority.close(), other.close()]));
     const { signal } = new AbortController();
     const dial = makeFetch({ ca: undefined, env: {} });
-    const fetch = makeSafeFetch({ server: "s", home: [new URL(authority.url)], dial, signal });
+    const fetch = makeSafeFetch({
+      server: "s",
+      trustedUrls: [new URL(authority.url)],
+      fetch: dial,
+      signal,
+    });
     const place = `${authority.url}/.well-known/oauth-authorization-server`;
     assert.equal((await fetch(place)).status, 302);
     assert.deepEqual(other.requests, []);

@@ -217,7 +217,7 @@ describe("a malformed entry of one server", () => {
     };
     const dead = new ScriptedServer();
     dead.onInitialize = () => '"error":{"code":-32603,"message":"out of order"}';
-    const load = () => Promise.resolve({ offer: kept, savedAt: 0 });
+    const load = () => Promise.resolve({ listing: kept, savedAt: 0 });
     const save = () => Promise.resolve([]);
     const { client, hub } = setUpHubWithClock(
       { bad: dead },

@@ -18,7 +18,7 @@ async function connect(script: ScriptedServer, kept?: ServerListing) {
     {
       servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
       snapshots: {
-        load: () => Promise.resolve(kept && { offer: kept, savedAt: 0 }),
+        load: () => Promise.resolve(kept && { listing: kept, savedAt: 0 }),
         save: async (_, found) => {
           offer = found;
           return [];

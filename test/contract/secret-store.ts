@@ -30,7 +30,7 @@ export function storeContract(
   describe(`a store of secrets: ${name}`, () => {
     it("says what it is, as people call it", () =>
       withStore(async ({ store }) => {
-        assert.match(store.place, /^[a-z]/);
+        assert.match(store.location, /^[a-z]/);
         await Promise.resolve();
       }));
 

@@ -131,13 +131,13 @@ export function snapshotsContract(
       assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, offer), []);
       bench.time += 1000;
       const snapshot = await snapshots.load(SNAPSHOT_KEY);
-      assert.deepEqual(plainListing(snapshot?.offer), plainListing(offer));
+      assert.deepEqual(plainListing(snapshot?.listing), plainListing(offer));
       assert.equal(snapshot?.savedAt, START);
     });
 
     test("a listing without tools is a listing", async ({ snapshots }) => {
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.offer, EMPTY_LISTING);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.listing, EMPTY_LISTING);
     });
 
     test("what a server declares, and the _meta of its lists, is kept with them", async ({
@@ -148,7 +148,7 @@ export function snapshotsContract(
       const offer = { ...EMPTY_LISTING, declared, metas: { tools: '{"a":1.0}' } };
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
       await snapshots.save(SNAPSHOT_KEY, offer);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.offer, offer);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.listing, offer);
     });
 
     test("what a server was found to speak is kept with it, for a week", async (bench) => {
@@ -161,7 +161,7 @@ export function snapshotsContract(
       bench.time += 1;
       const late = await snapshots.load(SNAPSHOT_KEY);
       assert.equal(late?.verdict, undefined);
-      assert.deepEqual(late?.offer, EMPTY_LISTING);
+      assert.deepEqual(late?.listing, EMPTY_LISTING);
     });
 
     test("what is only guessed of a server is kept for a day, and anew once it is known", async (bench) => {
@@ -204,7 +204,7 @@ export function snapshotsContract(
           await snapshots.save(subject, toolListingOf(tool(`t${i}`, "")));
         }
         const loads = subjects.map((subject) => snapshots.load(subject));
-        const names = (await Promise.all(loads)).map((found) => found?.offer.tools[0]?.key);
+        const names = (await Promise.all(loads)).map((found) => found?.listing.tools[0]?.key);
         assert.deepEqual(
           names,
           subjects.map((_, i) => `t${i}`),
@@ -229,7 +229,7 @@ export function snapshotsContract(
       await snapshots.flush();
       const last = toolListingOf(tool("a", "three"));
       assert.deepEqual(
-        plainListing((await snapshots.load(SNAPSHOT_KEY))?.offer),
+        plainListing((await snapshots.load(SNAPSHOT_KEY))?.listing),
         plainListing(last),
       );
       const texts = (await Promise.all(saves)).map((found) => found.map(({ text }) => text).join());
@@ -352,7 +352,7 @@ export function snapshotsContract(
       const long = toolListingOf(tool("a", "x".repeat(8 * 1024 * 1024)));
       assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, long), []);
       assert.deepEqual(
-        plainListing((await snapshots.load(SNAPSHOT_KEY))?.offer),
+        plainListing((await snapshots.load(SNAPSHOT_KEY))?.listing),
         plainListing(items),
       );
     });

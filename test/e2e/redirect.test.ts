@@ -81,7 +81,7 @@ describe("a server that sends requests on to another one", () => {
           );
           const { Authorization: token } = await authorizer
             .credentialsFor(protectedServerSpec(server), resolvedProtectedServer(server))
-            .bear(SIGNAL);
+            .getHeaders(SIGNAL);
           const { message } = await client.call("guarded__one");
           assert.deepEqual(message.result, { content: [{ type: "text", text: "here" }] });
           client.end();

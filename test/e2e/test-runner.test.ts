@@ -21,7 +21,7 @@ const BROKEN = 'import "./missing.ts";\n';
 const SKIPPED = `
 import { describe, it } from "node:test";
 import { skipWithout } from "${NEEDS}";
-const skip = skipWithout({ isMet: false, tests: "flights", cure: "no wings (apt-get install wings)" });
+const skip = skipWithout({ isMet: false, tests: "flights", remedy: "no wings (apt-get install wings)" });
 describe("a flight", () => {
   it("begins", { skip }, () => { throw new Error("no"); });
   it("ends", { skip }, () => { throw new Error("no"); });

@@ -49,7 +49,7 @@ describe("a refresh token that is good once", () => {
           protectedServerSpec(server),
           resolvedProtectedServer(server),
         );
-        const { Authorization = "" } = await next.bear(SIGNAL);
+        const { Authorization = "" } = await next.getHeaders(SIGNAL);
         assert.equal(await server.statusFor(Authorization.replace("Bearer ", "")), 200);
       });
     } finally {

@@ -101,7 +101,7 @@ describe("a lock", () => {
     withFolder(async (path) => {
       const holder = new Holder(path, 1, 60_000);
       await holder.says("held");
-      const options = { limit: 200 };
+      const options = { waitTimeout: 200 };
       await assert.rejects(
         withFileLock(path, NEVER, () => Promise.resolve(), options),
         {
@@ -140,7 +140,7 @@ describe("a lock", () => {
       const { boot } = await processTable.system();
       await writeFile(path, `1/1/${boot}/elsewhere/some-id`);
       const began = performance.now();
-      const options = { silence: 300 };
+      const options = { heartbeatTimeout: 300 };
       const text = await withFileLock(path, NEVER, () => readFile(path, "utf8"), options);
       assert.ok(performance.now() - began >= 300);
       assert.ok(text.startsWith(`${process.pid}/`));

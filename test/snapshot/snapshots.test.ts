@@ -100,7 +100,7 @@ class Shelf implements SnapshotSetup {
 
   /** What a hub that starts now finds. */
   async load(subject: SnapshotKey = SNAPSHOT_KEY): Promise<unknown> {
-    return plainListing((await this.open().load(subject))?.offer);
+    return plainListing((await this.open().load(subject))?.listing);
   }
 
   /** All that is in the state folder, as relative paths. */
@@ -444,7 +444,7 @@ describe("the key of an installation", () => {
       await hub.save(SNAPSHOT_KEY, ITEMS);
       for (const found of [
         await shelf.load(),
-        plainListing((await hub.load(SNAPSHOT_KEY))?.offer),
+        plainListing((await hub.load(SNAPSHOT_KEY))?.listing),
       ]) {
         assert.deepEqual(found, SAVED);
       }
@@ -456,7 +456,7 @@ describe("hubs that share a folder", () => {
     withShelf(async (shelf) => {
       assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
       await shelf.open().save(SNAPSHOT_KEY, ITEMS);
-      assert.deepEqual(plainListing((await shelf.snapshots.load(SNAPSHOT_KEY))?.offer), SAVED);
+      assert.deepEqual(plainListing((await shelf.snapshots.load(SNAPSHOT_KEY))?.listing), SAVED);
     }));
 
   it("see all of one listing, never a part, while two write it", () =>

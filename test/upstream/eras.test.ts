@@ -328,7 +328,7 @@ describe("what is remembered of what a server speaks", () => {
       const verdict: EraVerdict = { era, askedAt: Date.now() - 6 * DAY };
       const kept: (EraVerdict | undefined)[] = [];
       const snapshots: Snapshots = {
-        load: () => Promise.resolve({ offer: EMPTY_LISTING, verdict, savedAt: Date.now() }),
+        load: () => Promise.resolve({ listing: EMPTY_LISTING, verdict, savedAt: Date.now() }),
         save: (_, __, found) => {
           kept.push(found);
           return Promise.resolve([]);

@@ -131,7 +131,7 @@ export async function runLogin(
   const options = { signal: context.signal, onProgress: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
-  const status = await authorizer.stand(spec, resolved);
+  const status = await authorizer.getStatus(spec, resolved);
   if (json !== false) ownConsole.log(formatJson(authStatusToJson(spec, status)));
   else
     ownConsole.log(
@@ -242,7 +242,7 @@ async function statusRowOf(
   world: CommandContext,
 ): Promise<Row> {
   try {
-    return { spec, status: await authorizer.stand(spec, await resolveRemoteSpec(spec, world)) };
+    return { spec, status: await authorizer.getStatus(spec, await resolveRemoteSpec(spec, world)) };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
     return { spec, status: error };

@@ -70,7 +70,7 @@ async function setSecret(
   if (value.includes("\0"))
     throw usageError("The value holds a NUL character: nothing was changed.");
   await secrets[store].set(name, value);
-  ownConsole.log(`${name} is kept in ${secrets[store].place}`);
+  ownConsole.log(`${name} is kept in ${secrets[store].location}`);
   await warnProtection(secrets);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
@@ -101,7 +101,7 @@ async function readValue(): Promise<string> {
 /** Warns if the key is stored next to the encrypted file. */
 async function warnProtection(secrets: Secrets): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
-  const reason = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+  const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
   printLine(
     `there was no keychain${reason}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
   );
@@ -120,7 +120,7 @@ async function removeSecret(
     const isListed = (await secrets[place].list()).includes(name);
     if (!isListed && store === undefined) continue;
     if (!(await secrets[place].remove(name))) continue;
-    ownConsole.log(`${name} is removed from ${secrets[place].place}`);
+    ownConsole.log(`${name} is removed from ${secrets[place].location}`);
     found += 1;
   }
   if (readSecretVariable(env, name) !== undefined) {

@@ -38,7 +38,7 @@ async function checkToken(
   const { name: subject, auth, oauth } = spec;
   const resolved = await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets));
   const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
-  const status = await authorizer.stand(spec, resolved);
+  const status = await authorizer.getStatus(spec, resolved);
   const advice = `toolmux auth login ${subject}`;
   if (status.kind === "none") {
     if (auth !== "oauth" || oauth.grant === "clientCredentials") return [];
@@ -66,7 +66,7 @@ export async function checkSecrets(
   try {
     const findings: Finding[] = [];
     if ((await secrets.protection()) === "beside") {
-      const reason = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+      const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
       const text = `The key of the secret store lies beside it, so that it keeps nothing from whoever can read the folder; there is no keychain that could have it${reason}.`;
       const advice = "Where the system has a keychain, it is used for new stores by itself.";
       findings.push({ code: "TM303", subject: secrets.folder, text, advice });

@@ -119,7 +119,7 @@ async function sourceFromSnapshot(
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
     server,
-    listing: snapshot.offer,
+    listing: snapshot.listing,
     rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
     skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),

@@ -12,7 +12,7 @@ import { hostWithoutBrackets, portOf, proxyFor } from "./proxy.ts";
 type Env = Readonly<Record<string, string | undefined>>;
 
 /** Environment variables that name a PEM file of additional certificates. */
-const VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
+const CERTIFICATE_VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
 
 /**
  * Loads the trusted CA certificates: those of the system or runtime, `ca` of the manifest, and the files that
@@ -24,33 +24,36 @@ export async function loadTrustedCertificates(
   ca: string | undefined,
   env: Env,
 ): Promise<readonly string[] | undefined> {
-  const added = ca === undefined ? [] : [ca];
-  for (const name of VARIABLES) {
+  const additional = ca === undefined ? [] : [ca];
+  for (const name of CERTIFICATE_VARIABLES) {
     const path = env[name];
-    if (path !== undefined && path !== "") added.push(await readPem(name, path));
+    if (path !== undefined && path !== "") additional.push(await readPem(name, path));
   }
-  return added.length === 0 ? undefined : [...usual(), ...added];
+  return additional.length === 0 ? undefined : [...defaultCertificates(), ...additional];
 }
 
 async function readPem(name: string, path: string): Promise<string> {
   try {
     return await readFile(path, "utf8");
   } catch (error) {
-    const text = `The certificates that ${name} names (${path}) cannot be read: ${reasonOf(error)}.`;
+    const text = `The certificates that ${name} names (${path}) cannot be read: ${describeReadError(error)}.`;
     throw new HubError("tlsFailed", text, { step: "dial" });
   }
 }
 
-function reasonOf(error: unknown): string {
+function describeReadError(error: unknown): string {
   return (error as { code?: unknown }).code === "ENOENT" ? "there is no such file" : String(error);
 }
 
 /** The default certificates. The TLS option `ca` replaces them, so they have to be passed with any addition. */
-function usual(): readonly string[] {
-  const known: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
-  if (known.getCACertificates === undefined) return tls.rootCertificates;
+function defaultCertificates(): readonly string[] {
+  const tlsModule: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
+  if (tlsModule.getCACertificates === undefined) return tls.rootCertificates;
   return [
-    ...new Set([...known.getCACertificates("default"), ...known.getCACertificates("system")]),
+    ...new Set([
+      ...tlsModule.getCACertificates("default"),
+      ...tlsModule.getCACertificates("system"),
+    ]),
   ];
 }
 
@@ -63,9 +66,9 @@ export interface ConnectOptions {
 }
 
 /** Time limit for connecting, including the proxy and TLS, in ms. */
-const CONNECT_LIMIT = 20_000;
+const CONNECT_TIMEOUT = 20_000;
 /** Idle time before TCP keep-alive probes, in ms: they detect a peer that has vanished without closing. */
-const SILENCE = 30_000;
+const KEEP_ALIVE_DELAY = 30_000;
 
 /**
  * Opens a connection to the host of a URL, through a proxy if the environment names one, and with TLS for `https:`.
@@ -73,46 +76,52 @@ const SILENCE = 30_000;
  */
 export async function openSocket(
   url: URL,
-  parts: ConnectOptions,
+  options: ConnectOptions,
   signal: AbortSignal,
 ): Promise<OpenedSocket> {
-  const detour = proxyFor(url, parts.env);
-  if (typeof detour === "string") {
-    throw fail(
+  const proxy = proxyFor(url, options.env);
+  if (typeof proxy === "string") {
+    throw connectFailure(
       "unreachable",
       `The proxy of the environment is none that can be used: its URL has to begin with http:// or https://.`,
     );
   }
-  const over = new AbortController();
+  const timeout = new AbortController();
   const timer = setTimeout(() => {
-    over.abort(fail("unreachable", `${url.host} did not answer within ${CONNECT_LIMIT / 1000} s.`));
-  }, CONNECT_LIMIT);
-  const until = AbortSignal.any([signal, over.signal]);
+    timeout.abort(
+      connectFailure(
+        "unreachable",
+        `${url.host} did not answer within ${CONNECT_TIMEOUT / 1000} s.`,
+      ),
+    );
+  }, CONNECT_TIMEOUT);
+  const combined = AbortSignal.any([signal, timeout.signal]);
   try {
-    if (detour === undefined) return direct(await reach(url, undefined, parts, until));
-    const socket = await reach(detour, undefined, parts, until).catch((error: unknown) => {
+    if (proxy === undefined)
+      return directSocket(await connectTo(url, undefined, options, combined));
+    const socket = await connectTo(proxy, undefined, options, combined).catch((error: unknown) => {
       throw error instanceof HubError
-        ? fail(
+        ? connectFailure(
             error.code,
             `${error.message} It is the proxy for ${url.host} that the environment names.`,
           )
         : error;
     });
-    const fields = authorize(detour);
-    if (url.protocol === "http:") return { socket, isRelayed: true, fields };
-    await passThrough(socket, url, detour, fields, until);
-    return direct(await reach(url, socket, parts, until));
+    const proxyHeaderLines = proxyAuthorizationLine(proxy);
+    if (url.protocol === "http:") return { socket, usesAbsoluteForm: true, proxyHeaderLines };
+    await openTunnel(socket, url, proxy, proxyHeaderLines, combined);
+    return directSocket(await connectTo(url, socket, options, combined));
   } finally {
     clearTimeout(timer);
   }
 }
 
-function direct(socket: Socket): OpenedSocket {
-  return { socket, isRelayed: false, fields: "" };
+function directSocket(socket: Socket): OpenedSocket {
+  return { socket, usesAbsoluteForm: false, proxyHeaderLines: "" };
 }
 
 /** Connects to the host of a URL; `through`: over this connection to a proxy. */
-async function reach(
+async function connectTo(
   url: URL,
   through: Socket | undefined,
   { ca, env }: ConnectOptions,
@@ -122,15 +131,15 @@ async function reach(
   const port = portOf(url);
   if (url.protocol === "http:") {
     const socket = connect({ host, port, noDelay: true });
-    socket.setKeepAlive(true, SILENCE);
-    return settle(socket, "connect", url, signal);
+    socket.setKeepAlive(true, KEEP_ALIVE_DELAY);
+    return whenConnected(socket, "connect", url, signal);
   }
-  const authorities = await loadTrustedCertificates(ca, env);
+  const certificates = await loadTrustedCertificates(ca, env);
   signal.throwIfAborted();
   const options = {
     ...(through === undefined ? { host, port } : { socket: through }),
     ...(isIP(host) === 0 && { servername: host }),
-    ...(authorities !== undefined && { ca: [...authorities] }),
+    ...(certificates !== undefined && { ca: [...certificates] }),
     ALPNProtocols: ["http/1.1"],
   };
   let socket: TLSSocket;
@@ -139,115 +148,117 @@ async function reach(
   } catch (error) {
     // Only the added certificates can be invalid.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
-    throw fail("tlsFailed", text);
+    throw connectFailure("tlsFailed", text);
   }
   if (through === undefined) {
     socket.setNoDelay(true);
-    socket.setKeepAlive(true, SILENCE);
+    socket.setKeepAlive(true, KEEP_ALIVE_DELAY);
   }
-  return settle(socket, "secureConnect", url, signal);
+  return whenConnected(socket, "secureConnect", url, signal);
 }
 
-function settle(
+function whenConnected(
   socket: Socket,
   event: "connect" | "secureConnect",
   url: URL,
   signal: AbortSignal,
 ): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const end = (): void => {
-      socket.off(event, arrived);
-      socket.off("error", failed);
-      socket.off("close", closed);
-      signal.removeEventListener("abort", give);
+    const removeListeners = (): void => {
+      socket.off(event, onConnected);
+      socket.off("error", onError);
+      socket.off("close", onClose);
+      signal.removeEventListener("abort", onAbort);
     };
-    const lose = (error: unknown): void => {
-      end();
+    const failWith = (error: unknown): void => {
+      removeListeners();
       // Errors after this one are ignored.
       socket.on("error", () => {});
       socket.destroy();
       reject(error);
     };
-    const arrived = (): void => {
-      end();
+    const onConnected = (): void => {
+      removeListeners();
       // An error before the socket is used must not be unhandled.
       socket.on("error", () => {});
       resolve(socket);
     };
-    const failed = (error: Error): void => lose(connectErrorOf(error, url));
-    const closed = (): void => lose(connectErrorOf(new Error("the connection was closed"), url));
-    const give = (): void => lose(signal.reason);
-    socket.on(event, arrived);
-    socket.on("error", failed);
-    socket.on("close", closed);
-    signal.addEventListener("abort", give);
-    if (signal.aborted) give();
+    const onError = (error: Error): void => failWith(connectErrorOf(error, url));
+    const onClose = (): void =>
+      failWith(connectErrorOf(new Error("the connection was closed"), url));
+    const onAbort = (): void => failWith(signal.reason);
+    socket.on(event, onConnected);
+    socket.on("error", onError);
+    socket.on("close", onClose);
+    signal.addEventListener("abort", onAbort);
+    if (signal.aborted) onAbort();
   });
 }
 
 /** Opens a tunnel through the proxy (CONNECT, RFC 9110, 9.3.6). @throws {HubError} unreachable */
-function passThrough(
+function openTunnel(
   socket: Socket,
   url: URL,
-  detour: URL,
-  fields: string,
+  proxy: URL,
+  headerLines: string,
   signal: AbortSignal,
 ): Promise<void> {
   const target = `${url.hostname}:${portOf(url)}`;
-  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${fields}\r\n`, "latin1");
+  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${headerLines}\r\n`, "latin1");
   return new Promise((resolve, reject) => {
-    let start: Buffer = Buffer.alloc(0);
-    const end = (): void => {
-      socket.off("data", read);
-      socket.off("error", failed);
-      socket.off("close", closed);
-      signal.removeEventListener("abort", give);
+    let received: Buffer = Buffer.alloc(0);
+    const removeListeners = (): void => {
+      socket.off("data", onData);
+      socket.off("error", onError);
+      socket.off("close", onClose);
+      signal.removeEventListener("abort", onAbort);
     };
-    const lose = (error: unknown): void => {
-      end();
+    const failWith = (error: unknown): void => {
+      removeListeners();
       socket.on("error", () => {});
       socket.destroy();
       reject(error);
     };
-    const read = (chunk: Buffer): void => {
-      start = Buffer.concat([start, chunk]);
-      const found = parseResponseHead(start);
-      if (found === undefined) return;
-      const status = found === "malformed" ? undefined : found.head.status;
+    const onData = (chunk: Buffer): void => {
+      received = Buffer.concat([received, chunk]);
+      const parsed = parseResponseHead(received);
+      if (parsed === undefined) return;
+      const status = parsed === "malformed" ? undefined : parsed.head.status;
       if (status !== undefined && status >= 200 && status < 300) {
         socket.pause();
-        end();
+        removeListeners();
         resolve();
       } else {
-        lose(fail("unreachable", explainRefusal(url, detour, status)));
+        failWith(connectFailure("unreachable", describeProxyRefusal(url, proxy, status)));
       }
     };
-    const failed = (error: Error): void => lose(connectErrorOf(error, detour));
-    const closed = (): void => lose(fail("unreachable", explainRefusal(url, detour, undefined)));
-    const give = (): void => lose(signal.reason);
-    socket.on("data", read);
-    socket.on("error", failed);
-    socket.on("close", closed);
-    signal.addEventListener("abort", give);
+    const onError = (error: Error): void => failWith(connectErrorOf(error, proxy));
+    const onClose = (): void =>
+      failWith(connectFailure("unreachable", describeProxyRefusal(url, proxy, undefined)));
+    const onAbort = (): void => failWith(signal.reason);
+    socket.on("data", onData);
+    socket.on("error", onError);
+    socket.on("close", onClose);
+    signal.addEventListener("abort", onAbort);
   });
 }
 
-function explainRefusal({ host }: URL, detour: URL, status: number | undefined): string {
-  const which = `The proxy ${detour.host} that the environment names`;
-  if (status === undefined) return `${which} does not answer as one.`;
+function describeProxyRefusal({ host }: URL, proxy: URL, status: number | undefined): string {
+  const subject = `The proxy ${proxy.host} that the environment names`;
+  if (status === undefined) return `${subject} does not answer as one.`;
   if (status === 407)
-    return `${which} wants a name and a password (HTTP 407): write them in its URL.`;
-  return `${which} does not let the hub through to ${host} (HTTP ${status}).`;
+    return `${subject} wants a name and a password (HTTP 407): write them in its URL.`;
+  return `${subject} does not let the hub through to ${host} (HTTP ${status}).`;
 }
 
-function authorize({ username, password }: URL): string {
+function proxyAuthorizationLine({ username, password }: URL): string {
   if (username === "" && password === "") return "";
-  const text = `${decode(username)}:${decode(password)}`;
+  const text = `${decodePercent(username)}:${decodePercent(password)}`;
   return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
 }
 
 /** Decodes percent escapes, and leaves a percent sign that begins none. */
-function decode(text: string): string {
+function decodePercent(text: string): string {
   return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
     try {
       return decodeURIComponent(escapes);
@@ -257,6 +268,6 @@ function decode(text: string): string {
   });
 }
 
-function fail(code: HubError["code"], text: string): HubError {
+function connectFailure(code: HubError["code"], text: string): HubError {
   return new HubError(code, text, { step: "dial" });
 }

@@ -3,37 +3,37 @@ import type { Socket } from "node:net";
 import { joinPieces, type Piece, sizeOf, toBytes } from "../../base/bytes.ts";
 
 /** State of the body after a chunk. `beyond`: the body is complete, and unexpected bytes follow it. */
-type Progress = "more" | "end" | "beyond" | "malformed";
+type BodyProgress = "more" | "end" | "beyond" | "malformed";
 
 /** Decodes the body of a response from the bytes of its connection. */
 export interface BodyDecoder {
   /** Decodes the next chunk and passes the body bytes in it to `take`. */
-  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress;
+  push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress;
   /** The body ends when the connection closes. */
-  readonly isOpen?: true;
+  readonly endsWithConnection?: true;
 }
 
 /** Chooses how the body is delimited (RFC 9112, 6.3). `none`: there is no body. */
 export function bodyDecoderOf(
-  { status, fields }: ResponseHead,
+  { status, headers }: ResponseHead,
   method: string,
 ): BodyDecoder | "none" | "malformed" {
   if (method === "HEAD" || status === 204 || status === 304) return "none";
-  const coding = fields.get("transfer-encoding");
-  if (coding !== undefined) {
-    return coding.toLowerCase() === "chunked" ? new ChunkedBody(false) : "malformed";
+  const transferCoding = headers.get("transfer-encoding");
+  if (transferCoding !== undefined) {
+    return transferCoding.toLowerCase() === "chunked" ? new ChunkedDecoder(false) : "malformed";
   }
-  const length = fields.get("content-length");
-  if (length === undefined) return OPEN_BODY;
-  const [first = "", ...others] = length.split(/\s*,\s*/);
+  const contentLength = headers.get("content-length");
+  if (contentLength === undefined) return UNTIL_CLOSE;
+  const [first = "", ...others] = contentLength.split(/\s*,\s*/);
   if (!/^\d{1,15}$/.test(first) || others.some((other) => other !== first)) return "malformed";
-  return Number(first) === 0 ? "none" : new SizedBody(Number(first));
+  return Number(first) === 0 ? "none" : new LengthDecoder(Number(first));
 }
 
-const OPEN_BODY: BodyDecoder = {
-  isOpen: true,
-  push(chunk, take) {
-    take(chunk);
+const UNTIL_CLOSE: BodyDecoder = {
+  endsWithConnection: true,
+  push(chunk, onData) {
+    onData(chunk);
     return "more";
   },
 };
@@ -44,90 +44,90 @@ const OPEN_BODY: BodyDecoder = {
  * lenient parsing allows request smuggling; responses leniently.
  */
 export function chunkedDecoder({ isStrict }: { readonly isStrict: boolean }): BodyDecoder {
-  return new ChunkedBody(isStrict);
+  return new ChunkedDecoder(isStrict);
 }
 
-class SizedBody implements BodyDecoder {
-  #left: number;
+class LengthDecoder implements BodyDecoder {
+  #remaining: number;
 
   constructor(size: number) {
-    this.#left = size;
+    this.#remaining = size;
   }
 
-  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress {
-    if (chunk.length > this.#left) {
-      take(chunk.subarray(0, this.#left));
+  push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress {
+    if (chunk.length > this.#remaining) {
+      onData(chunk.subarray(0, this.#remaining));
       return "beyond";
     }
-    this.#left -= chunk.length;
-    take(chunk);
-    return this.#left === 0 ? "end" : "more";
+    this.#remaining -= chunk.length;
+    onData(chunk);
+    return this.#remaining === 0 ? "end" : "more";
   }
 }
 
 const LF = 0x0a;
-const SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
+const CHUNK_SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
 /** Bytes that some parsers take for the end of a line. */
 // oxlint-disable-next-line no-control-regex
-const ENDS_ELSEWHERE = /[\x00\r]/;
+const BARE_LINE_END = /[\x00\r]/;
 /** Maximum length of a chunk-size or trailer line, and of all trailers, in bytes. */
-const LONGEST = { line: 4096, trailers: 16 * 1024 };
+const MAX_LENGTH = { line: 4096, trailers: 16 * 1024 };
 
 /** The chunked transfer coding (RFC 9112, 7.1). */
-class ChunkedBody implements BodyDecoder {
+class ChunkedDecoder implements BodyDecoder {
   readonly #isStrict: boolean;
-  #at: "size" | "data" | "break" | "trailer" = "size";
-  #left = 0;
+  #state: "size" | "data" | "break" | "trailer" = "size";
+  #remaining = 0;
   /** The current chunk-size or trailer line, as far as it was received. */
   #line = "";
-  #trailers = 0;
+  #trailerLength = 0;
 
   constructor(isStrict: boolean) {
     this.#isStrict = isStrict;
   }
 
-  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress {
-    let from = 0;
-    while (from < chunk.length) {
-      if (this.#at === "data") {
-        const end = Math.min(chunk.length, from + this.#left);
-        this.#left -= end - from;
-        if (this.#left === 0) this.#at = "break";
-        take(from === 0 && end === chunk.length ? chunk : chunk.subarray(from, end));
-        from = end;
+  push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress {
+    let start = 0;
+    while (start < chunk.length) {
+      if (this.#state === "data") {
+        const end = Math.min(chunk.length, start + this.#remaining);
+        this.#remaining -= end - start;
+        if (this.#remaining === 0) this.#state = "break";
+        onData(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
+        start = end;
         continue;
       }
-      const end = chunk.indexOf(LF, from);
-      this.#line += chunk.toString("latin1", from, end < 0 ? chunk.length : end);
-      if (this.#line.length > LONGEST.line) return "malformed";
+      const end = chunk.indexOf(LF, start);
+      this.#line += chunk.toString("latin1", start, end < 0 ? chunk.length : end);
+      if (this.#line.length > MAX_LENGTH.line) return "malformed";
       if (end < 0) return "more";
-      from = end + 1;
-      const isWhole = this.#line.endsWith("\r");
-      const line = isWhole ? this.#line.slice(0, -1) : this.#line;
+      start = end + 1;
+      const endsWithCr = this.#line.endsWith("\r");
+      const line = endsWithCr ? this.#line.slice(0, -1) : this.#line;
       this.#line = "";
-      if (this.#isStrict && (!isWhole || ENDS_ELSEWHERE.test(line))) return "malformed";
-      const found = this.#read(line);
-      if (found === "end") return from === chunk.length ? "end" : "beyond";
-      if (found === "malformed") return found;
+      if (this.#isStrict && (!endsWithCr || BARE_LINE_END.test(line))) return "malformed";
+      const progress = this.#readLine(line);
+      if (progress === "end") return start === chunk.length ? "end" : "beyond";
+      if (progress === "malformed") return progress;
     }
     return "more";
   }
 
-  #read(line: string): "more" | "end" | "malformed" {
-    switch (this.#at) {
+  #readLine(line: string): "more" | "end" | "malformed" {
+    switch (this.#state) {
       case "size": {
-        const [, size] = SIZE.exec(line) ?? [];
+        const [, size] = CHUNK_SIZE.exec(line) ?? [];
         if (size === undefined) return "malformed";
-        this.#left = Number.parseInt(size, 16);
-        this.#at = this.#left === 0 ? "trailer" : "data";
+        this.#remaining = Number.parseInt(size, 16);
+        this.#state = this.#remaining === 0 ? "trailer" : "data";
         return "more";
       }
       case "trailer":
-        this.#trailers += line.length;
+        this.#trailerLength += line.length;
         if (line === "") return "end";
-        return this.#trailers > LONGEST.trailers ? "malformed" : "more";
+        return this.#trailerLength > MAX_LENGTH.trailers ? "malformed" : "more";
       default:
-        this.#at = "size";
+        this.#state = "size";
         return line === "" ? "more" : "malformed";
     }
   }
@@ -137,16 +137,16 @@ class ChunkedBody implements BodyDecoder {
 export interface ResponseHead {
   readonly status: number;
   /** By names in lower case; repeated fields are joined with commas. */
-  readonly fields: ReadonlyMap<string, string>;
+  readonly headers: ReadonlyMap<string, string>;
   /** Whether the connection may be reused afterwards. */
-  readonly isLasting: boolean;
+  readonly isReusable: boolean;
 }
 
 /** Maximum size of a response head, in bytes. */
 export const MAX_RESPONSE_HEAD = 64 * 1024;
 
-const END = "\r\n\r\n";
-const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
+const HEAD_END = "\r\n\r\n";
+const STATUS_LINE = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
 
 /**
  * Parses the head of a response.
@@ -155,47 +155,50 @@ const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
  */
 export function parseResponseHead(
   bytes: Buffer,
-): { readonly head: ResponseHead; readonly end: number } | "malformed" | undefined {
-  const at = bytes.indexOf(END);
-  if (at < 0) return mayGoOn(bytes) ? undefined : "malformed";
-  const text = bytes.toString("latin1", 0, at);
-  const [, minor, status] = STATUS.exec(text) ?? [];
+): { readonly head: ResponseHead; readonly lineEnd: number } | "malformed" | undefined {
+  const headEnd = bytes.indexOf(HEAD_END);
+  if (headEnd < 0) return mayBeIncomplete(bytes) ? undefined : "malformed";
+  const text = bytes.toString("latin1", 0, headEnd);
+  const [, minorVersion, status] = STATUS_LINE.exec(text) ?? [];
   if (status === undefined) return "malformed";
-  const fields = new Map<string, string>();
-  let end = text.indexOf("\r\n");
-  while (end >= 0) {
-    const start = end + 2;
-    end = text.indexOf("\r\n", start);
-    const colon = text.indexOf(":", start);
-    const isField = colon > start && (end < 0 || colon < end);
-    const first = text.charCodeAt(start);
+  const headers = new Map<string, string>();
+  let lineEnd = text.indexOf("\r\n");
+  while (lineEnd >= 0) {
+    const lineStart = lineEnd + 2;
+    lineEnd = text.indexOf("\r\n", lineStart);
+    const colon = text.indexOf(":", lineStart);
+    const isField = colon > lineStart && (lineEnd < 0 || colon < lineEnd);
+    const firstChar = text.charCodeAt(lineStart);
     // Line folding is obsolete (RFC 9112, 5.2) and is used in attacks.
-    if (!isField || first === 0x20 || first === 0x09) return "malformed";
-    const name = text.slice(start, colon).toLowerCase();
-    const value = text.slice(colon + 1, end < 0 ? text.length : end).trim();
-    const before = fields.get(name);
-    fields.set(name, before === undefined ? value : `${before}, ${value}`);
+    if (!isField || firstChar === 0x20 || firstChar === 0x09) return "malformed";
+    const name = text.slice(lineStart, colon).toLowerCase();
+    const value = text.slice(colon + 1, lineEnd < 0 ? text.length : lineEnd).trim();
+    const previous = headers.get(name);
+    headers.set(name, previous === undefined ? value : `${previous}, ${value}`);
   }
-  const connection = fields.get("connection");
+  const connection = headers.get("connection");
   // With both headers an intermediary may delimit the body differently (RFC 9112, 6.3).
-  const isDoubtful = fields.has("transfer-encoding") && fields.has("content-length");
-  const isKept =
-    minor === "1"
+  const isAmbiguous = headers.has("transfer-encoding") && headers.has("content-length");
+  const isKeepAlive =
+    minorVersion === "1"
       ? connection === undefined || !/\bclose\b/i.test(connection)
       : connection !== undefined && /\bkeep-alive\b/i.test(connection);
-  const isLasting = isKept && !isDoubtful;
-  return { head: { status: Number(status), fields, isLasting }, end: at + END.length };
+  const isReusable = isKeepAlive && !isAmbiguous;
+  return {
+    head: { status: Number(status), headers, isReusable },
+    lineEnd: headEnd + HEAD_END.length,
+  };
 }
 
-const BEGINNING = "HTTP/1.";
+const STATUS_LINE_START = "HTTP/1.";
 
 /**
  * Whether the bytes may be the start of a head. Bare LF line ends are rejected: such a head would never be complete.
  */
-function mayGoOn(bytes: Buffer): boolean {
+function mayBeIncomplete(bytes: Buffer): boolean {
   if (bytes.length > MAX_RESPONSE_HEAD || bytes.includes("\n\n")) return false;
-  const first = bytes.toString("latin1", 0, Math.min(bytes.length, BEGINNING.length));
-  return BEGINNING.startsWith(first);
+  const start = bytes.toString("latin1", 0, Math.min(bytes.length, STATUS_LINE_START.length));
+  return STATUS_LINE_START.startsWith(start);
 }
 
 /** Receives the response to a request. `end` or `fail` is called last, once; nothing is called after cancellation. */
@@ -207,7 +210,7 @@ export interface ResponseReceiver {
   body(bytes: Buffer): void;
   end(): void;
   /** There is no complete response. `undelivered`: no byte of the request has left this process. */
-  fail(error: Error, undelivered: boolean): void;
+  fail(error: Error, isUndelivered: boolean): void;
 }
 
 /** A serialized request. */
@@ -222,73 +225,73 @@ export interface HttpRequestBytes {
 /** Callbacks of a connection to its pool. */
 export interface HttpConnectionEvents {
   /** The connection can take another request. */
-  freed(lane: HttpConnection): void;
+  available(connection: HttpConnection): void;
   /** The connection is closed; called once. */
-  gone(lane: HttpConnection): void;
+  closed(connection: HttpConnection): void;
 }
 
 /** Requests up to this size are sent in one write, in bytes. */
-const SMALL = 64 * 1024;
+const SINGLE_WRITE_LIMIT = 64 * 1024;
 
 /** One HTTP/1.1 connection to a server. Sends one request at a time, without pipelining. */
 export class HttpConnection {
   readonly #socket: Socket;
-  readonly #owner: HttpConnectionEvents;
-  #parcel: HttpRequestBytes | undefined;
+  readonly #events: HttpConnectionEvents;
+  #request: HttpRequestBytes | undefined;
   /** The first bytes of an incomplete head. */
-  #start: Buffer | undefined;
+  #headStart: Buffer | undefined;
   #head: ResponseHead | undefined;
   /**
    * The last head with its bytes. The responses of a server often have the same head, and comparing is cheaper than
    * parsing.
    */
-  #known: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
+  #lastHead: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
   #body: BodyDecoder | undefined;
   #isGone = false;
   /** Whether a part of the request still waits in the socket's buffer. */
-  #isFull = false;
+  #isWritePending = false;
   #isPaused = false;
   /** The idle timeout that the server has sent in `Keep-Alive`, in ms. */
-  patience: number | undefined;
+  keepAliveTimeout: number | undefined;
   /** Since when the connection is idle, in ms of `performance.now()`. */
-  restsSince = 0;
+  idleSince = 0;
 
-  constructor(socket: Socket, owner: HttpConnectionEvents) {
+  constructor(socket: Socket, events: HttpConnectionEvents) {
     this.#socket = socket;
-    this.#owner = owner;
-    socket.on("data", (chunk: Buffer) => this.#read(chunk));
-    socket.on("drain", () => this.#drained());
-    socket.on("end", () => this.#ended());
-    socket.on("error", (error) => this.#lose(error));
-    socket.on("close", () => this.#lose(new Error("the connection was closed")));
+    this.#events = events;
+    socket.on("data", (chunk: Buffer) => this.#onData(chunk));
+    socket.on("drain", () => this.#onDrain());
+    socket.on("end", () => this.#onEnd());
+    socket.on("error", (error) => this.#close(error));
+    socket.on("close", () => this.#close(new Error("the connection was closed")));
   }
 
-  send(parcel: HttpRequestBytes): void {
-    this.#parcel = parcel;
-    const { head, body, receiver } = parcel;
+  send(request: HttpRequestBytes): void {
+    this.#request = request;
+    const { head, body, receiver } = request;
     let size = head.length;
     for (const piece of body) size += sizeOf(piece);
-    let isTaken = true;
-    if (size <= SMALL) {
-      isTaken = this.#socket.write(joinPieces([head, ...body]));
+    let isFlushed = true;
+    if (size <= SINGLE_WRITE_LIMIT) {
+      isFlushed = this.#socket.write(joinPieces([head, ...body]));
     } else {
       this.#socket.cork();
       this.#socket.write(head, "latin1");
-      for (const piece of body) isTaken = this.#socket.write(toBytes(piece));
+      for (const piece of body) isFlushed = this.#socket.write(toBytes(piece));
       this.#socket.uncork();
     }
-    if (isTaken) receiver.sent?.();
-    else this.#isFull = true;
+    if (isFlushed) receiver.sent?.();
+    else this.#isWritePending = true;
   }
 
-  carries(parcel: HttpRequestBytes): boolean {
-    return this.#parcel === parcel;
+  isSending(request: HttpRequestBytes): boolean {
+    return this.#request === request;
   }
 
   /** Closes the connection; the receiver of a current request is not called. */
-  drop(): void {
-    this.#parcel = undefined;
-    this.#lose(new Error("the connection was given up"));
+  destroy(): void {
+    this.#request = undefined;
+    this.#close(new Error("the connection was given up"));
   }
 
   pause(): void {
@@ -301,69 +304,71 @@ export class HttpConnection {
     this.#socket.resume();
   }
 
-  #drained(): void {
-    if (!this.#isFull) return;
-    this.#isFull = false;
-    this.#parcel?.receiver.sent?.();
+  #onDrain(): void {
+    if (!this.#isWritePending) return;
+    this.#isWritePending = false;
+    this.#request?.receiver.sent?.();
   }
 
-  #read(chunk: Buffer): void {
+  #onData(chunk: Buffer): void {
     if (this.#isGone) return;
     if (this.#body !== undefined) {
       this.#readBody(this.#body, chunk);
       return;
     }
-    if (this.#parcel === undefined) {
-      this.drop();
+    if (this.#request === undefined) {
+      this.destroy();
       return;
     }
-    const bytes = this.#start === undefined ? chunk : Buffer.concat([this.#start, chunk]);
-    const found = this.#readHead(bytes);
-    if (found === "malformed") this.#lose(new Error(describe(bytes)));
-    else if (found === undefined) this.#start = bytes;
-    else this.#begin(found.head, bytes.subarray(found.end));
+    const bytes = this.#headStart === undefined ? chunk : Buffer.concat([this.#headStart, chunk]);
+    const parsed = this.#parseHead(bytes);
+    if (parsed === "malformed") this.#close(new Error(describeNonHttp(bytes)));
+    else if (parsed === undefined) this.#headStart = bytes;
+    else this.#startResponse(parsed.head, bytes.subarray(parsed.lineEnd));
   }
 
-  #readHead(bytes: Buffer): ReturnType<typeof parseResponseHead> {
-    const known = this.#known;
-    const end = known?.bytes.length ?? Infinity;
-    if (known !== undefined && end <= bytes.length) {
-      if (known.bytes.compare(bytes, 0, end) === 0) return { head: known.head, end };
+  #parseHead(bytes: Buffer): ReturnType<typeof parseResponseHead> {
+    const lastHead = this.#lastHead;
+    const end = lastHead?.bytes.length ?? Infinity;
+    if (lastHead !== undefined && end <= bytes.length) {
+      if (lastHead.bytes.compare(bytes, 0, end) === 0) return { head: lastHead.head, lineEnd: end };
     }
-    const found = parseResponseHead(bytes);
-    if (found !== undefined && found !== "malformed") {
+    const parsed = parseResponseHead(bytes);
+    if (parsed !== undefined && parsed !== "malformed") {
       // A copy, so that the chunk with the body is not retained.
-      this.#known = { bytes: Buffer.from(bytes.subarray(0, found.end)), head: found.head };
+      this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
     }
-    return found;
+    return parsed;
   }
 
-  #begin(head: ResponseHead, rest: Buffer): void {
-    this.#start = undefined;
-    const parcel = this.#parcel;
-    if (parcel === undefined) return;
+  #startResponse(head: ResponseHead, rest: Buffer): void {
+    this.#headStart = undefined;
+    const request = this.#request;
+    if (request === undefined) return;
     if (head.status < 200) {
-      if (head.status === 101) this.#lose(new Error("it wants to speak another protocol (101)"));
-      else if (rest.length > 0) this.#read(rest);
+      if (head.status === 101) this.#close(new Error("it wants to speak another protocol (101)"));
+      else if (rest.length > 0) this.#onData(rest);
       return;
     }
-    const body = bodyDecoderOf(head, parcel.method);
+    const body = bodyDecoderOf(head, request.method);
     if (body === "malformed") {
-      this.#lose(new Error("its answer does not say how long it is"));
+      this.#close(new Error("its answer does not say how long it is"));
       return;
     }
-    const coding = head.fields.get("content-encoding") ?? "identity";
-    if (coding.toLowerCase() !== "identity") {
-      this.#lose(
-        new Error(`it answers compressed (${coding.slice(0, 50)}), which it was asked not to do`),
+    const contentCoding = head.headers.get("content-encoding") ?? "identity";
+    if (contentCoding.toLowerCase() !== "identity") {
+      this.#close(
+        new Error(
+          `it answers compressed (${contentCoding.slice(0, 50)}), which it was asked not to do`,
+        ),
       );
       return;
     }
     this.#head = head;
-    parcel.receiver.head(head);
+    request.receiver.head(head);
     if (this.#isGone) return;
     if (body === "none") {
-      this.#finish(rest.length === 0);
+      this.#endResponse(rest.length === 0);
       return;
     }
     this.#body = body;
@@ -371,55 +376,55 @@ export class HttpConnection {
   }
 
   #readBody(body: BodyDecoder, chunk: Buffer): void {
-    const found = body.push(chunk, this.#take);
+    const progress = body.push(chunk, this.#onBody);
     if (this.#isGone) return;
-    if (found === "end" || found === "beyond") this.#finish(found === "end");
-    else if (found === "malformed") this.#lose(new Error("its answer is cut up wrongly"));
+    if (progress === "end" || progress === "beyond") this.#endResponse(progress === "end");
+    else if (progress === "malformed") this.#close(new Error("its answer is cut up wrongly"));
   }
 
-  readonly #take = (bytes: Buffer): void => this.#parcel?.receiver.body(bytes);
+  readonly #onBody = (bytes: Buffer): void => this.#request?.receiver.body(bytes);
 
   /** The response is complete. `isClean`: no bytes follow it, so the connection can be reused. */
-  #finish(isClean: boolean): void {
-    const { receiver } = this.#parcel ?? {};
+  #endResponse(isClean: boolean): void {
+    const { receiver } = this.#request ?? {};
     // A server that responds before it has read the whole request may never read the rest.
-    const isLasting = this.#head?.isLasting === true && isClean && !this.#isFull;
-    this.patience = restOf(this.#head?.fields.get("keep-alive"));
-    this.#parcel = undefined;
+    const isReusable = this.#head?.isReusable === true && isClean && !this.#isWritePending;
+    this.keepAliveTimeout = keepAliveTimeoutOf(this.#head?.headers.get("keep-alive"));
+    this.#request = undefined;
     this.#head = undefined;
     this.#body = undefined;
     if (this.#isPaused) this.resume();
-    if (isLasting) this.#owner.freed(this);
-    else this.drop();
+    if (isReusable) this.#events.available(this);
+    else this.destroy();
     receiver?.end();
   }
 
-  #ended(): void {
-    if (this.#body?.isOpen === true) this.#finish(true);
-    else this.#lose(new Error("the connection was closed"));
+  #onEnd(): void {
+    if (this.#body?.endsWithConnection === true) this.#endResponse(true);
+    else this.#close(new Error("the connection was closed"));
   }
 
-  #lose(error: Error): void {
+  #close(error: Error): void {
     if (this.#isGone) return;
     this.#isGone = true;
-    const { receiver } = this.#parcel ?? {};
-    this.#parcel = undefined;
-    this.#start = undefined;
+    const { receiver } = this.#request ?? {};
+    this.#request = undefined;
+    this.#headStart = undefined;
     this.#body = undefined;
     this.#socket.destroy();
-    this.#owner.gone(this);
+    this.#events.closed(this);
     receiver?.fail(error, false);
   }
 }
 
 /** The `timeout` parameter of a `Keep-Alive` header, in ms. */
-function restOf(field: string | undefined): number | undefined {
-  const [, seconds] = /\btimeout=(\d{1,6})\b/i.exec(field ?? "") ?? [];
+function keepAliveTimeoutOf(header: string | undefined): number | undefined {
+  const [, seconds] = /\btimeout=(\d{1,6})\b/i.exec(header ?? "") ?? [];
   return seconds === undefined ? undefined : Number(seconds) * 1000;
 }
 
 /** Why the bytes are not an HTTP response. */
-function describe(bytes: Buffer): string {
+function describeNonHttp(bytes: Buffer): string {
   // A TLS alert record.
   if (bytes[0] === 0x15 && bytes[1] === 0x03)
     return "it speaks TLS: the URL has to begin with https";

@@ -20,25 +20,25 @@ export interface FetchInit {
 export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
 /** Maximum size of a response body, in bytes; a longer one fails with messageTooLarge. */
-const LONGEST_BODY = 16 * 1024 * 1024;
+const MAX_BODY = 16 * 1024 * 1024;
 
 /**
  * Makes a `fetch` for single requests with the same proxies and certificates as the transports. It follows no
  * redirects, reads up to 16 MiB of a body, and opens a connection per request.
  */
-export function makeFetch(parts: ConnectOptions): Fetch {
-  return (target, init = {}) => {
-    const url = new URL(target);
+export function makeFetch(options: ConnectOptions): Fetch {
+  return (input, init = {}) => {
+    const url = new URL(input);
     if (!/^https?:$/.test(url.protocol)) {
       const text = `${url.protocol}// is no kind of URL that can be requested.`;
       return Promise.reject(new HubError("unreachable", text, { step: "dial" }));
     }
-    const lanes = new HttpConnectionPool((signal) => openSocket(url, parts, signal));
-    return request(lanes, url, init);
+    const pool = new HttpConnectionPool((signal) => openSocket(url, options, signal));
+    return request(pool, url, init);
   };
 }
 
-function request(lanes: HttpConnectionPool, url: URL, init: FetchInit): Promise<Response> {
+function request(pool: HttpConnectionPool, url: URL, init: FetchInit): Promise<Response> {
   const { method = "GET", body = null, signal } = init;
   const headers = new Headers(init.headers);
   if (body instanceof URLSearchParams && !headers.has("content-type")) {
@@ -47,53 +47,53 @@ function request(lanes: HttpConnectionPool, url: URL, init: FetchInit): Promise<
   headers.set("accept-encoding", "identity");
   headers.set("connection", "close");
   for (const name of ["host", "content-length", "transfer-encoding"]) headers.delete(name);
-  const fields = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  const content = body === null ? undefined : [utf8(body.toString())];
+  const headerLines = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  const bodyPieces = body === null ? undefined : [utf8(body.toString())];
   return new Promise((resolve, reject) => {
     const end = (): void => {
-      signal?.removeEventListener("abort", give);
-      lanes.close();
+      signal?.removeEventListener("abort", onAbort);
+      pool.close();
     };
     let controller: ReadableStreamDefaultController<Uint8Array> | undefined;
     let size = 0;
-    const lose = (error: unknown): void => {
+    const failWith = (error: unknown): void => {
       end();
       reject(error);
       controller?.error(error);
     };
-    const give = (): void => lose(signal?.reason);
+    const onAbort = (): void => failWith(signal?.reason);
     if (signal?.aborted === true) {
-      give();
+      onAbort();
       return;
     }
-    signal?.addEventListener("abort", give);
-    const order = {
+    signal?.addEventListener("abort", onAbort);
+    const pooledRequest = {
       method: method.toUpperCase(),
-      place: requestTargetOf(url),
-      fields,
-      body: content,
+      target: requestTargetOf(url),
+      headerLines,
+      body: bodyPieces,
     };
-    lanes.send(order, {
-      head({ status, fields: found }: ResponseHead) {
-        const isBare = [204, 205, 304].includes(status);
+    pool.send(pooledRequest, {
+      head({ status, headers: responseHeaders }: ResponseHead) {
+        const hasNoBody = [204, 205, 304].includes(status);
         const stream = new ReadableStream<Uint8Array>({
-          start: (given) => void (controller = given),
+          start: (created) => void (controller = created),
           cancel: end,
         });
-        resolve(new Response(isBare ? null : stream, { status, headers: [...found] }));
+        resolve(new Response(hasNoBody ? null : stream, { status, headers: [...responseHeaders] }));
       },
       body(bytes: Buffer) {
         size += bytes.length;
-        if (size <= LONGEST_BODY) controller?.enqueue(bytes);
-        else lose(new HubError("messageTooLarge", `What ${url.host} answers is too long.`));
+        if (size <= MAX_BODY) controller?.enqueue(bytes);
+        else failWith(new HubError("messageTooLarge", `What ${url.host} answers is too long.`));
       },
       end() {
         end();
         controller?.close();
       },
       fail(error, isUndelivered) {
-        if (isUndelivered) lose(error);
-        else lose(new HubError("answerLost", `${url.host} did not answer: ${error.message}.`));
+        if (isUndelivered) failWith(error);
+        else failWith(new HubError("answerLost", `${url.host} did not answer: ${error.message}.`));
       },
     });
   });

@@ -21,9 +21,9 @@ export function requestTargetOf(url: URL): RequestTarget {
 /** A request to be sent over the pool. */
 export interface PooledRequest {
   readonly method: string;
-  readonly place: RequestTarget;
+  readonly target: RequestTarget;
   /** Header lines, each with its CRLF; Host and Content-Length are added. */
-  readonly fields: string;
+  readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
 }
 
@@ -31,26 +31,26 @@ export interface PooledRequest {
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line needs the whole URL (absolute-form, RFC 9112, 3.2.2), because a proxy reads it. */
-  readonly isRelayed: boolean;
+  readonly usesAbsoluteForm: boolean;
   /** Header lines for the proxy. */
-  readonly fields: string;
+  readonly proxyHeaderLines: string;
 }
 
 /** A request in progress. */
 export interface RequestHandle {
   /** Cancels the request: its receiver is not called any more. */
-  drop(): void;
+  cancel(): void;
   pause(): void;
   resume(): void;
 }
 
 /** Maximum number of connections that are being opened at a time. */
-const OPENING = 32;
+const MAX_OPENING = 32;
 /**
  * Idle time after which a connection is closed, in ms: without a `Keep-Alive` header; subtracted from that header's
  * timeout; and at most.
  */
-const REST = { usual: 4000, margin: 1000, longest: 120_000 };
+const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
 /**
  * The transport/http-client folder: an HTTP/1.1 client for Bun, Deno and Node which never sends a request twice, and
@@ -62,174 +62,182 @@ const REST = { usual: 4000, margin: 1000, longest: 120_000 };
 export class HttpConnectionPool implements HttpConnectionEvents {
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
-  readonly #lanes = new Map<HttpConnection, OpenedSocket>();
+  readonly #connections = new Map<HttpConnection, OpenedSocket>();
   /** The connection that was used last is reused first. */
-  readonly #resting: HttpConnection[] = [];
-  readonly #waiting = new Set<Waiting>();
-  #opening = 0;
-  #sweep: ReturnType<typeof setTimeout> | undefined;
+  readonly #idle: HttpConnection[] = [];
+  readonly #queue = new Set<QueuedRequest>();
+  #openingCount = 0;
+  #idleTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(open: (signal: AbortSignal) => Promise<OpenedSocket>) {
     this.#open = open;
   }
 
-  send(order: PooledRequest, receiver: ResponseReceiver): RequestHandle {
-    const waiting = new Waiting(order, receiver, () => this.#waiting.delete(waiting));
-    const lane = this.#resting.length > 0 ? this.#take() : undefined;
-    if (lane === undefined) {
-      this.#waiting.add(waiting);
-      this.#reach();
+  send(pooledRequest: PooledRequest, receiver: ResponseReceiver): RequestHandle {
+    const queued = new QueuedRequest(pooledRequest, receiver, () => this.#queue.delete(queued));
+    const connection = this.#idle.length > 0 ? this.#takeIdle() : undefined;
+    if (connection === undefined) {
+      this.#queue.add(queued);
+      this.#openConnections();
     } else {
-      this.#carry(lane, waiting);
+      this.#assign(connection, queued);
     }
-    return waiting;
+    return queued;
   }
 
   /** Closes all connections; the receivers of requests in progress are not called. */
   close(): void {
     this.#abort.abort();
-    this.#waiting.clear();
-    clearTimeout(this.#sweep);
-    this.#sweep = undefined;
-    for (const lane of this.#lanes.keys()) lane.drop();
+    this.#queue.clear();
+    clearTimeout(this.#idleTimer);
+    this.#idleTimer = undefined;
+    for (const connection of this.#connections.keys()) connection.destroy();
   }
 
-  freed(lane: HttpConnection): void {
-    for (const next of this.#waiting) {
-      this.#waiting.delete(next);
-      this.#carry(lane, next);
+  available(connection: HttpConnection): void {
+    for (const next of this.#queue) {
+      this.#queue.delete(next);
+      this.#assign(connection, next);
       return;
     }
-    lane.restsSince = performance.now();
-    this.#resting.push(lane);
-    this.#sweep ??= setTimeout(this.#tidy, REST.usual);
+    connection.idleSince = performance.now();
+    this.#idle.push(connection);
+    this.#idleTimer ??= setTimeout(this.#closeStale, IDLE_TIMEOUT.standard);
   }
 
-  gone(lane: HttpConnection): void {
-    this.#lanes.delete(lane);
-    const at = this.#resting.indexOf(lane);
-    if (at >= 0) this.#resting.splice(at, 1);
+  closed(connection: HttpConnection): void {
+    this.#connections.delete(connection);
+    const index = this.#idle.indexOf(connection);
+    if (index >= 0) this.#idle.splice(index, 1);
   }
 
-  #take(): HttpConnection | undefined {
+  #takeIdle(): HttpConnection | undefined {
     const now = performance.now();
-    for (let lane = this.#resting.pop(); lane !== undefined; lane = this.#resting.pop()) {
-      if (!isStale(lane, now)) return lane;
-      lane.drop();
+    for (
+      let connection = this.#idle.pop();
+      connection !== undefined;
+      connection = this.#idle.pop()
+    ) {
+      if (!isStale(connection, now)) return connection;
+      connection.destroy();
     }
     return undefined;
   }
 
-  #carry(lane: HttpConnection, waiting: Waiting): void {
-    const opened = this.#lanes.get(lane);
+  #assign(connection: HttpConnection, queued: QueuedRequest): void {
+    const opened = this.#connections.get(connection);
     if (opened === undefined) return;
-    waiting.board(lane, pack(waiting, opened));
+    queued.attach(connection, encodeRequest(queued, opened));
   }
 
   /** Opens a connection for each waiting request, up to the limit. */
-  #reach(): void {
-    while (this.#opening < Math.min(this.#waiting.size, OPENING)) {
-      this.#opening++;
+  #openConnections(): void {
+    while (this.#openingCount < Math.min(this.#queue.size, MAX_OPENING)) {
+      this.#openingCount++;
       void this.#open(this.#abort.signal).then(
-        (opened) => this.#arrived(opened),
-        (error: unknown) => this.#failed(error),
+        (opened) => this.#connected(opened),
+        (error: unknown) => this.#connectFailed(error),
       );
     }
   }
 
-  #arrived(opened: OpenedSocket): void {
-    this.#opening--;
+  #connected(opened: OpenedSocket): void {
+    this.#openingCount--;
     if (this.#abort.signal.aborted) {
       opened.socket.destroy();
       return;
     }
-    const lane = new HttpConnection(opened.socket, this);
-    this.#lanes.set(lane, opened);
-    this.freed(lane);
-    this.#reach();
+    const connection = new HttpConnection(opened.socket, this);
+    this.#connections.set(connection, opened);
+    this.available(connection);
+    this.#openConnections();
   }
 
   /** The server cannot be connected to: all waiting requests fail. */
-  #failed(thrown: unknown): void {
-    this.#opening--;
+  #connectFailed(thrown: unknown): void {
+    this.#openingCount--;
     if (this.#abort.signal.aborted) return;
     const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-    const waiting = [...this.#waiting];
-    this.#waiting.clear();
-    for (const { receiver } of waiting) receiver.fail(error, true);
+    const queued = [...this.#queue];
+    this.#queue.clear();
+    for (const { receiver } of queued) receiver.fail(error, true);
   }
 
-  readonly #tidy = (): void => {
-    this.#sweep = undefined;
+  readonly #closeStale = (): void => {
+    this.#idleTimer = undefined;
     const now = performance.now();
-    const stale = this.#resting.filter((lane) => isStale(lane, now));
-    for (const lane of stale) lane.drop();
-    if (this.#resting.length > 0) this.#sweep = setTimeout(this.#tidy, REST.usual);
+    const stale = this.#idle.filter((connection) => isStale(connection, now));
+    for (const connection of stale) connection.destroy();
+    if (this.#idle.length > 0)
+      this.#idleTimer = setTimeout(this.#closeStale, IDLE_TIMEOUT.standard);
   };
 }
 
-class Waiting implements RequestHandle {
-  readonly order: PooledRequest;
+class QueuedRequest implements RequestHandle {
+  readonly request: PooledRequest;
   readonly receiver: ResponseReceiver;
-  readonly #leave: () => void;
-  #lane: HttpConnection | undefined;
-  #parcel: HttpRequestBytes | undefined;
+  readonly #removeFromQueue: () => void;
+  #connection: HttpConnection | undefined;
+  #bytes: HttpRequestBytes | undefined;
   #isPaused = false;
 
-  constructor(order: PooledRequest, receiver: ResponseReceiver, leave: () => void) {
-    this.order = order;
+  constructor(request: PooledRequest, receiver: ResponseReceiver, removeFromQueue: () => void) {
+    this.request = request;
     this.receiver = receiver;
-    this.#leave = leave;
+    this.#removeFromQueue = removeFromQueue;
   }
 
-  board(lane: HttpConnection, parcel: HttpRequestBytes): void {
-    this.#lane = lane;
-    this.#parcel = parcel;
-    lane.send(parcel);
+  attach(connection: HttpConnection, bytes: HttpRequestBytes): void {
+    this.#connection = connection;
+    this.#bytes = bytes;
+    connection.send(bytes);
     if (this.#isPaused) this.pause();
   }
 
-  drop(): void {
-    this.#leave();
-    this.#present()?.drop();
+  cancel(): void {
+    this.#removeFromQueue();
+    this.#currentConnection()?.destroy();
   }
 
   pause(): void {
     this.#isPaused = true;
-    this.#present()?.pause();
+    this.#currentConnection()?.pause();
   }
 
   resume(): void {
     this.#isPaused = false;
-    this.#present()?.resume();
+    this.#currentConnection()?.resume();
   }
 
   /** The connection, as long as it carries this request. */
-  #present(): HttpConnection | undefined {
-    if (this.#lane === undefined || this.#parcel === undefined) return undefined;
-    return this.#lane.carries(this.#parcel) ? this.#lane : undefined;
+  #currentConnection(): HttpConnection | undefined {
+    if (this.#connection === undefined || this.#bytes === undefined) return undefined;
+    return this.#connection.isSending(this.#bytes) ? this.#connection : undefined;
   }
 }
 
 /** A server may close an idle connection just when it is reused: stop using it before the server's timeout. */
-function isStale(lane: HttpConnection, now: number): boolean {
-  const { patience } = lane;
+function isStale(connection: HttpConnection, now: number): boolean {
+  const { keepAliveTimeout } = connection;
   const limit =
-    patience === undefined
-      ? REST.usual
-      : Math.min(Math.max(patience - REST.margin, 0), REST.longest);
-  return now - lane.restsSince >= limit;
+    keepAliveTimeout === undefined
+      ? IDLE_TIMEOUT.standard
+      : Math.min(Math.max(keepAliveTimeout - IDLE_TIMEOUT.margin, 0), IDLE_TIMEOUT.max);
+  return now - connection.idleSince >= limit;
 }
 
-function pack({ order, receiver }: Waiting, { isRelayed, fields }: OpenedSocket): HttpRequestBytes {
-  const { method, place, body } = order;
-  const target = isRelayed ? `${place.url.origin}${place.path}` : place.path;
+function encodeRequest(
+  { request, receiver }: QueuedRequest,
+  { usesAbsoluteForm: isRelayed, proxyHeaderLines }: OpenedSocket,
+): HttpRequestBytes {
+  const { method, target, body } = request;
+  const requestLineTarget = isRelayed ? `${target.url.origin}${target.path}` : target.path;
   let length = "";
   if (body !== undefined) {
     let size = 0;
     for (const piece of body) size += sizeOf(piece);
     length = `Content-Length: ${size}\r\n`;
   }
-  const head = `${method} ${target} HTTP/1.1\r\nHost: ${place.host}\r\n${fields}${order.fields}${length}\r\n`;
+  const head = `${method} ${requestLineTarget} HTTP/1.1\r\nHost: ${target.host}\r\n${proxyHeaderLines}${request.headerLines}${length}\r\n`;
   return { method, head, body: body ?? [], receiver };
 }

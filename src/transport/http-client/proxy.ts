@@ -8,14 +8,15 @@ type Env = Readonly<Record<string, string | undefined>>;
  */
 export function proxyFor(url: URL, env: Env): URL | string | undefined {
   const host = hostWithoutBrackets(url);
-  if (isLoopback(host) || isExempt(host, portOf(url), read(env, "NO_PROXY"))) return undefined;
+  if (isLoopback(host) || isInNoProxy(host, portOf(url), readVariable(env, "NO_PROXY")))
+    return undefined;
   const name = url.protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY";
-  const text = read(env, name) ?? read(env, "ALL_PROXY");
+  const text = readVariable(env, name) ?? readVariable(env, "ALL_PROXY");
   if (text === undefined) return undefined;
-  const whole = text.includes("://") ? text : `http://${text}`;
-  if (!URL.canParse(whole)) return whole;
-  const detour = new URL(whole);
-  return /^https?:$/.test(detour.protocol) ? detour : whole;
+  const completeUrl = text.includes("://") ? text : `http://${text}`;
+  if (!URL.canParse(completeUrl)) return completeUrl;
+  const proxy = new URL(completeUrl);
+  return /^https?:$/.test(proxy.protocol) ? proxy : completeUrl;
 }
 
 /** The host without the brackets of an IPv6 address. */
@@ -28,7 +29,7 @@ export function portOf({ port, protocol }: URL): number {
   return protocol === "https:" ? 443 : 80;
 }
 
-function read(env: Env, name: string): string | undefined {
+function readVariable(env: Env, name: string): string | undefined {
   for (const key of [name.toLowerCase(), name]) {
     const value = env[key]?.trim();
     if (value !== undefined && value !== "") return value;
@@ -46,33 +47,33 @@ function isLoopback(host: string): boolean {
  * Whether `NO_PROXY` names the host: `example.com` and `.example.com` include subdomains, `*` is every host; an entry
  * may have a port, or be an IPv4 range.
  */
-function isExempt(host: string, port: number, text: string | undefined): boolean {
+function isInNoProxy(host: string, port: number, text: string | undefined): boolean {
   return (text ?? "").split(/[\s,]+/).some((entry) => {
     if (entry === "*") return true;
-    const [, name = "", only] = /^(.*?)(?::(\d+))?$/.exec(plain(entry)) ?? [];
-    const wanted = name.replace(/^\*?\./, "").replace(/^\[|\]$/g, "");
-    if (wanted === "" || (only !== undefined && Number(only) !== port)) return false;
-    return host === wanted || host.endsWith(`.${wanted}`) || isWithin(host, wanted);
+    const [, name = "", entryPort] = /^(.*?)(?::(\d+))?$/.exec(withBrackets(entry)) ?? [];
+    const entryHost = name.replace(/^\*?\./, "").replace(/^\[|\]$/g, "");
+    if (entryHost === "" || (entryPort !== undefined && Number(entryPort) !== port)) return false;
+    return host === entryHost || host.endsWith(`.${entryHost}`) || isInRange(host, entryHost);
   });
 }
 
 /** Adds brackets to an IPv6 address without them. Such an entry has no port. */
-function plain(entry: string): string {
+function withBrackets(entry: string): string {
   const text = entry.toLowerCase();
   return /^[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:]*$/.test(text) ? `[${text}]` : text;
 }
 
 /** Whether an IPv4 address is in a range such as `10.0.0.0/8`. */
-function isWithin(host: string, range: string): boolean {
+function isInRange(host: string, range: string): boolean {
   const [, network = "", bits] = /^([\d.]+)\/(\d{1,2})$/.exec(range) ?? [];
-  const address = numberOf(host);
-  const base = numberOf(network);
+  const address = ipv4ToNumber(host);
+  const base = ipv4ToNumber(network);
   if (bits === undefined || address === undefined || base === undefined) return false;
   const size = 2 ** (32 - Math.min(32, Number(bits)));
   return Math.floor(address / size) === Math.floor(base / size);
 }
 
-function numberOf(address: string): number | undefined {
-  const parts = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(address);
-  return parts?.slice(1).reduce((sum, part) => sum * 256 + Number(part), 0);
+function ipv4ToNumber(address: string): number | undefined {
+  const octets = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(address);
+  return octets?.slice(1).reduce((sum, octet) => sum * 256 + Number(octet), 0);
 }

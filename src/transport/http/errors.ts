@@ -6,26 +6,29 @@ import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 
 /** Maximum length of an excerpt, in characters. */
-const LONGEST = 300;
+const MAX_EXCERPT = 300;
 /** How much of an unexpected body is read for an excerpt, in bytes. */
 export const EXCERPT_LIMIT = 16 * 1024;
 
 export function isEventStream(head: ResponseHead): boolean {
-  return head.fields.get("content-type") === EVENTS || mediaTypeOf(head) === EVENTS;
+  return (
+    head.headers.get("content-type") === EVENT_STREAM_TYPE ||
+    mediaTypeOf(head) === EVENT_STREAM_TYPE
+  );
 }
 
 export function isJson(head: ResponseHead): boolean {
-  const kind = head.fields.get("content-type");
-  return kind === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(mediaTypeOf(head));
+  const contentType = head.headers.get("content-type");
+  return contentType === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(mediaTypeOf(head));
 }
 
-const EVENTS = "text/event-stream";
+const EVENT_STREAM_TYPE = "text/event-stream";
 const JSON_TYPE = "application/json";
 
 /** The media type of the body without its parameters, in lower case. */
-export function mediaTypeOf({ fields }: ResponseHead): string {
-  const [kind = ""] = (fields.get("content-type") ?? "").split(";", 1);
-  return kind.trim().toLowerCase();
+export function mediaTypeOf({ headers }: ResponseHead): string {
+  const [mediaType = ""] = (headers.get("content-type") ?? "").split(";", 1);
+  return mediaType.trim().toLowerCase();
 }
 
 /**
@@ -33,13 +36,15 @@ export function mediaTypeOf({ fields }: ResponseHead): string {
  */
 export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
   const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
-  const said = (isJson(head) ? messageOf(text) : undefined) ?? text;
-  const plain =
-    mediaTypeOf(head) === "text/html" || /^\s*</.test(said) ? withoutMarkup(said) : said;
+  const content = (isJson(head) ? jsonErrorText(text) : undefined) ?? text;
+  const withoutTags =
+    mediaTypeOf(head) === "text/html" || /^\s*</.test(content) ? withoutMarkup(content) : content;
   // oxlint-disable-next-line no-control-regex
-  const line = plain.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
-  const safe = redactor.applyTruncated(line, LONGEST);
-  return safe.length < line.length && safe.length === LONGEST ? `${safe}…` : safe;
+  const line = withoutTags.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
+  const redacted = redactor.applyTruncated(line, MAX_EXCERPT);
+  return redacted.length < line.length && redacted.length === MAX_EXCERPT
+    ? `${redacted}…`
+    : redacted;
 }
 
 function withoutMarkup(text: string): string {
@@ -49,7 +54,7 @@ function withoutMarkup(text: string): string {
 }
 
 /** The error text in a JSON body, under one of the usual keys. */
-function messageOf(text: string): string | undefined {
+function jsonErrorText(text: string): string | undefined {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -74,26 +79,32 @@ function messageOf(text: string): string | undefined {
 export function errorOfResponse(
   head: ResponseHead,
   body: Buffer,
-  passage: HttpRequester,
-  isMet: boolean,
+  requester: HttpRequester,
+  isNegotiated: boolean,
 ): HubError {
-  const { status, fields } = head;
-  const excerpt = excerptOfBody(head, body, passage.redactor);
-  const said = excerpt === "" ? "" : `: ${excerpt}`;
+  const { status, headers } = head;
+  const excerpt = excerptOfBody(head, body, requester.redactor);
+  const detail = excerpt === "" ? "" : `: ${excerpt}`;
   if (status < 300) {
-    const what = mediaTypeOf(head) === "" ? "something unnamed" : mediaTypeOf(head);
-    const text = `it answered with ${what} instead of JSON or events${said}`;
-    return passage.error(isMet ? "answerLost" : "serverRefused", text);
+    const contentName = mediaTypeOf(head) === "" ? "something unnamed" : mediaTypeOf(head);
+    const text = `it answered with ${contentName} instead of JSON or events${detail}`;
+    return requester.error(isNegotiated ? "answerLost" : "serverRefused", text);
   }
-  const retry = fields.get("retry-after");
-  const later = retry === undefined ? "" : ` (Retry-After: ${retry.slice(0, 50)})`;
-  return passage.error(codeOf(head, isMet), `it answered HTTP ${status}${later}${said}`);
+  const retryAfter = headers.get("retry-after");
+  const retryText = retryAfter === undefined ? "" : ` (Retry-After: ${retryAfter.slice(0, 50)})`;
+  return requester.error(
+    hubErrorCodeOf(head, isNegotiated),
+    `it answered HTTP ${status}${retryText}${detail}`,
+  );
 }
 
-function codeOf({ status, fields }: ResponseHead, isMet: boolean): HubError["code"] {
+function hubErrorCodeOf(
+  { status, headers }: ResponseHead,
+  isNegotiated: boolean,
+): HubError["code"] {
   // The server has not processed the request, and the allowed retries are used up.
-  if (status === 429 || (status === 503 && fields.has("retry-after"))) return "serverFailed";
-  if (status === 503) return isMet ? "notDelivered" : "serverFailed";
-  if (status >= 500) return isMet ? "answerLost" : "serverFailed";
+  if (status === 429 || (status === 503 && headers.has("retry-after"))) return "serverFailed";
+  if (status === 503) return isNegotiated ? "notDelivered" : "serverFailed";
+  if (status >= 500) return isNegotiated ? "answerLost" : "serverFailed";
   return "serverRefused";
 }

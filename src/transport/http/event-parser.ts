@@ -6,21 +6,21 @@ export interface EventParserEvents {
   /** An event with data; `type` is `message` if the event names none. */
   event(type: string, data: Buffer): void;
   /** An event over the size limit was dropped. */
-  oversized(excess: Truncated): void;
+  oversized(truncated: Truncated): void;
 }
 
 const LF = 0x0a;
 const CR = 0x0d;
 const COLON = 0x3a;
 const SPACE = 0x20;
-const BREAK = Buffer.from("\n");
+const LINE_BREAK = Buffer.from("\n");
 /** Maximum length of a field name, and of a value other than data, in bytes; longer ones are ignored. */
-const SHORT = { value: 4096, name: 16 };
+const MAX_FIELD_LENGTH = { value: 4096, name: 16 };
 /** Maximum reconnection time that a server may set, in ms. */
-const LONGEST_RETRY = 300_000;
+const MAX_RETRY = 300_000;
 
 type Field = "data" | "event" | "id" | "retry" | "other";
-const FIELDS: ReadonlyMap<string, Field> = new Map(
+const KNOWN_FIELDS: ReadonlyMap<string, Field> = new Map(
   (["data", "event", "id", "retry"] as const).map((name) => [name, name]),
 );
 
@@ -33,7 +33,7 @@ export class EventParser {
   lastId: string | undefined;
   /** The reconnection time that the server has sent in `retry`, in ms. */
   retry: number | undefined;
-  readonly #sink: EventParserEvents;
+  readonly #events: EventParserEvents;
   readonly #data: BoundedBuffer;
   #type = "";
   #id: string | undefined;
@@ -43,75 +43,85 @@ export class EventParser {
   #name = "";
   #value = "";
   #isEmpty = true;
-  #mayPad = false;
+  #skipsSpace = false;
   #isAfterCr = false;
-  #isFirst = true;
+  #isFirstLine = true;
 
   /** @param limit maximum size of an event's data, in bytes */
-  constructor(limit: number, sink: EventParserEvents) {
-    this.#sink = sink;
+  constructor(limit: number, events: EventParserEvents) {
+    this.#events = events;
     this.#data = new BoundedBuffer(limit);
   }
 
   /** Takes ownership of the chunk. */
   push(chunk: Buffer): void {
-    let at = 0;
+    let position = 0;
     let cr = chunk.indexOf(CR);
-    while (at < chunk.length) {
+    while (position < chunk.length) {
       if (this.#isAfterCr) {
         this.#isAfterCr = false;
-        if (chunk[at] === LF) {
-          at++;
+        if (chunk[position] === LF) {
+          position++;
           continue;
         }
       }
-      if (cr >= 0 && cr < at) cr = chunk.indexOf(CR, at);
-      const lf = chunk.indexOf(LF, at);
+      if (cr >= 0 && cr < position) cr = chunk.indexOf(CR, position);
+      const lf = chunk.indexOf(LF, position);
       const end = cr >= 0 && (lf < 0 || cr < lf) ? cr : lf;
       if (end < 0) {
-        this.#take(chunk, at, chunk.length);
+        this.#append(chunk, position, chunk.length);
         return;
       }
-      if (end > at) this.#take(chunk, at, end);
+      if (end > position) this.#append(chunk, position, end);
       this.#isAfterCr = end === cr;
-      at = end + 1;
+      position = end + 1;
       this.#endLine();
     }
   }
 
-  #take(chunk: Buffer, start: number, end: number): void {
+  #append(chunk: Buffer, start: number, end: number): void {
     this.#isEmpty = false;
-    let from = start;
+    let position = start;
     if (this.#field === undefined) {
-      const colon = chunk.indexOf(COLON, from);
+      const colon = chunk.indexOf(COLON, position);
       const stop = colon < 0 || colon >= end ? end : colon;
-      if (this.#name.length <= SHORT.name) {
-        this.#name += chunk.toString("latin1", from, Math.min(stop, from + SHORT.name + 1));
+      if (this.#name.length <= MAX_FIELD_LENGTH.name) {
+        this.#name += chunk.toString(
+          "latin1",
+          position,
+          Math.min(stop, position + MAX_FIELD_LENGTH.name + 1),
+        );
       }
       if (stop === end) return;
-      this.#begin();
-      from = stop + 1;
+      this.#endFieldName();
+      position = stop + 1;
     }
-    if (this.#mayPad && from < end) {
-      this.#mayPad = false;
-      if (chunk[from] === SPACE) from++;
+    if (this.#skipsSpace && position < end) {
+      this.#skipsSpace = false;
+      if (chunk[position] === SPACE) position++;
     }
-    if (from === end || this.#field === "other") return;
+    if (position === end || this.#field === "other") return;
     if (this.#field === "data") {
-      this.#data.add(from === 0 && end === chunk.length ? chunk : chunk.subarray(from, end));
-    } else if (this.#value.length <= SHORT.value) {
-      this.#value += chunk.toString("latin1", from, Math.min(end, from + SHORT.value + 1));
+      this.#data.add(
+        position === 0 && end === chunk.length ? chunk : chunk.subarray(position, end),
+      );
+    } else if (this.#value.length <= MAX_FIELD_LENGTH.value) {
+      this.#value += chunk.toString(
+        "latin1",
+        position,
+        Math.min(end, position + MAX_FIELD_LENGTH.value + 1),
+      );
     }
   }
 
   /** The field name is complete. */
-  #begin(): void {
+  #endFieldName(): void {
     // A stream may begin with a UTF-8 byte order mark.
-    const name = this.#isFirst ? this.#name.replace(/^\xef\xbb\xbf/, "") : this.#name;
-    this.#field = FIELDS.get(name) ?? "other";
-    this.#mayPad = true;
+    const name = this.#isFirstLine ? this.#name.replace(/^\xef\xbb\xbf/, "") : this.#name;
+    this.#field = KNOWN_FIELDS.get(name) ?? "other";
+    this.#skipsSpace = true;
     if (this.#field !== "data") return;
-    if (this.#hasData) this.#data.add(BREAK);
+    if (this.#hasData) this.#data.add(LINE_BREAK);
     this.#hasData = true;
   }
 
@@ -120,16 +130,16 @@ export class EventParser {
       this.#dispatch();
       return;
     }
-    if (this.#field === undefined) this.#begin();
+    if (this.#field === undefined) this.#endFieldName();
     const value = this.#value;
-    if (value.length <= SHORT.value) {
+    if (value.length <= MAX_FIELD_LENGTH.value) {
       if (this.#field === "event") this.#type = value;
       else if (this.#field === "id" && !value.includes("\0")) this.#id = value;
       else if (this.#field === "retry" && /^\d{1,9}$/.test(value)) {
-        this.retry = Math.min(Number(value), LONGEST_RETRY);
+        this.retry = Math.min(Number(value), MAX_RETRY);
       }
     }
-    this.#isFirst = false;
+    this.#isFirstLine = false;
     this.#isEmpty = true;
     this.#field = undefined;
     this.#name = "";
@@ -144,7 +154,7 @@ export class EventParser {
     this.#hasData = false;
     const { size } = this.#data;
     const data = this.#data.take();
-    if (isTruncated(data)) this.#sink.oversized(data);
-    else if (size > 0) this.#sink.event(type, data);
+    if (isTruncated(data)) this.#events.oversized(data);
+    else if (size > 0) this.#events.event(type, data);
   }
 }

@@ -24,78 +24,78 @@ export interface EventStreamSink extends EventParserEvents {
 
 /** One GET request whose response is an event stream. */
 export class EventStreamRequest implements RequestEvents {
-  readonly #sink: EventStreamSink;
-  readonly #delivery: HttpRequest;
-  readonly #reader: EventParser;
-  #at: "asking" | "open" | "over" = "asking";
+  readonly #events: EventStreamSink;
+  readonly #request: HttpRequest;
+  readonly #parser: EventParser;
+  #state: "asking" | "open" | "over" = "asking";
 
   /** @param lastId sent as `Last-Event-ID`: the id of the last received event */
   constructor(
-    passage: HttpRequester,
-    fields: string,
+    requester: HttpRequester,
+    headerLines: string,
     lastId: string | undefined,
-    sink: EventStreamSink,
+    events: EventStreamSink,
   ) {
-    this.#sink = sink;
-    this.#reader = new EventParser(passage.target.maxMessage, sink);
-    this.#reader.lastId = lastId;
-    const last = lastId === undefined ? "" : `Last-Event-ID: ${lastId}\r\n`;
-    const letter = {
+    this.#events = events;
+    this.#parser = new EventParser(requester.target.maxMessage, events);
+    this.#parser.lastId = lastId;
+    const lastEventIdLine = lastId === undefined ? "" : `Last-Event-ID: ${lastId}\r\n`;
+    const template = {
       method: "GET",
-      fields: `Accept: text/event-stream\r\n${fields}${last}`,
+      headerLines: `Accept: text/event-stream\r\n${headerLines}${lastEventIdLine}`,
       body: undefined,
     } as const;
-    this.#delivery = passage.send(letter, this);
+    this.#request = requester.send(template, this);
   }
 
   /** The last received event id. */
   get lastId(): string | undefined {
-    return this.#reader.lastId;
+    return this.#parser.lastId;
   }
 
-  drop(): void {
-    this.#at = "over";
-    this.#delivery.drop();
+  cancel(): void {
+    this.#state = "over";
+    this.#request.cancel();
   }
 
   head(head: ResponseHead): void {
     if (head.status === 200 && isEventStream(head)) {
-      this.#at = "open";
-      this.#sink.opened?.();
+      this.#state = "open";
+      this.#events.opened?.();
       return;
     }
-    this.#delivery.drop();
+    this.#request.cancel();
     this.#end({ kind: "refused", status: head.status });
   }
 
   body(bytes: Buffer): void {
-    if (this.#at === "open") this.#reader.push(bytes);
+    if (this.#state === "open") this.#parser.push(bytes);
   }
 
   end(): void {
-    this.#end({ kind: "dropped", retry: this.#reader.retry });
+    this.#end({ kind: "dropped", retry: this.#parser.retry });
   }
 
   fail(cause: HubError): void {
-    if (this.#at === "open") this.end();
+    if (this.#state === "open") this.end();
     else this.#end({ kind: "failed", cause });
   }
 
   #end(end: EventStreamEnd): void {
-    if (this.#at === "over") return;
-    this.#at = "over";
-    this.#sink.ended(end);
+    if (this.#state === "over") return;
+    this.#state = "over";
+    this.#events.ended(end);
   }
 }
 
 /** Receives the events of a response stream. */
 export interface ResponseStreamSink extends EventParserEvents {
   /** Header lines for the GET request that resumes the stream. */
-  fields(): string;
+  headerLines(): string;
   /** Whether the response has arrived. */
-  isDone(): boolean;
+  isAnswered(): boolean;
   /** The stream has ended and cannot be resumed. */
-  lost(cause: HubError): void;
+  failed(cause: HubError): void;
   unreachable(cause: HubError): void;
 }
 
@@ -103,90 +103,98 @@ export interface ResponseStreamSink extends EventParserEvents {
  * Resumptions without a new event until the stream is given up, and the delay before one where the server sends no
  * `retry`, in ms: first and maximum.
  */
-const RESUME = { times: 5, first: 500, longest: 10_000 };
+const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
 /**
  * The response stream of one request. After a disconnect it is resumed with `Last-Event-ID` (Streamable HTTP,
  * resumability).
  */
 export class ResumedResponseStream {
-  readonly #passage: HttpRequester;
-  readonly #sink: ResponseStreamSink;
-  readonly #events: EventParser;
-  #feed: EventStreamRequest | undefined;
+  readonly #requester: HttpRequester;
+  readonly #events: ResponseStreamSink;
+  readonly #parser: EventParser;
+  #stream: EventStreamRequest | undefined;
   #retry: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #resumed = 0;
+  #attempts = 0;
 
-  constructor(passage: HttpRequester, sink: ResponseStreamSink) {
-    this.#passage = passage;
-    this.#sink = sink;
-    this.#events = new EventParser(passage.target.maxMessage, sink);
+  constructor(requester: HttpRequester, events: ResponseStreamSink) {
+    this.#requester = requester;
+    this.#events = events;
+    this.#parser = new EventParser(requester.target.maxMessage, events);
   }
 
   push(bytes: Buffer): void {
-    this.#events.push(bytes);
+    this.#parser.push(bytes);
   }
 
   /** A stream has ended. Without an event id it cannot be resumed. */
-  dropped(cause?: HubError): void {
-    const lastId = this.#feed?.lastId ?? this.#events.lastId;
-    if (lastId === undefined || this.#resumed >= RESUME.times || this.#sink.isDone()) {
+  streamEnded(cause?: HubError): void {
+    const lastId = this.#stream?.lastId ?? this.#parser.lastId;
+    if (
+      lastId === undefined ||
+      this.#attempts >= RESUME_LIMITS.attempts ||
+      this.#events.isAnswered()
+    ) {
       const text = "it ended its stream without an answer.";
-      this.#sink.lost(cause ?? this.#passage.error("answerLost", text));
+      this.#events.failed(cause ?? this.#requester.error("answerLost", text));
       return;
     }
-    this.#retry ??= this.#events.retry;
-    const wait = this.#retry ?? Math.min(RESUME.first * 2 ** this.#resumed, RESUME.longest);
-    this.#resumed++;
-    this.#timer = setTimeout(() => this.#resume(lastId), wait);
+    this.#retry ??= this.#parser.retry;
+    const delay =
+      this.#retry ??
+      Math.min(RESUME_LIMITS.firstDelay * 2 ** this.#attempts, RESUME_LIMITS.maxDelay);
+    this.#attempts++;
+    this.#timer = setTimeout(() => this.#resume(lastId), delay);
   }
 
-  drop(): void {
+  cancel(): void {
     clearTimeout(this.#timer);
-    this.#feed?.drop();
+    this.#stream?.cancel();
   }
 
   #resume(lastId: string): void {
-    const sink = this.#sink;
-    this.#feed = new EventStreamRequest(this.#passage, sink.fields(), lastId, {
+    const events = this.#events;
+    this.#stream = new EventStreamRequest(this.#requester, events.headerLines(), lastId, {
       event: (type, data) => {
-        this.#resumed = 0;
-        sink.event(type, data);
+        this.#attempts = 0;
+        events.event(type, data);
       },
-      oversized: (excess) => sink.oversized(excess),
-      ended: (end) => this.#feedEnded(end),
+      oversized: (excess) => events.oversized(excess),
+      ended: (end) => this.#onStreamEnd(end),
     });
   }
 
-  #feedEnded(end: EventStreamEnd): void {
-    const passage = this.#passage;
+  #onStreamEnd(end: EventStreamEnd): void {
+    const requester = this.#requester;
     switch (end.kind) {
       case "dropped":
         this.#retry = end.retry ?? this.#retry;
-        this.dropped();
+        this.streamEnded();
         return;
       case "refused": {
         const text = `its stream was lost, and it does not go on with it (HTTP ${end.status}).`;
-        this.#sink.lost(passage.error("answerLost", text));
+        this.#events.failed(requester.error("answerLost", text));
         return;
       }
       case "failed":
-        this.#sink.lost(passage.error("answerLost", `its stream was lost: ${end.cause.message}`));
-        if (end.cause.step === "dial") this.#sink.unreachable(end.cause);
+        this.#events.failed(
+          requester.error("answerLost", `its stream was lost: ${end.cause.message}`),
+        );
+        if (end.cause.step === "dial") this.#events.unreachable(end.cause);
     }
   }
 }
 
 /** Callbacks of the standing stream. */
 export interface StandingStreamEvents {
-  readonly passage: HttpRequester;
+  readonly requester: HttpRequester;
   /** Header lines for the GET request. */
-  fields(): string;
-  frame(frame: Message): void;
-  oversized(excess: Truncated): void;
+  headerLines(): string;
+  message(message: Message): void;
+  oversized(truncated: Truncated): void;
   /** The server does not know the session (404). */
-  forgotten(): void;
+  sessionLost(): void;
   unreachable(cause: HubError): void;
 }
 
@@ -194,80 +202,83 @@ export interface StandingStreamEvents {
  * Delay before the stream is opened again, in ms: minimum, first and maximum; and how long it has to stay open to reset
  * the failure count.
  */
-const PAUSE = { least: 20, first: 250, longest: 30_000, stable: 10_000 };
+const REOPEN_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
 /**
  * The standing GET stream of a legacy session (Streamable HTTP, listening for messages from the server): messages that
  * belong to no request. Opened again whenever it ends.
  */
 export class StandingStream {
-  readonly #owner: StandingStreamEvents;
-  #feed: EventStreamRequest | undefined;
+  readonly #events: StandingStreamEvents;
+  #stream: EventStreamRequest | undefined;
   #lastId: string | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #failures = 0;
   #openedAt = 0;
   isOpen = false;
-  #isOver = false;
+  #isClosed = false;
 
-  constructor(owner: StandingStreamEvents) {
-    this.#owner = owner;
-    this.#ask();
+  constructor(events: StandingStreamEvents) {
+    this.#events = events;
+    this.#open();
   }
 
   close(): void {
-    this.#isOver = true;
+    this.#isClosed = true;
     this.isOpen = false;
     clearTimeout(this.#timer);
-    this.#feed?.drop();
+    this.#stream?.cancel();
   }
 
-  #ask(): void {
-    const owner = this.#owner;
-    this.#feed = new EventStreamRequest(owner.passage, owner.fields(), this.#lastId, {
+  #open(): void {
+    const events = this.#events;
+    this.#stream = new EventStreamRequest(events.requester, events.headerLines(), this.#lastId, {
       opened: () => {
         this.isOpen = true;
         this.#openedAt = performance.now();
       },
       event: (type, data) => {
         this.#failures = 0;
-        if (type === "message" && !this.#isOver) owner.frame(parseMessage(data));
+        if (type === "message" && !this.#isClosed) events.message(parseMessage(data));
       },
-      oversized: (excess) => owner.oversized(excess),
-      ended: (end) => this.#ended(end),
+      oversized: (excess) => events.oversized(excess),
+      ended: (end) => this.#onStreamEnd(end),
     });
   }
 
-  #ended(end: EventStreamEnd): void {
-    if (this.#isOver) return;
+  #onStreamEnd(end: EventStreamEnd): void {
+    if (this.#isClosed) return;
     const wasOpen = this.isOpen;
     this.isOpen = false;
-    this.#lastId = this.#feed?.lastId ?? this.#lastId;
+    this.#lastId = this.#stream?.lastId ?? this.#lastId;
     if (end.kind === "dropped") {
-      if (wasOpen && performance.now() - this.#openedAt >= PAUSE.stable) this.#failures = 0;
-      const least = Math.min(PAUSE.least * 2 ** this.#failures, PAUSE.longest);
-      this.#again(end.retry === undefined ? this.#pause() : Math.max(end.retry, least));
+      if (wasOpen && performance.now() - this.#openedAt >= REOPEN_DELAY.stableAfter)
+        this.#failures = 0;
+      const minDelay = Math.min(REOPEN_DELAY.min * 2 ** this.#failures, REOPEN_DELAY.max);
+      this.#reopenAfter(
+        end.retry === undefined ? this.#nextDelay() : Math.max(end.retry, minDelay),
+      );
     } else if (end.kind === "refused") {
       // On the first attempt 404 may also mean that the server has no such stream.
-      if (end.status === 404 && this.#openedAt > 0) this.#owner.forgotten();
-      else if (isPassing(end.status)) this.#again(this.#pause());
+      if (end.status === 404 && this.#openedAt > 0) this.#events.sessionLost();
+      else if (isTemporary(end.status)) this.#reopenAfter(this.#nextDelay());
     } else if (end.cause.step === "dial") {
-      this.#owner.unreachable(end.cause);
+      this.#events.unreachable(end.cause);
     } else if (end.cause.code === "unauthorized") {
       // A login may make it possible.
-      this.#again(PAUSE.longest);
+      this.#reopenAfter(REOPEN_DELAY.max);
     } else if (end.cause.properties.retryable) {
-      this.#again(this.#pause());
+      this.#reopenAfter(this.#nextDelay());
     }
   }
 
-  #pause(): number {
-    return Math.min(PAUSE.first * 2 ** this.#failures, PAUSE.longest);
+  #nextDelay(): number {
+    return Math.min(REOPEN_DELAY.first * 2 ** this.#failures, REOPEN_DELAY.max);
   }
 
-  #again(wait: number): void {
+  #reopenAfter(delay: number): void {
     this.#failures++;
-    this.#timer = setTimeout(() => this.#ask(), wait);
+    this.#timer = setTimeout(() => this.#open(), delay);
   }
 }
 
@@ -275,6 +286,6 @@ export class StandingStream {
  * Whether a rejection is temporary. 409: there may be one such stream, and the server may not know yet that the last
  * one is lost.
  */
-function isPassing(status: number): boolean {
+function isTemporary(status: number): boolean {
   return status === 409 || status === 429 || status >= 500;
 }

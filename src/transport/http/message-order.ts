@@ -1,5 +1,5 @@
 /** How long a message may hold up the next ones, in ms. */
-const LIMIT = 10_000;
+const HOLD_TIMEOUT = 10_000;
 
 /**
  * Keeps messages in order that are sent in separate HTTP requests, as far as order matters: a notification is sent when
@@ -8,56 +8,56 @@ const LIMIT = 10_000;
 export class MessageOrder<Item> {
   readonly #start: (item: Item) => void;
   /** Notifications to be sent. */
-  readonly #waiting = new Set<Item>();
+  readonly #notifications = new Set<Item>();
   /** Requests that wait for the first notification. */
-  readonly #held = new Set<Item>();
-  #holder: Item | undefined;
-  #isMet = false;
+  readonly #requests = new Set<Item>();
+  #current: Item | undefined;
+  #isFirstSettled = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #drained: (() => void) | undefined;
+  #resolveDrained: (() => void) | undefined;
 
   constructor(start: (item: Item) => void) {
     this.#start = start;
   }
 
   /** @param isTold whether the message is a notification or response, which expects no response */
-  add(item: Item, isTold: boolean): void {
-    if (this.#holder === undefined) this.#go(item, isTold);
-    else if (isTold) this.#waiting.add(item);
-    else if (this.#isMet) this.#start(item);
-    else this.#held.add(item);
+  add(item: Item, isNotification: boolean): void {
+    if (this.#current === undefined) this.#startItem(item, isNotification);
+    else if (isNotification) this.#notifications.add(item);
+    else if (this.#isFirstSettled) this.#start(item);
+    else this.#requests.add(item);
   }
 
   /** The server has taken the message, or never will. */
   settle(item: Item): void {
-    this.#waiting.delete(item);
-    this.#held.delete(item);
-    if (this.#holder !== item) return;
+    this.#notifications.delete(item);
+    this.#requests.delete(item);
+    if (this.#current !== item) return;
     clearTimeout(this.#timer);
-    this.#holder = undefined;
-    this.#isMet = true;
-    for (const next of this.#waiting) {
-      this.#waiting.delete(next);
-      this.#go(next, true);
+    this.#current = undefined;
+    this.#isFirstSettled = true;
+    for (const next of this.#notifications) {
+      this.#notifications.delete(next);
+      this.#startItem(next, true);
       break;
     }
-    for (const next of this.#held) {
-      this.#held.delete(next);
+    for (const next of this.#requests) {
+      this.#requests.delete(next);
       this.#start(next);
     }
-    if (this.#holder === undefined) this.#drained?.();
+    if (this.#current === undefined) this.#resolveDrained?.();
   }
 
   /** Resolves when no message waits. */
   drained(): Promise<void> {
-    if (this.#holder === undefined) return Promise.resolve();
-    return new Promise((resolve) => (this.#drained = resolve));
+    if (this.#current === undefined) return Promise.resolve();
+    return new Promise((resolve) => (this.#resolveDrained = resolve));
   }
 
-  #go(item: Item, isTold: boolean): void {
-    if (isTold) {
-      this.#holder = item;
-      this.#timer = setTimeout(() => this.settle(item), LIMIT);
+  #startItem(item: Item, isNotification: boolean): void {
+    if (isNotification) {
+      this.#current = item;
+      this.#timer = setTimeout(() => this.settle(item), HOLD_TIMEOUT);
     }
     this.#start(item);
   }

@@ -20,63 +20,63 @@ import { ResumedResponseStream } from "./event-stream.ts";
 
 /** Callbacks of a POST to its transport. */
 export interface PostEvents {
-  readonly passage: HttpRequester;
+  readonly requester: HttpRequester;
   /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
-  readonly isMet: boolean;
+  readonly isNegotiated: boolean;
   /** Headers for a message; undefined: for a GET that resumes a response stream. */
-  fieldsFor(info: SendOptions | undefined): string;
-  frame(frame: Message, post: Post): void;
-  oversized(excess: Truncated): void;
+  headerLinesFor(options: SendOptions | undefined): string;
+  message(message: Message, post: Post): void;
+  oversized(truncated: Truncated): void;
   log(text: string): void;
   /** The whole request was written. */
   sent(post: Post): void;
   /** The response has begun; undefined: there will be none. */
-  heard(post: Post, head: ResponseHead | undefined): void;
+  responded(post: Post, head: ResponseHead | undefined): void;
   /** Handles an HTTP error status. @returns whether the transport takes over; else the post goes on with `otherwise` */
-  turnedAway(post: Post, status: number, otherwise: () => void): boolean;
+  handlesHttpError(post: Post, status: number, fallback: () => void): boolean;
   /**
    * The server may have lost the session. @returns whether this is being checked; `otherwise` is called if it has not
    */
-  doubts(post: Post, otherwise: () => void): boolean;
+  checksSession(post: Post, fallback: () => void): boolean;
   /** The server could not be connected to. */
   unreachable(cause: HubError): void;
-  over(post: Post): void;
+  ended(post: Post): void;
 }
 
 /**
  * The first request to a server of the modern era. Any failure of it means that the server does not know the modern
  * era.
  */
-const DISCOVER = "server/discover";
+const DISCOVER_METHOD = "server/discover";
 
 /** One message sent by POST (Streamable HTTP), with its response or response stream. */
 export class Post implements SentRequest, RequestEvents {
-  readonly info: SendOptions | undefined;
-  readonly message: readonly Piece[];
+  readonly options: SendOptions | undefined;
+  readonly pieces: readonly Piece[];
   /** Size of the message, in bytes. */
   readonly size: number;
-  readonly #owner: PostEvents;
-  #delivery: HttpRequest | undefined;
+  readonly #events: PostEvents;
+  #request: HttpRequest | undefined;
   #head: ResponseHead | undefined;
-  #thread: ResumedResponseStream | undefined;
-  #text: BoundedBuffer | undefined;
+  #stream: ResumedResponseStream | undefined;
+  #content: BoundedBuffer | undefined;
   /** Id in the transport's table; -1 until the message is to be sent. */
-  place = -1;
+  id = -1;
   #isAnswered = false;
   #isSent = false;
-  #isOver = false;
+  #isEnded = false;
 
-  constructor(owner: PostEvents, message: EncodedMessage, info: SendOptions | undefined) {
-    this.#owner = owner;
-    this.message = piecesOfMessage(message);
-    this.info = info;
+  constructor(events: PostEvents, message: EncodedMessage, options: SendOptions | undefined) {
+    this.#events = events;
+    this.pieces = piecesOfMessage(message);
+    this.options = options;
     let size = 0;
-    for (const piece of this.message) size += sizeOf(piece);
+    for (const piece of this.pieces) size += sizeOf(piece);
     this.size = size;
   }
 
-  get isOver(): boolean {
-    return this.#isOver;
+  get isEnded(): boolean {
+    return this.#isEnded;
   }
 
   get isAnswered(): boolean {
@@ -89,10 +89,10 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   start(): void {
-    if (this.#isOver) return;
-    const fields = `${CONTENT_HEADERS}${this.#owner.fieldsFor(this.info)}`;
-    const { passage } = this.#owner;
-    this.#delivery = passage.send({ method: "POST", fields, body: this.message }, this);
+    if (this.#isEnded) return;
+    const headerLines = `${CONTENT_HEADERS}${this.#events.headerLinesFor(this.options)}`;
+    const { requester } = this.#events;
+    this.#request = requester.send({ method: "POST", headerLines, body: this.pieces }, this);
   }
 
   abandon(): void {
@@ -100,95 +100,97 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   /** Ends it without a response; the sender of the message is told if it still waits. */
-  lose(cause: HubError): void {
-    if (this.#isOver) return;
+  failWith(cause: HubError): void {
+    if (this.#isEnded) return;
     this.finish();
-    if (!this.#isAnswered) this.#refuse(cause);
+    if (!this.#isAnswered) this.#reportFailure(cause);
   }
 
   sent(): void {
     this.#isSent = true;
-    this.#owner.sent(this);
+    this.#events.sent(this);
   }
 
   head(head: ResponseHead): void {
-    if (this.#isOver) return;
+    if (this.#isEnded) return;
     this.#head = head;
-    const isGood = head.status >= 200 && head.status < 300;
-    if (isGood) this.#owner.passage.hasEntered = true;
-    this.#owner.heard(this, head);
-    const { maxMessage } = this.#owner.passage.target;
-    if (isGood && isEventStream(head)) {
-      this.#thread = new ResumedResponseStream(this.#owner.passage, {
-        fields: () => this.#owner.fieldsFor(undefined),
-        isDone: () => this.#isAnswered,
-        event: (type, data) => this.#event(type, data),
-        oversized: (excess) => this.#exceeded(excess),
-        lost: (cause) => this.lose(cause),
-        unreachable: (cause) => this.#owner.unreachable(cause),
+    const isOk = head.status >= 200 && head.status < 300;
+    if (isOk) this.#events.requester.wasAccepted = true;
+    this.#events.responded(this, head);
+    const { maxMessage } = this.#events.requester.target;
+    if (isOk && isEventStream(head)) {
+      this.#stream = new ResumedResponseStream(this.#events.requester, {
+        headerLines: () => this.#events.headerLinesFor(undefined),
+        isAnswered: () => this.#isAnswered,
+        event: (type, data) => this.#onEvent(type, data),
+        oversized: (truncated) => this.#onOversized(truncated),
+        failed: (cause) => this.failWith(cause),
+        unreachable: (cause) => this.#events.unreachable(cause),
       });
     } else {
-      this.#text = new BoundedBuffer(isJson(head) ? maxMessage : EXCERPT_LIMIT);
+      this.#content = new BoundedBuffer(isJson(head) ? maxMessage : EXCERPT_LIMIT);
     }
   }
 
   body(bytes: Buffer): void {
-    if (this.#isOver) return;
-    if (this.#thread === undefined) this.#text?.add(bytes);
-    else this.#thread.push(bytes);
+    if (this.#isEnded) return;
+    if (this.#stream === undefined) this.#content?.add(bytes);
+    else this.#stream.push(bytes);
   }
 
   end(): void {
-    if (this.#isOver) return;
-    if (this.#thread !== undefined) {
-      this.#thread.dropped();
+    if (this.#isEnded) return;
+    if (this.#stream !== undefined) {
+      this.#stream.streamEnded();
       return;
     }
-    const content = withoutMark(this.#text?.take() ?? Buffer.alloc(0));
+    const content = withoutByteOrderMark(this.#content?.take() ?? Buffer.alloc(0));
     const head = this.#head;
     if (head === undefined) return;
-    if (head.status >= 300) this.#judge(head, content);
-    else this.#read(head, content);
+    if (head.status >= 300) this.#onHttpError(head, content);
+    else this.#onResponse(head, content);
   }
 
   fail(cause: HubError): void {
-    if (this.#isOver) return;
-    this.#owner.heard(this, undefined);
+    if (this.#isEnded) return;
+    this.#events.responded(this, undefined);
     if (cause.code === "unreachable" || cause.code === "tlsFailed") {
-      const { passage } = this.#owner;
-      const told = passage.hasEntered ? passage.error("notDelivered", cause.message) : cause;
-      this.lose(told);
-      this.#owner.unreachable(cause);
-    } else if (this.#thread !== undefined) {
-      this.#thread.dropped(cause);
+      const { requester } = this.#events;
+      const reported = requester.wasAccepted
+        ? requester.error("notDelivered", cause.message)
+        : cause;
+      this.failWith(reported);
+      this.#events.unreachable(cause);
+    } else if (this.#stream !== undefined) {
+      this.#stream.streamEnded(cause);
     } else {
-      this.lose(cause);
+      this.failWith(cause);
     }
   }
 
-  #event(type: string, data: Buffer): void {
-    if (type !== "message" || this.#isOver) return;
-    this.#deliver(parseMessage(data));
+  #onEvent(type: string, data: Buffer): void {
+    if (type !== "message" || this.#isEnded) return;
+    this.#emit(parseMessage(data));
   }
 
-  #deliver(frame: Message): void {
-    if (isAnswer(frame)) this.#isAnswered = true;
-    this.#owner.frame(frame, this);
+  #emit(message: Message): void {
+    if (isResponse(message)) this.#isAnswered = true;
+    this.#events.message(message, this);
   }
 
-  #exceeded(excess: Truncated): void {
-    const edges = parseTruncated(excess.head, excess.tail);
-    if (edges?.kind === "response") this.#isAnswered = true;
-    this.#owner.oversized(excess);
+  #onOversized(truncated: Truncated): void {
+    const parsed = parseTruncated(truncated.head, truncated.tail);
+    if (parsed?.kind === "response") this.#isAnswered = true;
+    this.#events.oversized(truncated);
   }
 
   /** A complete response that is not an event stream. */
-  #read(head: ResponseHead, content: Buffer | Truncated): void {
-    const { passage } = this.#owner;
+  #onResponse(head: ResponseHead, content: Buffer | Truncated): void {
+    const { requester } = this.#events;
     if (isTruncated(content)) {
-      if (isJson(head)) this.#exceeded(content);
-      this.lose(
-        passage.error(
+      if (isJson(head)) this.#onOversized(content);
+      this.failWith(
+        requester.error(
           "messageTooLarge",
           `it answered with ${content.size} bytes, which is over the limit (maxMessage).`,
         ),
@@ -196,107 +198,111 @@ export class Post implements SentRequest, RequestEvents {
       return;
     }
     if (isJson(head) && content.length > 0) {
-      const frame = parseMessage(content);
-      if (frame.kind !== "invalid") {
-        this.#deliver(frame);
+      const message = parseMessage(content);
+      if (message.kind !== "invalid") {
+        this.#emit(message);
         if (this.#isAnswered) this.finish();
-        else this.lose(passage.error("answerLost", "it answered with something that is none."));
+        else
+          this.failWith(requester.error("answerLost", "it answered with something that is none."));
         return;
       }
     }
-    if (this.info === undefined) {
+    if (this.options === undefined) {
       this.finish();
       return;
     }
-    const isNothing = content.length === 0;
-    this.lose(
-      isNothing
-        ? passage.error(
-            this.#owner.isMet ? "answerLost" : "serverRefused",
+    const isEmpty = content.length === 0;
+    this.failWith(
+      isEmpty
+        ? requester.error(
+            this.#events.isNegotiated ? "answerLost" : "serverRefused",
             `it answered HTTP ${head.status} with nothing.`,
           )
-        : errorOfResponse(head, content, passage, this.#owner.isMet),
+        : errorOfResponse(head, content, requester, this.#events.isNegotiated),
     );
   }
 
   /** A response with an HTTP error status. */
-  #judge(head: ResponseHead, content: Buffer | Truncated): void {
-    const { passage, isMet } = this.#owner;
+  #onHttpError(head: ResponseHead, content: Buffer | Truncated): void {
+    const { requester, isNegotiated } = this.#events;
     const body = isTruncated(content) ? content.head : content;
-    const answer = isTruncated(content) ? undefined : this.#answerIn(content);
-    const otherwise = (): void => {
-      if (answer !== undefined && head.status < 500 && head.status !== 429)
-        this.#deliver(answer.frame);
-      this.lose(errorOfResponse(head, body, passage, isMet));
+    const response = isTruncated(content) ? undefined : this.#responseIn(content);
+    const fallback = (): void => {
+      if (response !== undefined && head.status < 500 && head.status !== 429)
+        this.#emit(response.message);
+      this.failWith(errorOfResponse(head, body, requester, isNegotiated));
     };
-    if (answer?.isOwn !== true) {
-      if (!this.#owner.turnedAway(this, head.status, otherwise)) otherwise();
+    if (response?.isOwn !== true) {
+      if (!this.#events.handlesHttpError(this, head.status, fallback)) fallback();
       return;
     }
-    const settle = (): void => {
-      this.#deliver(answer.frame);
+    const accept = (): void => {
+      this.#emit(response.message);
       this.finish();
     };
-    if (head.status !== 404 || !this.#owner.doubts(this, settle)) settle();
+    if (head.status !== 404 || !this.#events.checksSession(this, accept)) accept();
   }
 
   /**
    * A JSON-RPC response in the body. An error without id, from a server that could not parse the request, gets the
    * request's id (`isOwn` is false then).
    */
-  #answerIn(content: Buffer): { readonly frame: Message; readonly isOwn: boolean } | undefined {
+  #responseIn(content: Buffer): { readonly message: Message; readonly isOwn: boolean } | undefined {
     if (content.length === 0) return undefined;
-    const frame = parseMessage(content);
-    const id = this.#id();
-    if (id === undefined || frame.kind !== "response") return undefined;
-    if (frame.id === id) return { frame, isOwn: true };
-    if (frame.id !== undefined || frame.outcome !== "error") return undefined;
-    const { bytes, body } = frame;
+    const message = parseMessage(content);
+    const id = this.#requestId();
+    if (id === undefined || message.kind !== "response") return undefined;
+    if (message.id === id) return { message, isOwn: true };
+    if (message.id !== undefined || message.outcome !== "error") return undefined;
+    const { bytes, body } = message;
     const error = makeSlice(bytes, body.start, body.end);
     return {
-      frame: parseMessage(joinMessage(buildResponse(id, "error", error))),
+      message: parseMessage(joinMessage(buildResponse(id, "error", error))),
       isOwn: false,
     };
   }
 
-  #refuse(cause: HubError): void {
-    const { info } = this;
-    if (info === undefined) {
-      this.#owner.log(cause.message);
+  #reportFailure(cause: HubError): void {
+    const { options } = this;
+    if (options === undefined) {
+      this.#events.log(cause.message);
       return;
     }
-    const id = this.#id();
-    const isMeeting = info.method === DISCOVER && !this.#owner.isMet && cause.step === undefined;
-    if (isMeeting && id !== undefined && cause.code !== "unauthorized") {
+    const id = this.#requestId();
+    const isDiscovery =
+      options.method === DISCOVER_METHOD && !this.#events.isNegotiated && cause.step === undefined;
+    if (isDiscovery && id !== undefined && cause.code !== "unauthorized") {
       const error = { code: -32601, message: cause.message };
-      this.#owner.frame(parseMessage(joinMessage(buildError(id, error))), this);
+      this.#events.message(parseMessage(joinMessage(buildError(id, error))), this);
       return;
     }
-    info.unanswered?.(cause);
+    options.unanswered?.(cause);
   }
 
   /** The JSON-RPC id of the request. */
-  #id(): number | undefined {
-    const frame = parseMessage(joinPieces(this.message));
-    return frame.kind === "request" && typeof frame.id.key === "number" ? frame.id.key : undefined;
+  #requestId(): number | undefined {
+    const message = parseMessage(joinPieces(this.pieces));
+    return message.kind === "request" && typeof message.id.key === "number"
+      ? message.id.key
+      : undefined;
   }
 
   /** Ends it without telling the sender. */
   finish(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#delivery?.drop();
-    this.#thread?.drop();
-    this.#owner.over(this);
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#request?.cancel();
+    this.#stream?.cancel();
+    this.#events.ended(this);
   }
 }
 
-function isAnswer(frame: Message): boolean {
-  return frame.kind === "batch" ? frame.items.some(isAnswer) : frame.kind === "response";
+function isResponse(message: Message): boolean {
+  return message.kind === "batch" ? message.items.some(isResponse) : message.kind === "response";
 }
 
 /** Removes a UTF-8 byte order mark: some servers send one, and JSON does not allow it. */
-function withoutMark(content: Buffer | Truncated): Buffer | Truncated {
-  const isMarked = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
-  return isMarked && content[2] === 0xbf ? content.subarray(3) : content;
+function withoutByteOrderMark(content: Buffer | Truncated): Buffer | Truncated {
+  const startsLikeMark = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
+  return startsLikeMark && content[2] === 0xbf ? content.subarray(3) : content;
 }

@@ -16,36 +16,39 @@ import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
 /** Maximum `Retry-After` that is waited for, and the first delay where a 429 response has none, in ms. */
-const WAIT = { longest: 30_000, first: 1000 };
+const RETRY_DELAY = { max: 30_000, first: 1000 };
 
 /**
  * The delay before a request is sent again that the server has not processed: 429 (too many requests), or 503 with
  * `Retry-After`.
  * @returns ms; undefined: do not retry
  */
-export function retryDelayOf({ status, fields }: ResponseHead, waits: number): number | undefined {
+export function retryDelayOf(
+  { status, headers }: ResponseHead,
+  retries: number,
+): number | undefined {
   if (status !== 429 && status !== 503) return undefined;
-  const asked = readRetryAfter(fields.get("retry-after"), Date.now());
-  if (asked === undefined) return status === 429 ? WAIT.first * 2 ** waits : undefined;
-  return asked <= WAIT.longest ? asked : undefined;
+  const requested = parseRetryAfter(headers.get("retry-after"), Date.now());
+  if (requested === undefined) return status === 429 ? RETRY_DELAY.first * 2 ** retries : undefined;
+  return requested <= RETRY_DELAY.max ? requested : undefined;
 }
 
 /** Parses `Retry-After`, in seconds or as a date. @returns ms from `now` */
-export function readRetryAfter(field: string | undefined, now: number): number | undefined {
-  if (field === undefined) return undefined;
-  if (/^\d{1,9}$/.test(field)) return Number(field) * 1000;
-  const date = Date.parse(field);
-  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+export function parseRetryAfter(value: string | undefined, now: number): number | undefined {
+  if (value === undefined) return undefined;
+  if (/^\d{1,9}$/.test(value)) return Number(value) * 1000;
+  const time = Date.parse(value);
+  return Number.isNaN(time) ? undefined : Math.max(0, time - now);
 }
 
 /** A request without the headers that all requests to the server share. */
 export interface RequestTemplate {
   readonly method: "GET" | "POST" | "DELETE";
   /** Header lines, each with its CRLF. */
-  readonly fields: string;
+  readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
   /** Target of the request; undefined: the server's current URL. */
-  readonly place?: RequestTarget | undefined;
+  readonly target?: RequestTarget | undefined;
 }
 
 /** The state that the requests to one server share. */
@@ -53,36 +56,36 @@ export interface HttpRequestContext {
   readonly server: string;
   readonly redactor: Redactor;
   /** The server's current URL, after redirects. */
-  place: RequestTarget;
+  currentTarget: RequestTarget;
   /** The URL in the manifest. */
-  readonly home: RequestTarget;
+  readonly manifestTarget: RequestTarget;
   /** Whether a request was accepted (2xx) at the current URL. */
-  readonly hasEntered: boolean;
+  readonly wasAccepted: boolean;
   /**
    * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
    * first.
    */
-  bear(): string | Promise<string>;
+  getCredentialLines(): string | Promise<string>;
   /** The server has rejected these credentials: gets others. @returns whether there are others now */
-  renew(challenge: AuthChallenge, worn: string): Promise<boolean>;
+  renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean>;
   /** Sends a request once. */
-  carry(
-    letter: RequestTemplate,
-    place: RequestTarget,
-    worn: string,
+  sendOnce(
+    template: RequestTemplate,
+    target: RequestTarget,
+    credentialLines: string,
     receiver: ResponseReceiver,
   ): RequestHandle;
   /**
    * Whether requests with these credentials must stay at the origin of the URL in the manifest: they have credentials,
    * or headers from the manifest.
    */
-  isBound(worn: string): boolean;
+  isOriginBound(credentialLines: string): boolean;
   /**
    * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
    */
-  isConfided(letter: RequestTemplate, worn: string): boolean;
+  hasPrivateHeaders(template: RequestTemplate, credentialLines: string): boolean;
   /** Reports a challenge to the transport's owner: once for the same credentials. */
-  challenged(challenge: AuthChallenge, worn: string): void;
+  challenged(challenge: AuthChallenge, credentialLines: string): void;
   error(code: HubError["code"], text: string): HubError;
 }
 
@@ -101,20 +104,20 @@ export interface RequestEvents {
 }
 
 /** How often a request may be redirected, delayed by the server (429, 503), and repeated with new credentials. */
-const MOST = { redirects: 5, waits: 3, renewals: 2 };
+const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
 /** Why a redirect to another origin is not followed. */
-const BOUND = "what it bears is for this server alone; write that URL if it is right";
+const ORIGIN_BOUND_REASON = "what it bears is for this server alone; write that URL if it is right";
 
 /** One request including redirects, delays (Retry-After) and new credentials, until it has its final response. */
 export class HttpRequest implements RequestHandle, ResponseReceiver {
-  readonly #way: HttpRequestContext;
-  readonly #letter: RequestTemplate;
-  readonly #customer: RequestEvents;
-  readonly #leave: () => void;
-  #place: RequestTarget;
-  #transit: RequestHandle | undefined;
-  #worn = "";
+  readonly #context: HttpRequestContext;
+  readonly #template: RequestTemplate;
+  readonly #events: RequestEvents;
+  readonly #onEnd: () => void;
+  #target: RequestTarget;
+  #handle: RequestHandle | undefined;
+  #credentialLines = "";
   #isOver = false;
   #isPaused = false;
   #renewals = 0;
@@ -123,67 +126,70 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    way: HttpRequestContext,
-    letter: RequestTemplate,
-    customer: RequestEvents,
-    leave: () => void,
+    context: HttpRequestContext,
+    template: RequestTemplate,
+    events: RequestEvents,
+    onEnd: () => void,
   ) {
-    this.#way = way;
-    this.#letter = letter;
-    this.#customer = customer;
-    this.#leave = leave;
-    this.#place = letter.place ?? way.place;
+    this.#context = context;
+    this.#template = template;
+    this.#events = events;
+    this.#onEnd = onEnd;
+    this.#target = template.target ?? context.currentTarget;
   }
 
   /** Sends the request: at once, unless it has to wait for credentials. */
   start(): void {
-    let worn: string | Promise<string>;
+    let lines: string | Promise<string>;
     try {
-      worn = this.#way.bear();
+      lines = this.#context.getCredentialLines();
     } catch (error) {
       // Callers do not expect `fail` to be called during `send`.
-      worn = Promise.reject(toHubError(error));
+      lines = Promise.reject(toHubError(error));
     }
-    if (typeof worn === "string") this.#go(worn);
-    else void worn.then((fields) => this.#go(fields), this.#giveUp);
+    if (typeof lines === "string") this.#sendWith(lines);
+    else void lines.then((resolved) => this.#sendWith(resolved), this.#failWith);
   }
 
-  drop(): void {
+  cancel(): void {
     if (this.#isOver) return;
     this.#finish();
-    this.#transit?.drop();
+    this.#handle?.cancel();
   }
 
   pause(): void {
     this.#isPaused = true;
-    this.#transit?.pause();
+    this.#handle?.pause();
   }
 
   resume(): void {
     this.#isPaused = false;
-    this.#transit?.resume();
+    this.#handle?.resume();
   }
 
   sent(): void {
-    this.#customer.sent?.();
+    this.#events.sent?.();
   }
 
   head(head: ResponseHead): void {
     const { status } = head;
-    if (status >= 300 && status < 400 && status !== 304 && head.fields.has("location")) {
-      this.#redirect(head);
-    } else if (status === 401 || (status === 403 && !this.#isAway && wantsMore(head))) {
+    if (status >= 300 && status < 400 && status !== 304 && head.headers.has("location")) {
+      this.#followRedirect(head);
+    } else if (
+      status === 401 ||
+      (status === 403 && !this.#isOffOrigin && isInsufficientScope(head))
+    ) {
       // Another origin must not influence where tokens for this server come from.
-      const header = this.#isAway ? undefined : head.fields.get("www-authenticate");
-      this.#again(this.#renew({ status, header }));
+      const header = this.#isOffOrigin ? undefined : head.headers.get("www-authenticate");
+      this.#sendAgain(this.#renewCredentials({ status, header }));
     } else {
-      const wait = this.#waits < MOST.waits ? retryDelayOf(head, this.#waits) : undefined;
+      const wait = this.#waits < MAX_ATTEMPTS.waits ? retryDelayOf(head, this.#waits) : undefined;
       if (wait === undefined) {
-        this.#customer.head(head);
+        this.#events.head(head);
         return;
       }
       this.#waits++;
-      this.#again(
+      this.#sendAgain(
         new Promise((resolve) => {
           this.#timer = setTimeout(() => resolve(undefined), wait);
         }),
@@ -192,144 +198,149 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 
   body(bytes: Buffer): void {
-    this.#customer.body(bytes);
+    this.#events.body(bytes);
   }
 
   end(): void {
     this.#finish();
-    this.#customer.end();
+    this.#events.end();
   }
 
   fail(error: Error, isUndelivered: boolean): void {
     this.#finish();
-    const { server } = this.#way;
+    const { server } = this.#context;
     if (isUndelivered) {
       const { code, message } = toHubError(error);
-      this.#customer.fail(new HubError(code, message, { server, step: "dial" }));
+      this.#events.fail(new HubError(code, message, { server, step: "dial" }));
     } else {
       const text = `it did not finish its answer: ${error.message}.`;
-      this.#customer.fail(this.#way.error("answerLost", text));
+      this.#events.fail(this.#context.error("answerLost", text));
     }
   }
 
   /** Whether the request goes to another origin than the URL in the manifest. */
-  get #isAway(): boolean {
-    const { home } = this.#way;
-    return this.#place !== home && this.#place.url.origin !== home.url.origin;
+  get #isOffOrigin(): boolean {
+    const { manifestTarget } = this.#context;
+    return this.#target !== manifestTarget && this.#target.url.origin !== manifestTarget.url.origin;
   }
 
-  #go(worn: string): void {
+  #sendWith(credentialLines: string): void {
     if (this.#isOver) return;
-    this.#worn = worn;
+    this.#credentialLines = credentialLines;
     // A redirect may have been followed and remembered before there were credentials.
-    if (this.#isAway && this.#way.isBound(worn)) {
-      if (this.#letter.place !== undefined) {
-        const { home, redactor } = this.#way;
-        const place = redactor.applyTruncated(this.#place.url.href, 500);
-        const text = `${home.url.href} sends requests on to ${place}: ${BOUND}.`;
-        this.#again(Promise.resolve(this.#way.error("serverRefused", text)));
+    if (this.#isOffOrigin && this.#context.isOriginBound(credentialLines)) {
+      if (this.#template.target !== undefined) {
+        const { manifestTarget, redactor } = this.#context;
+        const safeUrl = redactor.applyTruncated(this.#target.url.href, 500);
+        const text = `${manifestTarget.url.href} sends requests on to ${safeUrl}: ${ORIGIN_BOUND_REASON}.`;
+        this.#sendAgain(Promise.resolve(this.#context.error("serverRefused", text)));
         return;
       }
-      this.#way.place = this.#place = this.#way.home;
+      this.#context.currentTarget = this.#target = this.#context.manifestTarget;
     }
-    this.#transit = this.#way.carry(this.#letter, this.#place, worn, this);
-    if (this.#isPaused) this.#transit.pause();
+    this.#handle = this.#context.sendOnce(this.#template, this.#target, credentialLines, this);
+    if (this.#isPaused) this.#handle.pause();
   }
 
   /**
    * Discards the response and sends the request again when `ready` settles; an error that it resolves or rejects with
    * ends the request.
    */
-  #again(ready: Promise<HubError | undefined>): void {
-    this.#transit?.drop();
-    this.#transit = undefined;
-    void ready.then((refusal) => {
+  #sendAgain(ready: Promise<HubError | undefined>): void {
+    this.#handle?.cancel();
+    this.#handle = undefined;
+    void ready.then((error) => {
       if (this.#isOver) return;
-      if (refusal === undefined) this.start();
-      else this.#giveUp(refusal);
-    }, this.#giveUp);
+      if (error === undefined) this.start();
+      else this.#failWith(error);
+    }, this.#failWith);
   }
 
-  readonly #giveUp = (thrown: unknown): void => {
+  readonly #failWith = (thrown: unknown): void => {
     if (this.#isOver) return;
-    this.#transit?.drop();
+    this.#handle?.cancel();
     this.#finish();
-    this.#customer.fail(toHubError(thrown));
+    this.#events.fail(toHubError(thrown));
   };
 
   #finish(): void {
     this.#isOver = true;
     clearTimeout(this.#timer);
-    this.#leave();
+    this.#onEnd();
   }
 
   /** @returns the error to fail with if there are no other credentials */
-  async #renew(challenge: AuthChallenge): Promise<HubError | undefined> {
-    const way = this.#way;
-    const worn = this.#worn;
-    if (this.#renewals++ < MOST.renewals && (await way.renew(challenge, worn))) return undefined;
-    if (!this.#isOver) way.challenged(challenge, worn);
-    const why =
+  async #renewCredentials(challenge: AuthChallenge): Promise<HubError | undefined> {
+    const context = this.#context;
+    const credentialLines = this.#credentialLines;
+    if (
+      this.#renewals++ < MAX_ATTEMPTS.renewals &&
+      (await context.renew(challenge, credentialLines))
+    )
+      return undefined;
+    if (!this.#isOver) context.challenged(challenge, credentialLines);
+    const reason =
       challenge.status === 401
         ? "it wants an authorization"
         : "its authorization does not go far enough";
-    return way.error("unauthorized", `${why} (HTTP ${challenge.status}).`);
+    return context.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
   }
 
-  #redirect(head: ResponseHead): void {
-    const { url } = this.#place;
-    const location = head.fields.get("location") ?? "";
-    const target = URL.canParse(location, url.href) ? new URL(location, url.href) : undefined;
-    const refusal = this.#refusal(head.status, target);
-    if (target === undefined || refusal !== undefined) {
-      const { redactor } = this.#way;
-      const text = `${url.href} sends requests on to ${redactor.applyTruncated(target?.href ?? location, 500)}: ${refusal}.`;
-      this.#giveUp(this.#way.error("serverRefused", text));
+  #followRedirect(head: ResponseHead): void {
+    const { url } = this.#target;
+    const location = head.headers.get("location") ?? "";
+    const redirectUrl = URL.canParse(location, url.href) ? new URL(location, url.href) : undefined;
+    const refusal = this.#refusalOf(head.status, redirectUrl);
+    if (redirectUrl === undefined || refusal !== undefined) {
+      const { redactor } = this.#context;
+      const text = `${url.href} sends requests on to ${redactor.applyTruncated(redirectUrl?.href ?? location, 500)}: ${refusal}.`;
+      this.#failWith(this.#context.error("serverRefused", text));
       return;
     }
-    target.hash = "";
-    this.#place = requestTargetOf(target);
+    redirectUrl.hash = "";
+    this.#target = requestTargetOf(redirectUrl);
     // A server that works may redirect a GET to a page for browsers; that says nothing about where POSTs go.
-    const isAside = this.#letter.method === "GET" && this.#way.hasEntered;
-    if (this.#letter.place === undefined && !isAside) this.#way.place = this.#place;
-    this.#again(Promise.resolve(undefined));
+    const isPageRedirect = this.#template.method === "GET" && this.#context.wasAccepted;
+    if (this.#template.target === undefined && !isPageRedirect)
+      this.#context.currentTarget = this.#target;
+    this.#sendAgain(Promise.resolve(undefined));
   }
 
   /** Why a redirect is not followed; undefined if it is. */
-  #refusal(status: number, target: URL | undefined): string | undefined {
-    const { url } = this.#place;
-    if (target === undefined || !/^https?:$/.test(target.protocol))
+  #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
+    const { url } = this.#target;
+    if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
       return "that is no URL of a server";
-    if (++this.#redirects > MOST.redirects) return "that goes on and on";
-    const isKept = status === 307 || status === 308;
-    const isGet = this.#letter.method === "GET" && (status === 301 || status === 302);
-    if (!isKept && !isGet)
+    if (++this.#redirects > MAX_ATTEMPTS.redirects) return "that goes on and on";
+    const keepsMethod = status === 307 || status === 308;
+    const isMovedGet = this.#template.method === "GET" && (status === 301 || status === 302);
+    if (!keepsMethod && !isMovedGet)
       return `with HTTP ${status} only its reader may follow; write that URL if it is right`;
-    if (target.origin === url.origin) return undefined;
-    if (url.protocol === "https:" && target.protocol === "http:")
+    if (redirectUrl.origin === url.origin) return undefined;
+    if (url.protocol === "https:" && redirectUrl.protocol === "http:")
       return "that would not be encrypted";
-    if (!this.#way.isConfided(this.#letter, this.#worn)) return undefined;
-    return BOUND;
+    if (!this.#context.hasPrivateHeaders(this.#template, this.#credentialLines)) return undefined;
+    return ORIGIN_BOUND_REASON;
   }
 }
 
 /** Whether a 403 asks for more scopes. Other 403 responses cannot be cured by another authorization. */
-function wantsMore({ fields }: ResponseHead): boolean {
-  return /\binsufficient_scope\b/.test(fields.get("www-authenticate") ?? "");
+function isInsufficientScope({ headers }: ResponseHead): boolean {
+  return /\binsufficient_scope\b/.test(headers.get("www-authenticate") ?? "");
 }
 
 /** Headers that only the transport sets; those of the manifest are ignored. */
-const OWN =
+const RESERVED_HEADERS =
   /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
 
 /** Characters allowed in a header value: no line breaks. */
-const FIELD = /^[\t\x20-\x7e\x80-\xff]*$/;
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 /** Key for `challenged` when no request could be made for lack of credentials. */
-const NOTHING = "none";
+const NO_CREDENTIALS_KEY = "none";
 
 /** How many of the last used credential values are redacted. */
-const MOST_BORNE = 8;
+const MAX_RECENT_VALUES = 8;
 
 /**
  * Sends the requests of one transport: current URL, shared headers, credentials, and one connection pool per origin.
@@ -339,107 +350,107 @@ export class HttpRequester implements HttpRequestContext {
   /** Redacts the manifest's secrets and the last used credentials. */
   redactor: Redactor;
   /** The server's current URL, after redirects. */
-  place: RequestTarget;
-  readonly home: RequestTarget;
+  currentTarget: RequestTarget;
+  readonly manifestTarget: RequestTarget;
   /** Whether a request was accepted (2xx). */
-  hasEntered = false;
+  wasAccepted = false;
   readonly #abort = new AbortController();
-  readonly #challenged: (challenge: AuthChallenge) => void;
-  readonly #fields: string;
-  readonly #isExplicit: boolean;
-  readonly #lanes = new Map<string, HttpConnectionPool>();
-  readonly #deliveries = new IdTable<HttpRequest>();
+  readonly #onChallenged: (challenge: AuthChallenge) => void;
+  readonly #headerLines: string;
+  readonly #hasManifestAuthorization: boolean;
+  readonly #pools = new Map<string, HttpConnectionPool>();
+  readonly #requests = new IdTable<HttpRequest>();
   #isPaused = false;
-  #borne: readonly string[] = [];
+  #recentValues: readonly string[] = [];
   /** The last credential header lines. */
-  #worn = "";
-  #renewal: Promise<boolean> | undefined;
+  #credentialLines = "";
+  #renewing: Promise<boolean> | undefined;
   /** The credentials that the last challenge was reported for. */
-  #refused: string | undefined;
+  #reportedFor: string | undefined;
 
-  constructor(target: HttpTarget, challenged: (challenge: AuthChallenge) => void) {
+  constructor(target: HttpTarget, onChallenged: (challenge: AuthChallenge) => void) {
     this.target = target;
     this.redactor = new Redactor(target.secrets);
-    this.home = requestTargetOf(target.url);
-    this.place = this.home;
-    this.#challenged = challenged;
-    const headers = Object.entries(target.headers).filter(([name]) => !OWN.test(name));
-    this.#isExplicit = headers.some(([name]) => /^authorization$/i.test(name));
-    const given = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
-    const agent = headers.some(([name]) => /^user-agent$/i.test(name));
-    this.#fields = `${agent ? "" : `User-Agent: toolmux/${VERSION}\r\n`}Accept-Encoding: identity\r\n${given}`;
+    this.manifestTarget = requestTargetOf(target.url);
+    this.currentTarget = this.manifestTarget;
+    this.#onChallenged = onChallenged;
+    const headers = Object.entries(target.headers).filter(([name]) => !RESERVED_HEADERS.test(name));
+    this.#hasManifestAuthorization = headers.some(([name]) => /^authorization$/i.test(name));
+    const manifestLines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+    const hasUserAgent = headers.some(([name]) => /^user-agent$/i.test(name));
+    this.#headerLines = `${hasUserAgent ? "" : `User-Agent: toolmux/${VERSION}\r\n`}Accept-Encoding: identity\r\n${manifestLines}`;
   }
 
   get server(): string {
     return this.target.server;
   }
 
-  isBound(worn: string): boolean {
-    return worn !== "" || Object.keys(this.target.headers).length > 0;
+  isOriginBound(credentialLines: string): boolean {
+    return credentialLines !== "" || Object.keys(this.target.headers).length > 0;
   }
 
-  isConfided({ fields }: RequestTemplate, worn: string): boolean {
-    return this.isBound(worn) || /^mcp-session-id:/im.test(fields);
+  hasPrivateHeaders({ headerLines }: RequestTemplate, credentialLines: string): boolean {
+    return this.isOriginBound(credentialLines) || /^mcp-session-id:/im.test(headerLines);
   }
 
-  send(letter: RequestTemplate, customer: RequestEvents): HttpRequest {
-    const delivery = new HttpRequest(
-      this,
-      letter,
-      customer,
-      () => void this.#deliveries.remove(place),
-    );
-    const place = this.#deliveries.add(delivery);
-    if (this.#isPaused) delivery.pause();
-    delivery.start();
-    return delivery;
+  send(template: RequestTemplate, events: RequestEvents): HttpRequest {
+    const request = new HttpRequest(this, template, events, () => void this.#requests.remove(id));
+    const id = this.#requests.add(request);
+    if (this.#isPaused) request.pause();
+    request.start();
+    return request;
   }
 
-  bear(): string | Promise<string> {
-    const worn = this.target.credentials.bear(this.#abort.signal);
-    if (!(worn instanceof Promise)) return this.#write(worn);
-    return worn.then(
-      (them) => this.#write(them),
+  getCredentialLines(): string | Promise<string> {
+    const headers = this.target.credentials.getHeaders(this.#abort.signal);
+    if (!(headers instanceof Promise)) return this.#formatCredentials(headers);
+    return headers.then(
+      (resolved) => this.#formatCredentials(resolved),
       (error: unknown) => {
         // No request is made before there are credentials.
-        const isWanting = error instanceof HubError && error.code === "unauthorized";
-        if (isWanting) this.challenged({ status: 401, header: undefined }, NOTHING);
+        const isMissing = error instanceof HubError && error.code === "unauthorized";
+        if (isMissing) this.challenged({ status: 401, header: undefined }, NO_CREDENTIALS_KEY);
         throw error;
       },
     );
   }
 
-  carry(
-    letter: RequestTemplate,
-    place: RequestTarget,
-    worn: string,
+  sendOnce(
+    template: RequestTemplate,
+    target: RequestTarget,
+    credentialLines: string,
     receiver: ResponseReceiver,
   ): RequestHandle {
-    const { origin } = place.url;
-    let lanes = this.#lanes.get(origin);
-    if (lanes === undefined) {
-      lanes = new HttpConnectionPool((signal) => openSocket(place.url, this.target, signal));
-      this.#lanes.set(origin, lanes);
+    const { origin } = target.url;
+    let pool = this.#pools.get(origin);
+    if (pool === undefined) {
+      pool = new HttpConnectionPool((signal) => openSocket(target.url, this.target, signal));
+      this.#pools.set(origin, pool);
     }
-    const fields = `${this.#fields}${worn}${letter.fields}`;
-    const order: PooledRequest = { method: letter.method, place, fields, body: letter.body };
-    return lanes.send(order, receiver);
+    const headerLines = `${this.#headerLines}${credentialLines}${template.headerLines}`;
+    const pooledRequest: PooledRequest = {
+      method: template.method,
+      target,
+      headerLines,
+      body: template.body,
+    };
+    return pool.send(pooledRequest, receiver);
   }
 
-  async renew(challenge: AuthChallenge, worn: string): Promise<boolean> {
+  async renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean> {
     // Another request may have got new credentials meanwhile, or be getting them.
-    if ((await this.bear()) !== worn) return true;
+    if ((await this.getCredentialLines()) !== credentialLines) return true;
     const { credentials } = this.target;
-    this.#renewal ??= credentials.renew(challenge, this.#abort.signal).finally(() => {
-      this.#renewal = undefined;
+    this.#renewing ??= credentials.renew(challenge, this.#abort.signal).finally(() => {
+      this.#renewing = undefined;
     });
-    return this.#renewal;
+    return this.#renewing;
   }
 
-  challenged(challenge: AuthChallenge, worn: string): void {
-    if (this.#refused === worn) return;
-    this.#refused = worn;
-    this.#challenged(challenge);
+  challenged(challenge: AuthChallenge, credentialLines: string): void {
+    if (this.#reportedFor === credentialLines) return;
+    this.#reportedFor = credentialLines;
+    this.#onChallenged(challenge);
   }
 
   error(code: HubError["code"], text: string): HubError {
@@ -449,47 +460,47 @@ export class HttpRequester implements HttpRequestContext {
 
   pause(): void {
     this.#isPaused = true;
-    for (const delivery of this.#deliveries.values()) delivery.pause();
+    for (const request of this.#requests.values()) request.pause();
   }
 
   resume(): void {
     this.#isPaused = false;
-    for (const delivery of this.#deliveries.values()) delivery.resume();
+    for (const request of this.#requests.values()) request.resume();
   }
 
   /** Cancels all requests; their callbacks are not called. */
   close(): void {
     this.#abort.abort(this.error("serverStopped", "its link was closed."));
-    for (const delivery of this.#deliveries.values()) delivery.drop();
-    for (const lanes of this.#lanes.values()) lanes.close();
-    this.#lanes.clear();
+    for (const request of this.#requests.values()) request.cancel();
+    for (const pool of this.#pools.values()) pool.close();
+    this.#pools.clear();
   }
 
   /** Redacts credential values with and without their scheme. Older ones may still appear in responses. */
-  #hide(worn: readonly string[]): void {
-    const values = worn.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
-    this.#borne = [...values, ...this.#borne].slice(0, MOST_BORNE);
-    this.redactor = new Redactor([...this.#borne, ...this.target.secrets]);
+  #redactValues(used: readonly string[]): void {
+    const values = used.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
+    this.#recentValues = [...values, ...this.#recentValues].slice(0, MAX_RECENT_VALUES);
+    this.redactor = new Redactor([...this.#recentValues, ...this.target.secrets]);
   }
 
   /** Formats credential headers. An Authorization header of the manifest has precedence. */
-  #write(worn: Readonly<Record<string, string>>): string {
-    let fields = "";
-    for (const name in worn) {
-      if (!FIELD.test(worn[name] ?? "")) {
+  #formatCredentials(headers: Readonly<Record<string, string>>): string {
+    let lines = "";
+    for (const name in headers) {
+      if (!HEADER_VALUE.test(headers[name] ?? "")) {
         throw this.error(
           "unauthorized",
           `what it wants to see (${name}) cannot stand in a header.`,
         );
       }
-      if (!this.#isExplicit || !/^authorization$/i.test(name)) {
-        fields += `${name}: ${worn[name]}\r\n`;
+      if (!this.#hasManifestAuthorization || !/^authorization$/i.test(name)) {
+        lines += `${name}: ${headers[name]}\r\n`;
       }
     }
-    if (fields !== this.#worn) {
-      this.#worn = fields;
-      this.#hide(Object.values(worn));
+    if (lines !== this.#credentialLines) {
+      this.#credentialLines = lines;
+      this.#redactValues(Object.values(headers));
     }
-    return fields;
+    return lines;
   }
 }

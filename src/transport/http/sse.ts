@@ -18,17 +18,17 @@ import { MessageOrder } from "./message-order.ts";
 
 /** A message to be sent. */
 export interface QueuedMessage {
-  readonly message: readonly Piece[];
-  readonly info: SendOptions | undefined;
+  readonly pieces: readonly Piece[];
+  readonly options: SendOptions | undefined;
 }
 
-interface Sending extends QueuedMessage {
+interface PendingPost extends QueuedMessage {
   readonly size: number;
-  delivery: HttpRequest | undefined;
+  request: HttpRequest | undefined;
 }
 
 /** Maximum length of the endpoint's URL, in bytes. */
-const LONGEST_ENDPOINT = 4096;
+const MAX_ENDPOINT_LENGTH = 4096;
 
 /**
  * The HTTP+SSE transport of 2024-11-05: all messages of the server come on one GET stream; when it ends, so does the
@@ -36,15 +36,15 @@ const LONGEST_ENDPOINT = 4096;
  */
 export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
-  readonly #passage: HttpRequester;
+  readonly #requester: HttpRequester;
   readonly #events: HttpVariantEvents;
-  readonly #refused: (cause: HubError, held: readonly QueuedMessage[]) => boolean;
-  readonly #sequence = new MessageOrder<Sending>((sending) => this.#start(sending));
-  readonly #sendings = new Set<Sending>();
-  #feed: EventStreamRequest | undefined;
+  readonly #onRejected: (cause: HubError, held: readonly QueuedMessage[]) => boolean;
+  readonly #order = new MessageOrder<PendingPost>((post) => this.#start(post));
+  readonly #posts = new Set<PendingPost>();
+  #stream: EventStreamRequest | undefined;
   #endpoint: RequestTarget | undefined;
-  #met: () => void = () => {};
-  #version = "";
+  #resolveEndpoint: () => void = () => {};
+  #versionLine = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
   /**
@@ -52,130 +52,130 @@ export class LegacySse implements HttpVariant {
    * over
    */
   constructor(
-    passage: HttpRequester,
+    requester: HttpRequester,
     events: HttpVariantEvents,
-    refused: (cause: HubError, held: readonly QueuedMessage[]) => boolean,
+    onRejected: (cause: HubError, queued: readonly QueuedMessage[]) => boolean,
   ) {
-    this.#passage = passage;
+    this.#requester = requester;
     this.#events = events;
-    this.#refused = refused;
+    this.#onRejected = onRejected;
   }
 
-  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest {
+  send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const pieces = piecesOfMessage(message);
     let size = 0;
     for (const piece of pieces) size += sizeOf(piece);
-    const sending: Sending = { message: pieces, info, size, delivery: undefined };
-    this.#sendings.add(sending);
-    this.#events.loaded(size);
+    const post: PendingPost = { pieces, options, size, request: undefined };
+    this.#posts.add(post);
+    this.#events.queuedChanged(size);
     if (this.#state === "new") this.#open();
-    if (this.#endpoint !== undefined) this.#sequence.add(sending, info === undefined);
+    if (this.#endpoint !== undefined) this.#order.add(post, options === undefined);
     return NO_HANDLE;
   }
 
   adopt({ version }: NegotiatedProtocol): void {
-    this.#version = `MCP-Protocol-Version: ${version}\r\n`;
+    this.#versionLine = `MCP-Protocol-Version: ${version}\r\n`;
   }
 
   async close(): Promise<void> {
     if (this.#state === "over") return;
     this.#state = "closing";
-    if (this.#endpoint !== undefined) this.#feed?.drop();
-    this.#passage.resume();
-    await settlesWithin(CLOSE_TIMEOUT, this.#said());
+    if (this.#endpoint !== undefined) this.#stream?.cancel();
+    this.#requester.resume();
+    await settlesWithin(CLOSE_TIMEOUT, this.#drained());
     this.#end();
   }
 
   /** Resolves when all notifications are sent. */
-  async #said(): Promise<void> {
-    if (this.#sendings.size > 0 && this.#endpoint === undefined) {
-      await new Promise<void>((resolve) => (this.#met = resolve));
+  async #drained(): Promise<void> {
+    if (this.#posts.size > 0 && this.#endpoint === undefined) {
+      await new Promise<void>((resolve) => (this.#resolveEndpoint = resolve));
     }
-    await this.#sequence.drained();
+    await this.#order.drained();
   }
 
   #open(): void {
     this.#state = "open";
-    this.#feed = new EventStreamRequest(this.#passage, "", undefined, {
-      event: (type, data) => this.#event(type, data),
+    this.#stream = new EventStreamRequest(this.#requester, "", undefined, {
+      event: (type, data) => this.#onEvent(type, data),
       oversized: (excess) => this.#events.oversized(excess),
-      ended: (end) => this.#ended(end),
+      ended: (end) => this.#onStreamEnd(end),
     });
   }
 
-  #event(type: string, data: Buffer): void {
-    if (type === "message") this.#events.frame(parseMessage(data));
-    else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
+  #onEvent(type: string, data: Buffer): void {
+    if (type === "message") this.#events.message(parseMessage(data));
+    else if (type === "endpoint" && this.#endpoint === undefined) this.#onEndpoint(data);
   }
 
   /** The `endpoint` event: the URL for POSTs. */
-  #meet(data: Buffer): void {
-    const passage = this.#passage;
-    const { url } = passage.place;
-    const text = textOf(data.subarray(0, LONGEST_ENDPOINT));
+  #onEndpoint(data: Buffer): void {
+    const requester = this.#requester;
+    const { url } = requester.currentTarget;
+    const text = textOf(data.subarray(0, MAX_ENDPOINT_LENGTH));
     const endpoint = URL.canParse(text, url.href) ? new URL(text, url.href) : undefined;
     if (endpoint?.origin !== url.origin) {
-      const named = passage.redactor.applyTruncated(text, 200);
+      const safeText = requester.redactor.applyTruncated(text, 200);
       this.#fail(
-        passage.error("serverRefused", `it wants messages sent to another server (${named}).`),
+        requester.error("serverRefused", `it wants messages sent to another server (${safeText}).`),
       );
       return;
     }
-    passage.hasEntered = true;
+    requester.wasAccepted = true;
     this.#endpoint = requestTargetOf(endpoint);
-    this.#events.found("sse");
-    for (const sending of this.#sendings) this.#sequence.add(sending, sending.info === undefined);
-    this.#met();
+    this.#events.kindDetected("sse");
+    for (const post of this.#posts) this.#order.add(post, post.options === undefined);
+    this.#resolveEndpoint();
   }
 
-  #start(sending: Sending): void {
-    const customer = new Drop(this.#passage, {
-      sent: () => this.#taken(sending),
-      done: (cause) => this.#done(sending, cause),
+  #start(post: PendingPost): void {
+    const events = new LegacyPost(this.#requester, {
+      sent: () => this.#onSent(post),
+      done: (cause) => this.#onDone(post, cause),
     });
-    const { message: body } = sending;
-    const fields = `${CONTENT_HEADERS}${this.#version}`;
-    sending.delivery = this.#passage.send(
-      { method: "POST", fields, body, place: this.#endpoint },
-      customer,
+    const { pieces: body } = post;
+    const headerLines = `${CONTENT_HEADERS}${this.#versionLine}`;
+    post.request = this.#requester.send(
+      { method: "POST", headerLines, body, target: this.#endpoint },
+      events,
     );
   }
 
-  #taken(sending: Sending): void {
-    if (this.#sendings.delete(sending)) this.#events.loaded(-sending.size);
+  #onSent(post: PendingPost): void {
+    if (this.#posts.delete(post)) this.#events.queuedChanged(-post.size);
   }
 
-  #done(sending: Sending, cause: HubError | undefined): void {
-    this.#taken(sending);
-    this.#sequence.settle(sending);
+  #onDone(post: PendingPost, cause: HubError | undefined): void {
+    this.#onSent(post);
+    this.#order.settle(post);
     if (cause === undefined || this.#state !== "open") return;
-    if (sending.info === undefined) this.#events.log(cause.message);
-    else sending.info.unanswered?.(cause);
+    if (post.options === undefined) this.#events.log(cause.message);
+    else post.options.unanswered?.(cause);
   }
 
-  #ended(end: EventStreamEnd): void {
+  #onStreamEnd(end: EventStreamEnd): void {
     if (this.#state !== "open") return;
-    const passage = this.#passage;
+    const requester = this.#requester;
     if (this.#endpoint !== undefined) {
-      this.#fail(passage.error("connectionLost", "it has ended its stream of events."));
+      this.#fail(requester.error("connectionLost", "it has ended its stream of events."));
       return;
     }
     const cause =
       end.kind === "failed"
         ? end.cause
-        : passage.error(
+        : requester.error(
             "serverRefused",
             end.kind === "dropped"
               ? "it ended its stream of events before it said where messages go."
-              : `it has no stream of events at ${passage.place.url.href} (HTTP ${end.status}).`,
+              : `it has no stream of events at ${requester.currentTarget.url.href} (HTTP ${end.status}).`,
           );
-    const held = [...this.#sendings];
-    if (end.kind !== "failed" && this.#refused(cause, held)) {
+    const queued = [...this.#posts];
+    if (end.kind !== "failed" && this.#onRejected(cause, queued)) {
       this.#state = "over";
-      for (const sending of held) this.#taken(sending);
+      for (const post of queued) this.#onSent(post);
       return;
     }
-    for (const { info } of held) info?.unanswered?.(cause);
+    for (const { options } of queued) options?.unanswered?.(cause);
     this.#fail(cause);
   }
 
@@ -186,24 +186,24 @@ export class LegacySse implements HttpVariant {
 
   #end(): void {
     this.#state = "over";
-    this.#feed?.drop();
-    for (const sending of this.#sendings) this.#taken(sending);
-    this.#passage.close();
+    this.#stream?.cancel();
+    for (const post of this.#posts) this.#onSent(post);
+    this.#requester.close();
   }
 }
 
 /** One POST over HTTP+SSE. Its response says only whether the message was accepted. */
-class Drop implements RequestEvents {
-  readonly #passage: HttpRequester;
+class LegacyPost implements RequestEvents {
+  readonly #requester: HttpRequester;
   readonly #events: { sent(): void; done(cause: HubError | undefined): void };
-  readonly #text = new BoundedBuffer(EXCERPT_LIMIT);
+  readonly #content = new BoundedBuffer(EXCERPT_LIMIT);
   #head: ResponseHead | undefined;
 
   constructor(
-    passage: HttpRequester,
+    requester: HttpRequester,
     events: { sent(): void; done(cause: HubError | undefined): void },
   ) {
-    this.#passage = passage;
+    this.#requester = requester;
     this.#events = events;
   }
 
@@ -217,14 +217,19 @@ class Drop implements RequestEvents {
   }
 
   body(bytes: Buffer): void {
-    this.#text.add(bytes);
+    this.#content.add(bytes);
   }
 
   end(): void {
     if (this.#head === undefined || this.#head.status < 300) return;
-    const text = this.#text.take();
+    const content = this.#content.take();
     this.#events.done(
-      errorOfResponse(this.#head, isTruncated(text) ? text.head : text, this.#passage, true),
+      errorOfResponse(
+        this.#head,
+        isTruncated(content) ? content.head : content,
+        this.#requester,
+        true,
+      ),
     );
   }
 

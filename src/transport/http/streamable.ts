@@ -17,7 +17,7 @@ import type { HttpRequester } from "./request.ts";
 import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
 
 /** An id that the hub's own requests never have. */
-const ID = 0;
+const PING_ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
 /**
@@ -25,26 +25,26 @@ const METHOD_NOT_FOUND = -32601;
  * with the same status as any bad request, or with a JSON-RPC error. Nothing else is wrong with a ping: a server that
  * knows the session answers it, or says that it does not know the method.
  */
-export function isSessionKnown(passage: HttpRequester, fields: string): Promise<boolean> {
-  const text = new BoundedBuffer(EXCERPT_LIMIT);
-  const body = [utf8(`{"jsonrpc":"2.0","id":${ID},"method":"ping"}`)];
+export function isSessionKnown(requester: HttpRequester, headerLines: string): Promise<boolean> {
+  const buffer = new BoundedBuffer(EXCERPT_LIMIT);
+  const body = [utf8(`{"jsonrpc":"2.0","id":${PING_ID},"method":"ping"}`)];
   return new Promise((resolve) => {
     let status = 0;
-    passage.send(
-      { method: "POST", fields, body },
+    requester.send(
+      { method: "POST", headerLines, body },
       {
         head(head: ResponseHead) {
           ({ status } = head);
           if (status !== 400 && status !== 404) resolve(true);
         },
-        body: (bytes: Buffer) => text.add(bytes),
+        body: (bytes: Buffer) => buffer.add(bytes),
         end() {
-          const content = text.take();
-          const frame = isTruncated(content) ? undefined : parseMessage(content);
+          const content = buffer.take();
+          const response = isTruncated(content) ? undefined : parseMessage(content);
           resolve(
-            frame?.kind === "response" &&
-              frame.id === ID &&
-              (frame.outcome === "result" || errorCodeOf(frame) === METHOD_NOT_FOUND),
+            response?.kind === "response" &&
+              response.id === PING_ID &&
+              (response.outcome === "result" || errorCodeOf(response) === METHOD_NOT_FOUND),
           );
         },
         fail: () => resolve(true),
@@ -54,84 +54,84 @@ export function isSessionKnown(passage: HttpRequester, fields: string): Promise<
 }
 
 /** The first request to a server of the legacy era. */
-const INITIALIZE = "initialize";
+const INITIALIZE_METHOD = "initialize";
 /** How many response streams may stay open after their response: some servers forget to end them. */
-const LINGERING = 16;
+const MAX_LINGERING_STREAMS = 16;
 
 /** The Streamable HTTP transport of both eras: each message is a POST of its own. */
 export class StreamableHttp implements HttpVariant, PostEvents {
   readonly hasStreams = true;
-  readonly passage: HttpRequester;
+  readonly requester: HttpRequester;
   readonly #events: HttpVariantEvents;
-  readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
+  readonly #tryLegacySse: ((post: Post, otherwise: () => void) => void) | undefined;
   readonly #posts = new IdTable<Post>();
   readonly #unsent = new IdTable<Post>();
   readonly #lingering = new Set<Post>();
-  readonly #sequence = new MessageOrder<Post>((post) => post.start());
-  #spoken: NegotiatedProtocol | undefined;
-  #session: string | undefined;
+  readonly #order = new MessageOrder<Post>((post) => post.start());
+  #protocol: NegotiatedProtocol | undefined;
+  #sessionId: string | undefined;
   /** Header lines for session id and protocol version. */
-  #common = "";
-  #tidings: StandingStream | undefined;
-  #doubt: Promise<boolean> | undefined;
+  #commonLines = "";
+  #standingStream: StandingStream | undefined;
+  #sessionCheck: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
   /** @param tryOther called if the server rejects `initialize` as one without Streamable HTTP does */
   constructor(
-    passage: HttpRequester,
+    requester: HttpRequester,
     events: HttpVariantEvents,
-    tryOther?: (post: Post, otherwise: () => void) => void,
+    tryLegacySse?: (post: Post, fallback: () => void) => void,
   ) {
-    this.passage = passage;
+    this.requester = requester;
     this.#events = events;
-    this.#tryOther = tryOther;
+    this.#tryLegacySse = tryLegacySse;
   }
 
-  get isMet(): boolean {
-    return this.#spoken !== undefined;
+  get isNegotiated(): boolean {
+    return this.#protocol !== undefined;
   }
 
-  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest {
-    const post = new Post(this, message, info);
+  send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
+    const post = new Post(this, message, options);
     // The modern era has no notifications from client to server: a request is cancelled by closing its stream.
-    const isSaid = info !== undefined || this.#spoken?.era !== "modern";
-    if (!isSaid || this.#state !== "open") return post;
-    post.place = this.#posts.add(post);
-    this.#unsent.set(post.place, post);
-    this.#events.loaded(post.size);
-    this.#sequence.add(post, info === undefined);
+    const isSendable = options !== undefined || this.#protocol?.era !== "modern";
+    if (!isSendable || this.#state !== "open") return post;
+    post.id = this.#posts.add(post);
+    this.#unsent.set(post.id, post);
+    this.#events.queuedChanged(post.size);
+    this.#order.add(post, options === undefined);
     return post;
   }
 
-  adopt(spoken: NegotiatedProtocol): void {
-    this.#spoken = spoken;
-    this.#describe();
+  adopt(protocol: NegotiatedProtocol): void {
+    this.#protocol = protocol;
+    this.#updateCommonLines();
   }
 
   async close(): Promise<void> {
     if (this.#state !== "open") return;
     this.#state = "closing";
-    this.#tidings?.close();
-    for (const post of this.#posts.values()) if (post.info !== undefined) post.finish();
-    this.passage.resume();
-    await settlesWithin(CLOSE_TIMEOUT, this.#sequence.drained());
-    if (this.#session !== undefined) await settlesWithin(CLOSE_TIMEOUT, this.#leave());
+    this.#standingStream?.close();
+    for (const post of this.#posts.values()) if (post.options !== undefined) post.finish();
+    this.requester.resume();
+    await settlesWithin(CLOSE_TIMEOUT, this.#order.drained());
+    if (this.#sessionId !== undefined) await settlesWithin(CLOSE_TIMEOUT, this.#deleteSession());
     this.#end();
   }
 
-  fieldsFor(info: SendOptions | undefined): string {
-    if (info === undefined) return this.#common;
-    if (this.#spoken?.era === "legacy" && info.headers === undefined) return this.#common;
-    return `${this.#common}${messageHeaders(info, this.#spoken)}`;
+  headerLinesFor(options: SendOptions | undefined): string {
+    if (options === undefined) return this.#commonLines;
+    if (this.#protocol?.era === "legacy" && options.headers === undefined) return this.#commonLines;
+    return `${this.#commonLines}${messageHeaders(options, this.#protocol)}`;
   }
 
-  frame(frame: Message, post: Post): void {
-    if (post.isAnswered && !post.isOver) this.#linger(post);
-    this.#events.frame(frame, post);
+  message(message: Message, post: Post): void {
+    if (post.isAnswered && !post.isEnded) this.#keepLingering(post);
+    this.#events.message(message, post);
   }
 
-  oversized(excess: Truncated): void {
-    this.#events.oversized(excess);
+  oversized(truncated: Truncated): void {
+    this.#events.oversized(truncated);
   }
 
   log(text: string): void {
@@ -139,92 +139,95 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   }
 
   sent(post: Post): void {
-    if (this.#unsent.remove(post.place) !== undefined) this.#events.loaded(-post.size);
+    if (this.#unsent.remove(post.id) !== undefined) this.#events.queuedChanged(-post.size);
   }
 
-  heard(post: Post, head: ResponseHead | undefined): void {
-    const { info } = post;
+  responded(post: Post, head: ResponseHead | undefined): void {
+    const { options } = post;
     if (head !== undefined && head.status < 300) {
-      if (info?.method === INITIALIZE) this.#enter(head.fields.get("mcp-session-id"));
-      if (info !== undefined) this.#events.found("http");
-      else this.#listen();
+      if (options?.method === INITIALIZE_METHOD)
+        this.#setSession(head.headers.get("mcp-session-id"));
+      if (options !== undefined) this.#events.kindDetected("http");
+      else this.#openStandingStream();
     }
-    if (info !== undefined) return;
-    this.#sequence.settle(post);
-    if (head !== undefined) this.#linger(post);
+    if (options !== undefined) return;
+    this.#order.settle(post);
+    if (head !== undefined) this.#keepLingering(post);
   }
 
-  turnedAway(post: Post, status: number, otherwise: () => void): boolean {
-    if (status === 404 && this.#session !== undefined) {
-      this.#forgotten(post);
+  handlesHttpError(post: Post, status: number, fallback: () => void): boolean {
+    if (status === 404 && this.#sessionId !== undefined) {
+      this.#sessionLost(post);
       return true;
     }
-    if (status === 400 && this.doubts(post, otherwise)) return true;
-    const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
-    if (!isGreeting || this.#tryOther === undefined) return false;
+    if (status === 400 && this.checksSession(post, fallback)) return true;
+    const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
+    if (!isInitialize || this.#tryLegacySse === undefined) return false;
     if (status !== 400 && status !== 404 && status !== 405) return false;
-    this.#tryOther(post, otherwise);
+    this.#tryLegacySse(post, fallback);
     return true;
   }
 
-  doubts(post: Post, otherwise: () => void): boolean {
-    if (this.#session === undefined || !this.isMet) return false;
-    void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
+  checksSession(post: Post, fallback: () => void): boolean {
+    if (this.#sessionId === undefined || !this.isNegotiated) return false;
+    void this.#isKnown().then((isKnown) => (isKnown ? fallback() : this.#sessionLost(post)));
     return true;
   }
 
   unreachable(cause: HubError): void {
     // A server that works on a request is not lost.
     for (const post of this.#posts.values()) if (post.isSent) return;
-    if (this.#tidings?.isOpen === true) return;
+    if (this.#standingStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
-    this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
+    this.#fail(this.requester.wasAccepted ? this.requester.error("connectionLost", text) : cause);
   }
 
-  over(post: Post): void {
-    this.#posts.remove(post.place);
+  ended(post: Post): void {
+    this.#posts.remove(post.id);
     this.#lingering.delete(post);
     this.sent(post);
-    this.#sequence.settle(post);
+    this.#order.settle(post);
   }
 
   /** Whether the server still knows the session; concurrent callers share one check. */
   #isKnown(): Promise<boolean> {
-    this.#doubt ??= isSessionKnown(this.passage, `${CONTENT_HEADERS}${this.#common}`).finally(
-      () => {
-        this.#doubt = undefined;
-      },
-    );
-    return this.#doubt;
+    this.#sessionCheck ??= isSessionKnown(
+      this.requester,
+      `${CONTENT_HEADERS}${this.#commonLines}`,
+    ).finally(() => {
+      this.#sessionCheck = undefined;
+    });
+    return this.#sessionCheck;
   }
 
-  #enter(id: string | undefined): void {
-    this.#session = id !== undefined && /^[\x20-\x7e\x80-\xff]+$/.test(id) ? id : undefined;
-    this.#describe();
+  #setSession(id: string | undefined): void {
+    this.#sessionId = id !== undefined && /^[\x20-\x7e\x80-\xff]+$/.test(id) ? id : undefined;
+    this.#updateCommonLines();
   }
 
-  #describe(): void {
-    const session = this.#session === undefined ? "" : `Mcp-Session-Id: ${this.#session}\r\n`;
-    const version = this.#spoken && `MCP-Protocol-Version: ${this.#spoken.version}\r\n`;
-    this.#common = `${session}${version ?? ""}`;
+  #updateCommonLines(): void {
+    const sessionLine =
+      this.#sessionId === undefined ? "" : `Mcp-Session-Id: ${this.#sessionId}\r\n`;
+    const versionLine = this.#protocol && `MCP-Protocol-Version: ${this.#protocol.version}\r\n`;
+    this.#commonLines = `${sessionLine}${versionLine ?? ""}`;
   }
 
   /** Opens the standing GET stream: the server has received `notifications/initialized` and may send messages. */
-  #listen(): void {
-    if (this.#spoken?.era !== "legacy" || this.#state !== "open") return;
-    this.#tidings ??= new StandingStream({
-      passage: this.passage,
-      fields: () => this.#common,
-      frame: (frame) => this.#events.frame(frame),
+  #openStandingStream(): void {
+    if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
+    this.#standingStream ??= new StandingStream({
+      requester: this.requester,
+      headerLines: () => this.#commonLines,
+      message: (frame) => this.#events.message(frame),
       oversized: (excess) => this.#events.oversized(excess),
-      forgotten: () => this.#forgotten(undefined),
+      sessionLost: () => this.#sessionLost(undefined),
       unreachable: (cause) => this.unreachable(cause),
     });
   }
 
-  #linger(post: Post): void {
+  #keepLingering(post: Post): void {
     this.#lingering.add(post);
-    if (this.#lingering.size <= LINGERING) return;
+    if (this.#lingering.size <= MAX_LINGERING_STREAMS) return;
     for (const oldest of this.#lingering) {
       oldest.finish();
       return;
@@ -232,28 +235,32 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   }
 
   /** The server has lost the session, and with it all requests in progress. */
-  #forgotten(refused: Post | undefined): void {
+  #sessionLost(rejected: Post | undefined): void {
     if (this.#state !== "open") return;
-    const { passage } = this;
-    this.#session = undefined;
+    const { requester } = this;
+    this.#sessionId = undefined;
     // Owners that are told must not send on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
-    refused?.lose(passage.error("notDelivered", `${text}, and so has not taken this.`));
+    rejected?.failWith(requester.error("notDelivered", `${text}, and so has not taken this.`));
     for (const post of this.#posts.values()) {
       const code = post.isSent ? "answerLost" : "notDelivered";
-      post.lose(passage.error(code, `${text} in which this was begun.`));
+      post.failWith(requester.error(code, `${text} in which this was begun.`));
     }
     this.#end();
-    this.#events.ended(passage.error("connectionLost", `${text}: another has to be begun.`));
+    this.#events.ended(requester.error("connectionLost", `${text}: another has to be begun.`));
   }
 
   /** Ends the session with a DELETE request, which servers need not support. */
-  #leave(): Promise<void> {
+  #deleteSession(): Promise<void> {
     return new Promise((resolve) => {
       const done = (): void => resolve();
-      const letter = { method: "DELETE", fields: this.#common, body: undefined } as const;
-      this.passage.send(letter, { head: done, body() {}, end: done, fail: done });
+      const template = {
+        method: "DELETE",
+        headerLines: this.#commonLines,
+        body: undefined,
+      } as const;
+      this.requester.send(template, { head: done, body() {}, end: done, fail: done });
     });
   }
 
@@ -262,10 +269,10 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     // Owners that are told must not send on this transport.
     this.#state = "closing";
     // Messages that waited for others were not sent. During negotiation the cause is reported as the transport's end.
-    if (this.passage.hasEntered) {
+    if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";
-        post.lose(new HubError(code, cause.message, { server: cause.server, cause }));
+        post.failWith(new HubError(code, cause.message, { server: cause.server, cause }));
       }
     }
     this.#end();
@@ -274,8 +281,8 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   #end(): void {
     this.#state = "over";
-    this.#tidings?.close();
+    this.#standingStream?.close();
     for (const post of this.#posts.values()) post.finish();
-    this.passage.close();
+    this.requester.close();
   }
 }

@@ -3,8 +3,8 @@ export type HttpTransportKind = "http" | "sse";
 
 /** Remembers which HTTP transport a server has, from one connection to the next. */
 export interface KnownTransport {
-  readonly known: HttpTransportKind | undefined;
-  found(way: HttpTransportKind): void;
+  readonly kind: HttpTransportKind | undefined;
+  remember(kind: HttpTransportKind): void;
 }
 
 /** Options for an HTTP transport. */
@@ -40,7 +40,7 @@ export interface RequestCredentials {
    * Headers for the next request; a promise if a token has to be loaded or refreshed first. @throws {HubError}
    * unauthorized
    */
-  bear(
+  getHeaders(
     signal: AbortSignal,
   ): Readonly<Record<string, string>> | Promise<Readonly<Record<string, string>>>;
   /**
@@ -53,7 +53,7 @@ export interface RequestCredentials {
 
 /** No credentials beyond the headers in the manifest. */
 export const NO_CREDENTIALS: RequestCredentials = {
-  bear: () => ({}),
+  getHeaders: () => ({}),
   renew: () => Promise.resolve(false),
 };
 

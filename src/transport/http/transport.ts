@@ -28,13 +28,13 @@ import type { HttpTarget, HttpTransportKind } from "./target.ts";
  * which, the response to the first message decides.
  */
 export function openHttpTransport(target: HttpTarget): ServerTransport {
-  return new HttpLink(target);
+  return new HttpTransport(target);
 }
 
-class HttpLink implements Transport, HttpVariantEvents {
+class HttpTransport implements Transport, HttpVariantEvents {
   readonly #target: HttpTarget;
-  readonly #passage: HttpRequester;
-  #course: HttpVariant;
+  readonly #requester: HttpRequester;
+  #variant: HttpVariant;
   #events: TransportEvents | undefined;
   #state: "new" | "open" | "closing" | "closed" = "new";
   #closing: Promise<void> | undefined;
@@ -43,14 +43,14 @@ class HttpLink implements Transport, HttpVariantEvents {
 
   constructor(target: HttpTarget) {
     this.#target = target;
-    this.#passage = new HttpRequester(target, (challenge) => {
+    this.#requester = new HttpRequester(target, (challenge) => {
       if (this.#state === "open") this.#events?.challenged?.(challenge);
     });
-    this.#course = this.#choose();
+    this.#variant = this.#chooseVariant();
   }
 
   get hasStreams(): true | undefined {
-    return this.#course.hasStreams ? true : undefined;
+    return this.#variant.hasStreams ? true : undefined;
   }
 
   get queued(): number {
@@ -66,24 +66,24 @@ class HttpLink implements Transport, HttpVariantEvents {
     return Promise.resolve();
   }
 
-  send(message: EncodedMessage, info?: SendOptions): SentRequest {
-    return this.#state === "open" ? this.#course.send(message, info) : NO_HANDLE;
+  send(message: EncodedMessage, options?: SendOptions): SentRequest {
+    return this.#state === "open" ? this.#variant.send(message, options) : NO_HANDLE;
   }
 
-  adopt(spoken: NegotiatedProtocol): void {
-    this.#course.adopt(spoken);
+  adopt(protocol: NegotiatedProtocol): void {
+    this.#variant.adopt(protocol);
   }
 
   redact(text: string): string {
-    return this.#passage.redactor.apply(text);
+    return this.#requester.redactor.apply(text);
   }
 
   pause(): void {
-    this.#passage.pause();
+    this.#requester.pause();
   }
 
   resume(): void {
-    this.#passage.resume();
+    this.#requester.resume();
   }
 
   vitals(): Promise<undefined> {
@@ -95,10 +95,10 @@ class HttpLink implements Transport, HttpVariantEvents {
     return this.#closing;
   }
 
-  frame(frame: Message, exchange?: SentRequest): void {
+  message(message: Message, sentRequest?: SentRequest): void {
     if (this.#state !== "open") return;
-    const repaired = repairUtf8(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
-    this.#events?.frame(repaired, exchange);
+    const repaired = repairUtf8(message, () => this.#events?.flaw?.({ kind: "invalidText" }));
+    this.#events?.frame(repaired, sentRequest);
   }
 
   oversized({ head, tail, size }: Truncated): void {
@@ -109,17 +109,17 @@ class HttpLink implements Transport, HttpVariantEvents {
     if (this.#state === "open") this.#events?.log("warn", "stdout", text);
   }
 
-  loaded(size: number): void {
-    this.#queued += size;
+  queuedChanged(delta: number): void {
+    this.#queued += delta;
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;
     this.#isFull = isFull;
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  found(way: HttpTransportKind): void {
-    const { transport, knownTransport: wayfinder } = this.#target;
-    if (transport === "auto" && wayfinder.known !== way) wayfinder.found(way);
+  kindDetected(kind: HttpTransportKind): void {
+    const { transport, knownTransport } = this.#target;
+    if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
   }
 
   ended(cause: HubError): void {
@@ -131,42 +131,42 @@ class HttpLink implements Transport, HttpVariantEvents {
   async #close(): Promise<void> {
     const wasOpen = this.#state === "open";
     if (this.#state !== "closed") this.#state = "closing";
-    await this.#course.close();
+    await this.#variant.close();
     this.#state = "closed";
     if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
   }
 
-  #choose(): HttpVariant {
-    const { transport, knownTransport: wayfinder } = this.#target;
-    const way = transport === "auto" ? wayfinder.known : transport;
-    if (way === "sse") return this.#sse(transport === "auto");
+  #chooseVariant(): HttpVariant {
+    const { transport, knownTransport } = this.#target;
+    const kind = transport === "auto" ? knownTransport.kind : transport;
+    if (kind === "sse") return this.#makeLegacySse(transport === "auto");
     return transport === "auto"
-      ? new StreamableHttp(this.#passage, this, (post, otherwise) =>
-          this.#tryOther(post, otherwise),
+      ? new StreamableHttp(this.#requester, this, (post, fallback) =>
+          this.#tryLegacySse(post, fallback),
         )
-      : new StreamableHttp(this.#passage, this);
+      : new StreamableHttp(this.#requester, this);
   }
 
   /** A server that was known to use HTTP+SSE may have changed to Streamable HTTP. */
-  #sse(mayTurn: boolean): LegacySse {
-    return new LegacySse(this.#passage, this, (_, held) => {
-      if (!mayTurn) return false;
-      const course = new StreamableHttp(this.#passage, this);
-      this.#course = course;
-      for (const { message, info } of held) course.send(message, info);
+  #makeLegacySse(mayFallBack: boolean): LegacySse {
+    return new LegacySse(this.#requester, this, (_, queued) => {
+      if (!mayFallBack) return false;
+      const streamable = new StreamableHttp(this.#requester, this);
+      this.#variant = streamable;
+      for (const { pieces, options } of queued) streamable.send(pieces, options);
       return true;
     });
   }
 
   /** A server that rejects `initialize` may use HTTP+SSE (Streamable HTTP, backwards compatibility). */
-  #tryOther(post: Post, otherwise: () => void): void {
-    const before = this.#course;
-    const sse = new LegacySse(this.#passage, this, () => {
-      this.#course = before;
-      otherwise();
+  #tryLegacySse(post: Post, fallback: () => void): void {
+    const previous = this.#variant;
+    const sse = new LegacySse(this.#requester, this, () => {
+      this.#variant = previous;
+      fallback();
       return true;
     });
-    this.#course = sse;
-    sse.send(post.message, post.info);
+    this.#variant = sse;
+    sse.send(post.pieces, post.options);
   }
 }

@@ -8,21 +8,21 @@ import type { HttpTransportKind } from "./target.ts";
 export interface HttpVariant {
   /** Whether each request has a response stream of its own. */
   readonly hasStreams: boolean;
-  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest;
-  adopt(spoken: NegotiatedProtocol): void;
+  send(message: EncodedMessage, options: SendOptions | undefined): SentRequest;
+  adopt(protocol: NegotiatedProtocol): void;
   /** Closes it within a bounded time; notifications that wait to be sent are sent first. */
   close(): Promise<void>;
 }
 
 /** Callbacks of a variant to its transport. */
 export interface HttpVariantEvents {
-  frame(frame: Message, exchange?: SentRequest): void;
-  oversized(excess: Truncated): void;
+  message(message: Message, sentRequest?: SentRequest): void;
+  oversized(truncated: Truncated): void;
   log(text: string): void;
   /** The number of queued bytes changed by `size`. Negative: the server has taken the bytes, or they were discarded. */
-  loaded(size: number): void;
+  queuedChanged(delta: number): void;
   /** The server has answered as this transport demands. */
-  found(way: HttpTransportKind): void;
+  kindDetected(kind: HttpTransportKind): void;
   /** The variant has failed and cannot be used any more. */
   ended(cause: HubError): void;
 }

@@ -8,7 +8,7 @@ import {
   type ResponseHead,
 } from "../../../src/transport/http-client/connection.ts";
 import { EventParser } from "../../../src/transport/http/event-parser.ts";
-import { readRetryAfter } from "../../../src/transport/http/request.ts";
+import { parseRetryAfter } from "../../../src/transport/http/request.ts";
 
 /** What is read of a stream that comes in pieces of so many bytes. */
 function read(
@@ -102,7 +102,7 @@ function headOf(text: string): ResponseHead {
 
 describe("the head of an answer", () => {
   it("has its fields by their names in lower case, those of one name together", () => {
-    const { status, fields } = headOf("HTTP/1.1 200\r\nX-A: 1\r\nx-a:2 \r\nB:");
+    const { status, headers: fields } = headOf("HTTP/1.1 200\r\nX-A: 1\r\nx-a:2 \r\nB:");
     assert.equal(status, 200);
     assert.deepEqual(
       [...fields],
@@ -114,10 +114,10 @@ describe("the head of an answer", () => {
   });
 
   it("says whether the connection lasts", () => {
-    assert.equal(headOf("HTTP/1.1 200 OK").isLasting, true);
-    assert.equal(headOf("HTTP/1.1 200 OK\r\nConnection: Close").isLasting, false);
-    assert.equal(headOf("HTTP/1.0 200 OK").isLasting, false);
-    assert.equal(headOf("HTTP/1.0 200 OK\r\nConnection: keep-alive").isLasting, true);
+    assert.equal(headOf("HTTP/1.1 200 OK").isReusable, true);
+    assert.equal(headOf("HTTP/1.1 200 OK\r\nConnection: Close").isReusable, false);
+    assert.equal(headOf("HTTP/1.0 200 OK").isReusable, false);
+    assert.equal(headOf("HTTP/1.0 200 OK\r\nConnection: keep-alive").isReusable, true);
   });
 
   it("is waited for as long as it may be one", () => {
@@ -204,10 +204,10 @@ describe("the body of an answer", () => {
 describe("Retry-After", () => {
   it("is a number of seconds or a date", () => {
     const now = Date.parse("Sun, 06 Nov 1994 08:49:37 GMT");
-    assert.equal(readRetryAfter("120", now), 120_000);
-    assert.equal(readRetryAfter("Sun, 06 Nov 1994 08:49:47 GMT", now), 10_000);
-    assert.equal(readRetryAfter("Sun, 06 Nov 1994 08:00:00 GMT", now), 0);
-    assert.equal(readRetryAfter("soon", now), undefined);
-    assert.equal(readRetryAfter(undefined, now), undefined);
+    assert.equal(parseRetryAfter("120", now), 120_000);
+    assert.equal(parseRetryAfter("Sun, 06 Nov 1994 08:49:47 GMT", now), 10_000);
+    assert.equal(parseRetryAfter("Sun, 06 Nov 1994 08:00:00 GMT", now), 0);
+    assert.equal(parseRetryAfter("soon", now), undefined);
+    assert.equal(parseRetryAfter(undefined, now), undefined);
   });
 });

@@ -8,7 +8,7 @@ import {
 } from "../../../src/transport/http/target.ts";
 import { HttpRequester } from "../../../src/transport/http/request.ts";
 
-function open(bear: RequestCredentials["bear"]): {
+function open(getHeaders: RequestCredentials["getHeaders"]): {
   passage: HttpRequester;
   challenges: AuthChallenge[];
 } {
@@ -21,8 +21,8 @@ function open(bear: RequestCredentials["bear"]): {
     ca: undefined,
     secrets: ["a-secret-of-the-manifest"],
     maxMessage: 1024,
-    credentials: { ...NO_CREDENTIALS, bear },
-    knownTransport: { known: undefined, found: () => {} },
+    credentials: { ...NO_CREDENTIALS, bear: getHeaders },
+    knownTransport: { kind: undefined, remember: () => {} },
     env: {},
   } as const;
   const passage = new HttpRequester(target, (challenge) => void challenges.push(challenge));
@@ -33,8 +33,8 @@ describe("what the requests of a link bear", () => {
   it("is taken out of what the server says of it, and so is what they bore before", async () => {
     const tokens = ["token-number-one", "token-number-two"];
     const { passage } = open(() => ({ Authorization: `Bearer ${tokens.shift()}` }));
-    await passage.bear();
-    await passage.bear();
+    await passage.getCredentialLines();
+    await passage.getCredentialLines();
     const text = "Bearer token-number-one, token-number-two and a-secret-of-the-manifest are wrong";
     const { message } = passage.error("serverRefused", text);
     assert.doesNotMatch(message, /number|manifest/);
@@ -43,15 +43,15 @@ describe("what the requests of a link bear", () => {
   it("has to be got first if there is none, before the server is asked for anything", async () => {
     const none = new HubError("unauthorized", "Nobody has logged in.");
     const { passage, challenges } = open(() => Promise.reject(none));
-    await assert.rejects(async () => passage.bear(), none);
-    await assert.rejects(async () => passage.bear(), none);
+    await assert.rejects(async () => passage.getCredentialLines(), none);
+    await assert.rejects(async () => passage.getCredentialLines(), none);
     assert.deepEqual(challenges, [{ status: 401, header: undefined }]);
   });
 
   it("that cannot be got now is no reason to log in", async () => {
     const gone = new HubError("unreachable", "The authorization server is not there.");
     const { passage, challenges } = open(() => Promise.reject(gone));
-    await assert.rejects(async () => passage.bear(), gone);
+    await assert.rejects(async () => passage.getCredentialLines(), gone);
     assert.deepEqual(challenges, []);
   });
 });

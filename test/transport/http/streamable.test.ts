@@ -57,7 +57,7 @@ function tokens(
   let at = 0;
   return {
     renewals,
-    bear: () => ({ Authorization: `Bearer ${values[at]}` }),
+    getHeaders: () => ({ Authorization: `Bearer ${values[at]}` }),
     renew(challenge) {
       renewals.push(challenge);
       const isLeft = at + 1 < values.length;
@@ -218,7 +218,7 @@ describe("credentials", () => {
     const bear = (): never => {
       throw new HubError("unauthorized", "There are none.");
     };
-    const credentials = { bear, renew: () => Promise.resolve(false) };
+    const credentials = { getHeaders: bear, renew: () => Promise.resolve(false) };
     const witness = await HttpTransportRecorder.open(server, { credentials });
     assert.equal(codeOf(await witness.sendRequest("a").outcome), "unauthorized");
     await end(witness, server);
@@ -292,7 +292,7 @@ describe("redirects", () => {
       let worn = "";
       const renewals: AuthChallenge[] = [];
       const credentials: RequestCredentials = {
-        bear: () => (worn === "" ? {} : { Authorization: worn }),
+        getHeaders: () => (worn === "" ? {} : { Authorization: worn }),
         renew(given) {
           renewals.push(given);
           if (what.includes("renewed")) worn = SECRET;
@@ -339,7 +339,7 @@ describe("redirects", () => {
     );
     let worn = {};
     const credentials: RequestCredentials = {
-      bear: () => worn,
+      getHeaders: () => worn,
       renew: () => Promise.resolve(false),
     };
     const witness = await HttpTransportRecorder.openInitialized(server, {
@@ -361,7 +361,7 @@ describe("redirects", () => {
     });
     let worn = {};
     const credentials: RequestCredentials = {
-      bear: () => worn,
+      getHeaders: () => worn,
       renew() {
         worn = { Authorization: "Bearer late" };
         return Promise.resolve(true);
@@ -717,10 +717,10 @@ describe("the way over HTTP", () => {
     const found: HttpTransportKind[] = [];
     const target = targetOf(server.url);
     const wayfinder = {
-      get known() {
+      get kind() {
         return found.at(-1);
       },
-      found: (way: HttpTransportKind) => void found.push(way),
+      remember: (way: HttpTransportKind) => void found.push(way),
     };
     for (const n of [1, 2]) {
       const witness = new HttpTransportRecorder({ ...target, knownTransport: wayfinder });
@@ -748,10 +748,10 @@ describe("the way over HTTP", () => {
     const server = await RawHttpServer.start(withHandshake(respondJson));
     let known: HttpTransportKind = "sse";
     const wayfinder = {
-      get known() {
+      get kind() {
         return known;
       },
-      found: (way: HttpTransportKind) => void (known = way),
+      remember: (way: HttpTransportKind) => void (known = way),
     };
     const witness = await HttpTransportRecorder.open(server, { knownTransport: wayfinder });
     await witness.initialize();

@@ -319,7 +319,7 @@ describe("a proxy", () => {
       new AbortController().signal,
     );
     opened.socket.destroy();
-    assert.match(opened.fields, new RegExp(Buffer.from("me:100%").toString("base64")));
+    assert.match(opened.proxyHeaderLines, new RegExp(Buffer.from("me:100%").toString("base64")));
     await server.allClosed();
   });
 });
