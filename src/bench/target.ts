@@ -144,8 +144,8 @@ export class BenchTarget {
     this.#redact = (text) => transport.redact(text);
     const session = new CountingSession({
       server: this.subject.name,
-      link: transport,
-      audience: NO_CLIENTS,
+      transport,
+      clients: NO_CLIENTS,
       clock: systemClock,
       events: {
         listChanged: () => {},
@@ -225,12 +225,12 @@ async function withTimeout<T>(
 class CountingSession extends Session {
   responses = 0;
 
-  override frame(message: Message, exchange?: SentRequest): void {
+  override frame(message: Message, sentRequest?: SentRequest): void {
     if (message.kind === "response") this.responses++;
     else if (message.kind === "batch") {
       for (const item of message.items) if (item.kind === "response") this.responses++;
     }
-    super.frame(message, exchange);
+    super.frame(message, sentRequest);
   }
 }
 

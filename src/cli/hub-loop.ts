@@ -65,9 +65,9 @@ export async function answerWithError(
   signal.addEventListener("abort", () => left.resolve(), { once: true });
   await stdio.open(
     {
-      frame: (frame) => {
-        if (frame.kind !== "request") return;
-        stdio.send(buildError(frame.id, startError.toRpc()));
+      frame: (message) => {
+        if (message.kind !== "request") return;
+        stdio.send(buildError(message.id, startError.toRpc()));
         requested.resolve();
       },
       log() {},

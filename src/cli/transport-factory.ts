@@ -177,8 +177,8 @@ class SecretRedactor {
   /** The latest transport of each server, which knows its current credentials. */
   readonly #transports = new Map<string, ServerTransport>();
 
-  addTransport(server: string, link: ServerTransport): void {
-    this.#transports.set(server, link);
+  addTransport(server: string, transport: ServerTransport): void {
+    this.#transports.set(server, transport);
   }
 
   addSecrets<Resolved extends { readonly secrets: readonly string[] }>(
@@ -193,7 +193,7 @@ class SecretRedactor {
   redact(text: string): string {
     this.#redactor ??= new Redactor([...this.#secrets]);
     let shown = this.#redactor.apply(text);
-    for (const link of this.#transports.values()) shown = link.redact(shown);
+    for (const transport of this.#transports.values()) shown = transport.redact(shown);
     return shown;
   }
 }

@@ -45,7 +45,7 @@ export class ClientConnection implements TransportEvents {
     };
   }
 
-  frame(message: Message, exchange?: SentRequest, responder?: Responder): void {
+  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
     if (message.kind === "request") {
       if (
         mayBeModernRequest(message) &&
@@ -59,7 +59,7 @@ export class ClientConnection implements TransportEvents {
     ) {
       return;
     }
-    this.#legacy.frame(message, exchange, responder);
+    this.#legacy.frame(message, sentRequest, responder);
   }
 
   log(...line: Parameters<TransportEvents["log"]>): void {

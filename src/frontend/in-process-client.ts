@@ -44,8 +44,8 @@ export class InProcessClient {
     const [ours, theirs] = memoryTransportPair();
     const session = new Session({
       server: "toolmux",
-      link: ours,
-      audience: NO_CLIENTS,
+      transport: ours,
+      clients: NO_CLIENTS,
       clock: systemClock,
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });

@@ -408,7 +408,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
     this.sender = { ...this.sender, info: { name, version: clientVersion }, declared };
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isPlugin) this.#view.open();
-    else this.#view.introduce(capabilityClass, this);
+    else this.#view.declareCapabilities(capabilityClass, this);
     this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
       this.#isInitialized = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions, offered);

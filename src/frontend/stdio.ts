@@ -39,8 +39,8 @@ export class StdioServerTransport implements Transport {
     const { input, isInitializeAnswered } = this.#streams;
     let isAnswered = isInitializeAnswered;
     this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(onEnd), this.#maxMessage, {
-      message: (frame) => {
-        this.#events?.frame(frame, undefined, isAnswered ? this.#answeredResponder : undefined);
+      message: (message) => {
+        this.#events?.frame(message, undefined, isAnswered ? this.#answeredResponder : undefined);
         isAnswered = false;
       },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),

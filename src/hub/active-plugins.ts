@@ -23,7 +23,7 @@ export interface ActivePluginsOptions {
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client of the hub. */
-  accept(link: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
+  accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** The functions with effects outside this process. */
   readonly outside: Pick<HubOptions, "identify" | "openTransport" | "tap">;
 }
@@ -36,7 +36,7 @@ const NO_SCHEMES: SchemeResolvers = new Map();
 
 /** The plugins in use: what they do for the hub, and what the hub does for them. */
 export class ActivePlugins {
-  readonly #parts: ActivePluginsOptions;
+  readonly #options: ActivePluginsOptions;
   #set: PluginSet | undefined;
   /** Replaced plugin sets that still have running calls. */
   readonly #departing = new Set<PluginSet>();
@@ -45,8 +45,8 @@ export class ActivePlugins {
   #again: (() => void) | undefined;
   readonly #clients = new Map<PluginInstance, PluginClient>();
 
-  constructor(parts: ActivePluginsOptions) {
-    this.#parts = parts;
+  constructor(options: ActivePluginsOptions) {
+    this.#options = options;
   }
 
   get set(): PluginSet | undefined {
@@ -54,7 +54,7 @@ export class ActivePlugins {
   }
 
   /** Puts a plugin set into use. The previous one closes when its calls have ended. @returns whether the set changed */
-  exchange(set: PluginSet | undefined): boolean {
+  replace(set: PluginSet | undefined): boolean {
     const before = this.#set;
     if (set === before) return false;
     this.#set = set;
@@ -79,9 +79,9 @@ export class ActivePlugins {
     if (set === undefined) return items;
     const revised = set.rewriteListing(server, items);
     if (!set.isListingComplete) {
-      this.#again ??= this.#parts.clock.after(OPEN_TIME, () => {
+      this.#again ??= this.#options.clock.after(OPEN_TIME, () => {
         this.#again = undefined;
-        this.#parts.changed();
+        this.#options.changed();
       });
     }
     return revised;
@@ -90,17 +90,17 @@ export class ActivePlugins {
   identify(spec: RunnableServer): ReturnType<ResolveIdentity> {
     // The listing of a plugin's server is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
-    return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
+    return this.#options.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
 
   async makeLink(spec: RunnableServer): Promise<Transport> {
-    const link = await this.#makeLink(spec);
-    return this.#parts.outside.tap?.(link, spec.name) ?? link;
+    const transport = await this.#makeLink(spec);
+    return this.#options.outside.tap?.(transport, spec.name) ?? transport;
   }
 
   #makeLink(spec: RunnableServer): Promise<Transport> {
     const set = this.#set;
-    const { outside } = this.#parts;
+    const { outside } = this.#options;
     if (spec.kind !== "plugin") return outside.openTransport(spec, set?.schemes ?? NO_SCHEMES);
     if (set !== undefined) return set.openTransport(spec);
     const text = `There is no plugin "${spec.plugin}".`;
@@ -153,7 +153,7 @@ export class ActivePlugins {
       return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
     },
     nameOf: (server, tool) => {
-      const { routes } = this.#parts.catalog().tools;
+      const { routes } = this.#options.catalog().tools;
       return routes.find((it) => it.server === server && it.remoteName === tool)?.name;
     },
   };
@@ -164,10 +164,10 @@ export class ActivePlugins {
     if (known !== undefined) return known.ready;
     let leave = (): void => {};
     const doors = {
-      serverInfo: this.#parts.serverInfo(),
-      accept: (link: Transport, signal: AbortSignal) => {
-        leave = () => void link.close();
-        return this.#parts.accept(link, signal, member);
+      serverInfo: this.#options.serverInfo(),
+      accept: (transport: Transport, signal: AbortSignal) => {
+        leave = () => void transport.close();
+        return this.#options.accept(transport, signal, member);
       },
     };
     const ready = InProcessClient.connect(doors, this.#abort.signal);

@@ -130,7 +130,7 @@ export class Hub {
       accept: (transport, signal, plugin) => this.#clients.accept(transport, signal, { plugin }),
       outside: options,
     });
-    this.activePlugins.exchange(options.plugins);
+    this.activePlugins.replace(options.plugins);
     this.#savedListings = new SavedListings(
       options.snapshots,
       (spec) => this.activePlugins.identify(spec),
@@ -178,7 +178,7 @@ export class Hub {
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       pauseServers: (isHeld) => {
         this.#deadlines.setPaused(isHeld);
-        this.#pool.hold(isHeld);
+        this.#pool.setPaused(isHeld);
       },
     });
     this.#changeDebounce = new ChangeDebounce(clock, () => {
@@ -218,7 +218,7 @@ export class Hub {
    * @param plugins the manifest's plugins, already set up; the current ones to keep them
    */
   reload(manifest: Manifest, plugins?: PluginSet): void {
-    if (this.activePlugins.exchange(plugins)) this.#catalogCache.clear();
+    if (this.activePlugins.replace(plugins)) this.#catalogCache.clear();
     this.#settings = manifest.hub;
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
@@ -419,7 +419,7 @@ export class Hub {
     const listWait = (): number => this.#settings.listWait;
     return new ClientView(profileOf("", client, undefined, subset), {
       pool,
-      showcase: catalogCache,
+      catalogCache,
       clock,
       listWait,
     });

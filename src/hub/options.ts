@@ -21,7 +21,7 @@ import type { AuthChallenge } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 
 /** Wraps the transport of a server, for example to record it. */
-export type TransportWrapper = (link: Transport, server: string) => Transport;
+export type TransportWrapper = (transport: Transport, server: string) => Transport;
 
 /** The options of a hub; functions with effects are passed in. */
 export interface HubOptions {

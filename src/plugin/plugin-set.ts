@@ -154,8 +154,8 @@ export class PluginSet {
       throw new HubError("notSupported", text, { server });
     }
     try {
-      const link: unknown = await make();
-      if (isTransport(link)) return new LeasedTransport(link, this);
+      const transport: unknown = await make();
+      if (isTransport(transport)) return new LeasedTransport(transport, this);
       throw new TypeError(`what it made for its server "${server}" is no link`);
     } catch (error) {
       throw new HubError("pluginFailed", member.logFailure(error).message, {

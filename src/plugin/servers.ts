@@ -183,9 +183,9 @@ export class LeasedTransport implements Transport {
       this.#owner.addUse();
     }
     const forwarded: TransportEvents = {
-      frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
+      frame: (message, sentRequest, inbound) => events.frame(message, sentRequest, inbound),
       log: (level, source, text) => events.log(level, source, text),
-      flaw: (flaw) => events.flaw?.(flaw),
+      flaw: (output) => events.flaw?.(output),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
       pressure: (full) => events.pressure(full),
       challenged: (challenge) => events.challenged?.(challenge),

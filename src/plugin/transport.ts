@@ -31,7 +31,7 @@ class SdkTransportAdapter implements SdkTransport {
 
   async start(): Promise<void> {
     const events = {
-      frame: (frame: Message) => this.#deliver(frame),
+      frame: (message: Message) => this.#deliver(message),
       log: () => {},
       oversized: () => {},
       pressure: () => {},
@@ -49,9 +49,9 @@ class SdkTransportAdapter implements SdkTransport {
     return this.#transport.close();
   }
 
-  #deliver(frame: Message): void {
-    if (frame.kind === "batch") for (const item of frame.items) this.#deliver(item);
-    else this.#runHandler(() => this.onmessage?.(JSON.parse(textOf(bytesOf(frame))) as object));
+  #deliver(message: Message): void {
+    if (message.kind === "batch") for (const item of message.items) this.#deliver(item);
+    else this.#runHandler(() => this.onmessage?.(JSON.parse(textOf(bytesOf(message))) as object));
   }
 
   /** Exceptions of the server's handlers are reported to the server's side only. */

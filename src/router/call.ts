@@ -195,7 +195,7 @@ export abstract class Call<Context extends CallContext = CallContext>
   }
 
   get channel(): ClientChannel | undefined {
-    return this.context.view.attendee;
+    return this.context.view.channel;
   }
 
   /** Sends a server's request to the client of this call. */
@@ -260,7 +260,8 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /** Records the resource links of a server's response, and the URLs that its client is asked to open. */
   recordLinks(session: Session, response: Response): void {
-    if (response.outcome === "error") session.voice.refused(response, this.context.view.attendee);
+    if (response.outcome === "error")
+      session.notifications.onRefused(response, this.context.view.channel);
     else if (session.met?.hasResources === true)
       this.context.links.record(session.server, response);
     const { request, route, links } = this.context;

@@ -99,7 +99,7 @@ export class ModernClientTasks {
       throw new HubError("invalidRequest", `${MAX_TASKS} tasks of this client have not ended.`);
     }
     const task = new ModernServerTask(mention.id, ++this.#taskCount, status, this.#clock.now());
-    const openTasks = session.subscriptions?.tickets;
+    const openTasks = session.subscriptions?.modernTasks;
     if (!task.isOver) openTasks?.open(task);
     this.#entries.set(task.id, { task, connection, route, openTasks, owner });
     this.#scheduleExpiry();
@@ -119,7 +119,7 @@ export class ModernClientTasks {
 
   /** Stores the status that the server has reported. */
   recordStatus({ task, openTasks }: ModernTaskEntry, status: ModernTaskStatus): void {
-    task.note(status, this.#clock.now());
+    task.setStatus(status, this.#clock.now());
     if (task.isOver) openTasks?.close(task);
   }
 
@@ -312,7 +312,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
 
   onSession(session: Session): void {
     const { remoteId } = this.#entry.task;
-    this.#serverTasks = session.subscriptions?.tickets;
+    this.#serverTasks = session.subscriptions?.modernTasks;
     if (this.#serverTasks === undefined) {
       this.fail();
       return;

@@ -174,7 +174,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     return this.#owner.channel;
   }
 
-  get occasion(): ClientRequest {
+  get clientRequest(): ClientRequest {
     return this.#owner;
   }
 
@@ -344,7 +344,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
       request,
       caller,
       deadlines,
-      setDeadlinePaused: (halted) => this.setDeadlinePaused(halted),
+      setDeadlinePaused: (isPaused) => this.setDeadlinePaused(isPaused),
       restartTimeout: () => this.#owner.restartTimeout(),
       resend: () => connection.withSession(this),
       onResponse: (final) =>

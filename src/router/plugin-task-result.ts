@@ -122,7 +122,7 @@ export class TaskResultPluginCall implements Caller {
     }
     const { session, task } = this.#created;
     // An answer that plugins give without waiting for the result cancels the task.
-    if (!this.#isDelivered && message !== undefined) session.jobs.cancel(task);
+    if (!this.#isDelivered && message !== undefined) session.serverTasks.cancel(task);
     const final = parseMessage(joinMessage(message ?? this.#buildEndError()));
     if (final.kind !== "response") return;
     this.#finalResponse = final;
@@ -149,7 +149,7 @@ export class TaskResultPluginCall implements Caller {
 
 /** A call has at most one task: the first. Any other is cancelled. */
 function rejectSecondTask(request: ResultReceiver, session: Session, response: Response): boolean {
-  if (!session.jobs.cancelCreated(response)) return false;
+  if (!session.serverTasks.cancelCreated(response)) return false;
   request.fail(new HubError("notSupported", "A call that has become a task is not sent again."));
   return true;
 }

@@ -61,8 +61,8 @@ export class TaskPolling implements OpenTask {
       return;
     }
     this.#taskId = created.task.id;
-    const { tickets } = this.#session.subscriptions ?? {};
-    tickets?.open(this);
+    const { modernTasks } = this.#session.subscriptions ?? {};
+    modernTasks?.open(this);
     void this.#poll(created.standing).then(
       (final) => this.#finish(() => this.#options.onResponse(final)),
       (error: unknown) => this.#finish(() => this.#options.fail(toHubError(error))),
@@ -203,7 +203,7 @@ export class TaskPolling implements OpenTask {
 
   #close(): void {
     this.#isOver = true;
-    this.#session.subscriptions?.tickets.close(this);
+    this.#session.subscriptions?.modernTasks.close(this);
     this.#abort.abort(new HubError("cancelled", "The call is over."));
   }
 

@@ -161,9 +161,15 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
     removeTask: (entry: TaskEntry) => void,
   ) {
     this.#context = context;
-    this.#page = readTaskPage(entries, ({ task: job }) => job.sequence, context.request);
+    this.#page = readTaskPage(
+      entries,
+      ({ task: serverTask }) => serverTask.sequence,
+      context.request,
+    );
     this.#removeTask = removeTask;
-    const timeouts = this.#page.entries.map(({ task: job }) => job.origin.route.limits.timeout);
+    const timeouts = this.#page.entries.map(
+      ({ task: serverTask }) => serverTask.origin.route.limits.timeout,
+    );
     this.deadline = context.startedAt + Math.max(0, ...timeouts);
   }
 
@@ -250,14 +256,14 @@ export class LegacyClientTasks {
     call: Pick<TaskOrigin, "route" | "token">,
     taskResultCall?: TaskResultPluginCall,
   ): CreatedTask | undefined {
-    const created = session.jobs.addCreated(response, {
+    const created = session.serverTasks.addCreated(response, {
       client: this.#clientChannel(),
       route: call.route,
       token: call.token,
       sequence: ++this.#taskCount,
-      onLost: (job, cause) => {
+      onLost: (serverTask, cause) => {
         // An ended task of a closed session cannot be asked for any more: it is treated as expired.
-        if (job.isOver) this.#entries.delete(job.id);
+        if (serverTask.isOver) this.#entries.delete(serverTask.id);
         taskResultCall?.fail(cause);
       },
     });
@@ -306,6 +312,6 @@ export class LegacyClientTasks {
   #remove({ task, session, taskResultCall }: TaskEntry): void {
     this.#entries.delete(task.id);
     taskResultCall?.cancel();
-    session.jobs.drop(task);
+    session.serverTasks.drop(task);
   }
 }

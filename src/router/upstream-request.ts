@@ -134,7 +134,7 @@ export class UpstreamRequest
     return this.#unfinishedCall?.sender ?? this.context.caller.sender;
   }
 
-  get occasion(): this {
+  get clientRequest(): this {
     return this;
   }
 
@@ -253,7 +253,7 @@ export class UpstreamRequest
       request,
       caller,
       deadlines,
-      setDeadlinePaused: (halted) => this.setDeadlinePaused(halted),
+      setDeadlinePaused: (isPaused) => this.setDeadlinePaused(isPaused),
       restartTimeout: () => this.restartTimeout(),
       resend: () => {
         this.#state = WAITING;

@@ -42,7 +42,7 @@ export class CatalogCache {
   invalid: readonly InvalidServer[] = [];
   /** Changes whenever a catalog may have changed. */
   version = 0;
-  readonly #parts: CatalogCacheOptions;
+  readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
   /** The last catalog source of each server listing, by prefix. */
   readonly #sources = new WeakMap<
@@ -55,22 +55,22 @@ export class CatalogCache {
     }
   >();
   /** The log lines already written about each server's entries. */
-  readonly #remarked = new Map<string, Set<string>>();
+  readonly #loggedNotes = new Map<string, Set<string>>();
   /** Exposed names that now lead to another tool than at first, with the current route. */
-  readonly #moved = new Map<string, Route>();
+  readonly #movedNames = new Map<string, Route>();
   /** The section announced last. */
-  #told: Section | undefined;
+  #announced: Section | undefined;
 
-  constructor(names: NameRules, parts: CatalogCacheOptions) {
+  constructor(names: NameRules, options: CatalogCacheOptions) {
     this.names = names;
-    this.#parts = parts;
+    this.#options = options;
   }
 
   /** The catalog of a profile. Callers keep it until `version` changes, as it may be dropped here. */
   catalog(profile: ClientProfile): Catalog {
-    const { pool } = this.#parts;
+    const { pool } = this.#options;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
-    const key = `${profile.scope.key} ${profile.keys.shared}`;
+    const key = `${profile.subset.key} ${profile.keys.shared}`;
     const known = isOwn ? undefined : this.#catalogs.get(key);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
@@ -92,27 +92,27 @@ export class CatalogCache {
    * alert.
    */
   announce(): void {
-    const { bus } = this.#parts;
+    const { bus } = this.#options;
     const { tools } = this.catalog(SHARED_PROFILE);
-    const change = diffSections(this.#told ?? NOTHING, tools);
-    this.#told = tools;
+    const change = diffSections(this.#announced ?? NOTHING, tools);
+    this.#announced = tools;
     if (change === undefined) return;
     const { added, removed, altered, moved } = change;
     bus.emit({ kind: "catalog", added, removed, altered });
     for (const { from } of moved) {
-      if (!this.#moved.has(from.name)) this.#moved.set(from.name, from);
+      if (!this.#movedNames.has(from.name)) this.#movedNames.set(from.name, from);
     }
     this.#tellMoves(tools);
   }
 
   /** Keeps an alert for every server that has taken names over from another. */
   #tellMoves(tools: Section): void {
-    const { pool, alerts } = this.#parts;
+    const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
-    for (const [name, from] of this.#moved) {
+    for (const [name, from] of this.#movedNames) {
       const to = tools.find(name);
       if (to === undefined || (to.server === from.server && to.remoteName === from.remoteName)) {
-        this.#moved.delete(name);
+        this.#movedNames.delete(name);
         continue;
       }
       const text = `"${name}" is now ${to.remoteName} of server "${to.server}"; it was ${from.remoteName} of server "${from.server}".`;
@@ -131,25 +131,25 @@ export class CatalogCache {
 
   #build(profile: ClientProfile): Catalog {
     // Without a listing there is nothing for plugins to add to.
-    const { scope, era } = profile;
-    const connections = this.#parts.pool.connections(profile);
+    const { subset, era } = profile;
+    const connections = this.#options.pool.connections(profile);
     const shown = connections.flatMap(({ spec, listing: offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
-    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope, era));
+    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, subset, era));
     const isWhole = shown.length === connections.length;
-    const built = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
+    const built = buildCatalog(sources, this.names, this.#options.digest, isWhole);
     const { instructions = this.notice } = built;
     const catalog = { ...built, instructions };
     // The notes of the whole catalog include those of a subset.
-    if (scope !== ALL_SERVERS) return catalog;
+    if (subset !== ALL_SERVERS) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
       // Entries without a name were logged when they were listed.
-      const isTold = kind === "unreadable" && remoteName === "";
-      if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isTold) continue;
-      this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
+      const isLogged = kind === "unreadable" && remoteName === "";
+      if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
+      this.#logNote(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
   }
@@ -161,11 +161,11 @@ export class CatalogCache {
   #sourceOf(
     spec: RunnableServer,
     offer: ServerListing,
-    scope: ServerSubset,
+    subset: ServerSubset,
     era: Era,
   ): CatalogSource {
-    const prefix = namePrefixOf(scope, spec);
-    const revise = this.#parts.reviser();
+    const prefix = namePrefixOf(subset, spec);
+    const revise = this.#options.reviser();
     if (revise !== undefined) {
       return {
         ...makeSource(spec, offer, prefix, era),
@@ -180,14 +180,14 @@ export class CatalogCache {
   }
 
   /** Logs a line once, up to a limit, as servers may list other odd entries each time. */
-  #remark(server: string, level: LogLevel, line: string): void {
-    const remarked = this.#remarked.get(server) ?? new Set();
-    this.#remarked.set(server, remarked);
-    if (remarked.size > MOST_REMARKS || remarked.has(line)) return;
-    remarked.add(line);
-    const isLast = remarked.size > MOST_REMARKS;
+  #logNote(server: string, level: LogLevel, line: string): void {
+    const logged = this.#loggedNotes.get(server) ?? new Set();
+    this.#loggedNotes.set(server, logged);
+    if (logged.size > MOST_REMARKS || logged.has(line)) return;
+    logged.add(line);
+    const isLast = logged.size > MOST_REMARKS;
     const text = isLast ? `No more is said of what server "${server}" lists.` : line;
-    this.#parts.bus.emit({ kind: "log", level, source: "hub", text });
+    this.#options.bus.emit({ kind: "log", level, source: "hub", text });
   }
 }
 

@@ -167,7 +167,7 @@ export class ConnectAttempt {
 
   /** The notifications of its session, from the creation of the transport until the attempt or its session is over. */
   get notifications(): ServerNotifications | undefined {
-    return this.#status === "over" ? undefined : this.#session?.voice;
+    return this.#status === "over" ? undefined : this.#session?.notifications;
   }
 
   /**
@@ -282,13 +282,13 @@ export class ConnectAttempt {
     this.#connectPhase = this.#spec.kind === "remote" ? "dial" : "spawn";
     const session = new Session({
       server: this.#spec.name,
-      link: transport,
-      audience: this.#clients,
+      transport,
+      clients: this.#clients,
       clock: environment.clock,
       events: {
         listChanged: (kinds) => this.#listChanged(kinds),
         log: (level, source, text) => this.#log(level, source, text),
-        flaw: (flaw) => this.#events.malformedOutput(flaw),
+        flaw: (output) => this.#events.malformedOutput(output),
         challenged: (challenge) => this.#onChallenged(challenge),
         closed: (cause) => this.#onLost(cause),
       },

@@ -81,7 +81,7 @@ function countShowable(items: readonly ListedItem[]): number {
 /** Waits for the session: gets it when it is open, or the error why it will not open. */
 export interface SessionWaiter {
   /** The client's request that needs the session. */
-  readonly occasion?: ClientRequest;
+  readonly clientRequest?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
 }
@@ -106,10 +106,10 @@ export class SessionWaiters {
   }
 
   /** The waiting request of the only client; undefined if several clients or none are waiting. */
-  get occasion(): ClientRequest | undefined {
-    const occasions = [...this.#waiting].flatMap(({ occasion }) => occasion ?? []);
+  get clientRequest(): ClientRequest | undefined {
+    const occasions = [...this.#waiting].flatMap(({ clientRequest }) => clientRequest ?? []);
     const [first, ...others] = occasions;
-    return others.every(({ channel: attendee }) => attendee === first?.channel) ? first : undefined;
+    return others.every(({ channel }) => channel === first?.channel) ? first : undefined;
   }
 
   enter(session: Session): void {
@@ -201,7 +201,7 @@ export class Connection {
     this.#loginElicitation = new LoginElicitation({
       server: options.spec.name,
       clients: options.clients,
-      clientRequest: () => this.#waiters.occasion,
+      clientRequest: () => this.#waiters.clientRequest,
       onDeclined: () =>
         this.#lifecycle.declineAuthorization("The person at the client does not want to."),
     });
@@ -227,8 +227,8 @@ export class Connection {
         authorizationProgress: (progress) => this.#onAuthorizationProgress(progress),
         signalFailed: (error) => this.#logInternalError(error),
         log: (level, source, text) => this.#log(level, source, text),
-        malformedOutput: (flaw) =>
-          options.flaws.add(flaw, (level, text) => this.#log(level, "stdout", text)),
+        malformedOutput: (output) =>
+          options.malformedOutput.add(output, (level, text) => this.#log(level, "stdout", text)),
       },
     );
   }
@@ -293,7 +293,7 @@ export class Connection {
   get status(): ConnectionStatus {
     const { clock } = this.#options.environment;
     const status = this.#history.status(this.client, this.state, clock, this.#listingSync);
-    const { strayOutput } = this.#options.flaws;
+    const { strayOutput } = this.#options.malformedOutput;
     return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
@@ -354,7 +354,7 @@ export class Connection {
    */
   async drain(successor: Connection | undefined, limit: number): Promise<void> {
     this.#draining = { successor };
-    if (successor !== undefined) this.#subscriptions.bequeath(successor.#subscriptions);
+    if (successor !== undefined) this.#subscriptions.handOver(successor.#subscriptions);
     this.#waiters.send((waiter) => this.withSession(waiter));
     const session = sessionOf(this.state);
     if (session !== undefined) {

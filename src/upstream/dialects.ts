@@ -51,13 +51,13 @@ export interface Dialect {
   /** Whether several messages may arrive in one JSON array. */
   readonly hasBatches: boolean;
   /** The method of the hub's health check. */
-  readonly pulse: string;
+  readonly healthCheckMethod: string;
   /** Called after the handshake: sends what the server must receive first. */
-  begin(): void;
+  onHandshake(): void;
   /** Completes the params of a request of the hub's own. */
   complete(params: object | undefined): object | undefined;
   /** Adds to a client's request what the server must know about its sender, and removes what it must not get. */
-  dress(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
+  addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
   /** Whether the answer to a request may be a task. */
   mayMakeTask(request: Pick<PendingRequest, "method" | "isTask">): boolean;
   /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
@@ -71,7 +71,7 @@ export interface Dialect {
    * @param record the request on whose stream it arrived, where the transport knows
    * @returns whether it was handled
    */
-  hear(notification: Notification, record: PendingRequest | undefined): boolean;
+  handleNotification(notification: Notification, record: PendingRequest | undefined): boolean;
   close(): void;
 }
 
@@ -80,7 +80,7 @@ export interface LegacyDialectOptions {
   /** Whether the server supports `logging/setLevel`. */
   readonly hasLevels: boolean;
   readonly transport: Transport;
-  readonly voice: ServerNotifications;
+  readonly notifications: ServerNotifications;
   /** Sends a request of the hub's own. */
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
   post(method: string, params: object): unknown;
@@ -89,26 +89,26 @@ export interface LegacyDialectOptions {
 /** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
 export class LegacyDialect implements Dialect {
   readonly era = "legacy";
-  readonly pulse = Method.ping;
+  readonly healthCheckMethod = Method.ping;
   readonly hasBatches: boolean;
-  readonly #parts: LegacyDialectOptions;
+  readonly #options: LegacyDialectOptions;
 
-  constructor(parts: LegacyDialectOptions) {
-    this.#parts = parts;
-    this.hasBatches = allowsBatches(parts.version);
+  constructor(options: LegacyDialectOptions) {
+    this.#options = options;
+    this.hasBatches = allowsBatches(options.version);
   }
 
-  begin(): void {
-    const { transport: link, voice, hasLevels } = this.#parts;
-    link.send(buildNotification(Method.initialized));
-    voice.begin(hasLevels);
+  onHandshake(): void {
+    const { transport, notifications, hasLevels } = this.#options;
+    transport.send(buildNotification(Method.initialized));
+    notifications.onHandshake(hasLevels);
   }
 
   complete(params: object | undefined): object | undefined {
     return params;
   }
 
-  dress({ bytes, params, members }: Request, sender: ClientDeclaration, edits: Edit[]): void {
+  addSender({ bytes, params, members }: Request, sender: ClientDeclaration, edits: Edit[]): void {
     if (sender.era === "legacy") return;
     const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
     edits.push(...removeEnvelope({ bytes, members: known }));
@@ -121,19 +121,19 @@ export class LegacyDialect implements Dialect {
 
   async subscribe(uri: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     if (topic !== undefined) throw new HubError("methodNotFound", "The server tells it unasked.");
-    const { outcome } = await this.#parts.ask(Method.subscribe, { uri }, signal);
+    const { outcome } = await this.#options.ask(Method.subscribe, { uri }, signal);
     if (outcome === "error") throw new HubError("internal", "the server has refused.");
   }
 
   unsubscribe(uri: string, topic?: ListenTopic): void {
-    if (topic === undefined) this.#parts.post(Method.unsubscribe, { uri });
+    if (topic === undefined) this.#options.post(Method.unsubscribe, { uri });
   }
 
   strip(notification: Notification): Notification {
     return notification;
   }
 
-  hear(): boolean {
+  handleNotification(): boolean {
     return false;
   }
 
@@ -170,27 +170,27 @@ export function clientEnvelopeOf(
 /** The modern era (2026-07-28): every request carries its sender, the server keeps no session and sends no requests. */
 export class ModernDialect implements Dialect {
   readonly era = "modern";
-  readonly pulse = ModernMethod.discover;
+  readonly healthCheckMethod = ModernMethod.discover;
   readonly hasBatches = false;
-  readonly #parts: ModernDialectOptions;
+  readonly #options: ModernDialectOptions;
   readonly #envelope: object;
   /** The last legacy client that something was sent for, and its envelope. */
   #last: { readonly sender: ClientDeclaration; readonly seal: PreparedEnvelope } | undefined;
 
-  constructor(parts: ModernDialectOptions) {
-    this.#parts = parts;
-    this.#envelope = clientEnvelopeOf(parts.version, parts.clientInfo, parts.capabilities);
+  constructor(options: ModernDialectOptions) {
+    this.#options = options;
+    this.#envelope = clientEnvelopeOf(options.version, options.clientInfo, options.capabilities);
   }
 
-  begin(): void {
-    this.#parts.listening.begin();
+  onHandshake(): void {
+    this.#options.listening.begin();
   }
 
   complete(params: object | undefined): object {
     return { ...params, _meta: this.#envelope };
   }
 
-  dress(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
+  addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
     const { bytes, params } = request;
     if (params === undefined) return;
     if (sender.era === "modern") return;
@@ -205,11 +205,11 @@ export class ModernDialect implements Dialect {
   }
 
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
-    return this.#parts.listening.add(MEMBERS[topic ?? "resource"], id, signal);
+    return this.#options.listening.add(MEMBERS[topic ?? "resource"], id, signal);
   }
 
   unsubscribe(id: string, topic?: ListenTopic): void {
-    this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
+    this.#options.listening.remove(MEMBERS[topic ?? "resource"], id);
   }
 
   /** Removes the subscription id, which belongs to one hop. */
@@ -222,13 +222,13 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  hear(notification: Notification, record: PendingRequest | undefined): boolean {
+  handleNotification(notification: Notification, record: PendingRequest | undefined): boolean {
     switch (notification.method) {
       case ModernMethod.acknowledged:
-        this.#parts.listening.onAcknowledged(notification);
+        this.#options.listening.onAcknowledged(notification);
         return true;
       case Method.cancelled:
-        this.#parts.listening.onCancelled(notification);
+        this.#options.listening.onCancelled(notification);
         return true;
       case Method.message:
         this.#logged(notification, record);
@@ -239,7 +239,7 @@ export class ModernDialect implements Dialect {
   }
 
   close(): void {
-    this.#parts.listening.close();
+    this.#options.listening.close();
   }
 
   /**
@@ -247,9 +247,9 @@ export class ModernDialect implements Dialect {
    * it are that client's.
    */
   #logged(notification: Notification, record: PendingRequest | undefined): void {
-    const { server, pending } = this.#parts;
+    const { server, pending } = this.#options;
     const text = readLogMessage(notification);
-    if (text !== undefined) this.#parts.log(text);
+    if (text !== undefined) this.#options.log(text);
     const line = prefixLogMessage(server, notification);
     if (line === undefined) return;
     if (record !== undefined) {
@@ -262,7 +262,7 @@ export class ModernDialect implements Dialect {
   #sealOf(sender: ClientDeclaration): PreparedEnvelope {
     if (this.#last?.sender === sender) return this.#last.seal;
     const { info, declared, level } = sender;
-    const { version } = this.#parts;
+    const { version } = this.#options;
     const capabilities = modernize(declared, sender.isDriven === true);
     const seal = prepareEnvelope(formatEnvelope({ version, client: info, capabilities, level }));
     this.#last = { sender, seal };
@@ -306,7 +306,7 @@ export interface DialectOptions {
   readonly transport: Transport;
   readonly clock: Clock;
   readonly pending: PendingRequests;
-  readonly voice: ServerNotifications;
+  readonly notifications: ServerNotifications;
   /** The hub's `clientInfo`, and the capabilities of its clients. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
@@ -317,31 +317,31 @@ export interface DialectOptions {
 }
 
 /** The dialect of the era that the handshake negotiated. */
-export function chooseDialect(handshake: ServerHandshake, parts: DialectOptions): Dialect {
+export function chooseDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
   const { protocol: spoken, features, announcedKinds: announces } = handshake;
-  const { pending } = parts;
+  const { pending } = options;
   if (spoken.era === "legacy") {
     return new LegacyDialect({
-      ...parts,
+      ...options,
       version: spoken.version,
       hasLevels: features.has("logging"),
       post: (method, params) => pending.post(method, params),
     });
   }
   const dialect: ModernDialect = new ModernDialect({
-    ...parts,
+    ...options,
     version: spoken.version,
-    log: (text) => parts.log("debug", text),
+    log: (text) => options.log("debug", text),
     listening: new ListenSubscription({
-      ...parts,
+      ...options,
       announcedKinds: announces,
       filterKeys: new Set([
         ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
         ...(features.has("tasks") ? (["taskIds"] as const) : []),
       ]),
       completeParams: (params) => dialect.complete(params),
-      onGap: () => parts.onGap([...announces]),
-      warn: (text) => parts.log("warn", text),
+      onGap: () => options.onGap([...announces]),
+      warn: (text) => options.log("warn", text),
     }),
   });
   return dialect;

@@ -6,7 +6,7 @@ import type { Session } from "./session.ts";
 export interface HealthMonitorOptions {
   readonly session: Pick<
     Session,
-    "server" | "heard" | "calls" | "inFlight" | "isAtWork" | "subscriptions" | "ping"
+    "server" | "heard" | "calls" | "inFlight" | "isBusy" | "subscriptions" | "ping"
   >;
   readonly clock: Clock;
   /** The interval of health checks, and the time after which an unused server is idle; in ms, 0 = never. */
@@ -24,20 +24,20 @@ const IDLE_LOOKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
 export class HealthMonitor {
-  readonly #parts: HealthMonitorOptions;
+  readonly #options: HealthMonitorOptions;
   readonly #health: Ticks | undefined;
   readonly #use: Ticks | undefined;
   #heard: number;
   /** Whether a ping was sent since the last message arrived. */
-  #asked = false;
+  #hasPinged = false;
   #misses = 0;
   #calls: number;
   #usedAt: number;
   #held = false;
 
-  constructor(parts: HealthMonitorOptions) {
-    const { session, clock, healthInterval, idleStop } = parts;
-    this.#parts = parts;
+  constructor(options: HealthMonitorOptions) {
+    const { session, clock, healthInterval, idleStop } = options;
+    this.#options = options;
     this.#heard = session.heard;
     this.#calls = session.calls;
     this.#usedAt = clock.now();
@@ -48,7 +48,7 @@ export class HealthMonitor {
   }
 
   /** While reading from the server is paused, silence means nothing. */
-  hold(held: boolean): void {
+  setPaused(held: boolean): void {
     this.#held = held;
     this.#forgive();
   }
@@ -60,49 +60,49 @@ export class HealthMonitor {
 
   /** @param isLate the clock has jumped, for example after sleep: nothing could answer in between */
   #look(isLate: boolean): void {
-    const { session } = this.#parts;
+    const { session } = this.#options;
     if (session.heard !== this.#heard) {
       this.#heard = session.heard;
       this.#forgive();
-      this.#parts.responsive(true);
+      this.#options.responsive(true);
       return;
     }
     if (this.#held) return;
     if (isLate) this.#forgive();
-    if (this.#asked) this.#misses++;
+    if (this.#hasPinged) this.#misses++;
     if (this.#misses >= MAX_MISSES) {
       // The server may be busy with a request; the calls' own deadlines decide.
-      if (session.inFlight > 0) this.#parts.responsive(false);
+      if (session.inFlight > 0) this.#options.responsive(false);
       else {
-        this.#parts.lost(this.#silence());
+        this.#options.lost(this.#silence());
         return;
       }
     }
-    this.#asked = true;
+    this.#hasPinged = true;
     session.ping();
   }
 
   #forgive(): void {
-    this.#asked = false;
+    this.#hasPinged = false;
     this.#misses = 0;
   }
 
   #silence(): HubError {
-    const { session, healthInterval } = this.#parts;
+    const { session, healthInterval } = this.#options;
     const { server } = session;
     const text = `Server "${server}" gave no sign of life for ${(MAX_MISSES + 1) * healthInterval} ms, and did not answer ${MAX_MISSES} pings.`;
     return new HubError("notResponding", text, { server });
   }
 
   #lookForUse(): void {
-    const { session, clock, idleStop } = this.#parts;
+    const { session, clock, idleStop } = this.#options;
     const now = clock.now();
     const isWatched = session.subscriptions?.isUsed === true;
-    if (isWatched || session.isAtWork || session.calls !== this.#calls) {
+    if (isWatched || session.isBusy || session.calls !== this.#calls) {
       this.#calls = session.calls;
       this.#usedAt = now;
     } else if (now - this.#usedAt >= idleStop) {
-      this.#parts.idle();
+      this.#options.idle();
     }
   }
 }

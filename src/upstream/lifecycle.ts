@@ -165,13 +165,13 @@ export class ConnectionLifecycle {
         this.signal({ kind: "idleTimeout" });
       },
     });
-    this.#healthMonitor.hold(this.#isPaused);
+    this.#healthMonitor.setPaused(this.#isPaused);
   }
 
   /** Pauses health checks while nothing is read from the server. */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
-    this.#healthMonitor?.hold(isPaused);
+    this.#healthMonitor?.setPaused(isPaused);
   }
 
   #applySignal(signal: Signal<Session>): void {
@@ -210,7 +210,7 @@ export class ConnectionLifecycle {
     const isAuthenticating = state.at === "authenticating";
     if (state.at === "connected" && !wasAuthenticating) this.#authorizations.onAccepted();
     if (isAuthenticating !== wasAuthenticating)
-      this.#healthMonitor?.hold(isAuthenticating || this.#isPaused);
+      this.#healthMonitor?.setPaused(isAuthenticating || this.#isPaused);
     if (wasAuthenticating && !isAuthenticating) this.#authorizations.abort();
     if (isAuthenticating) this.#events.authorizationProgress(state.progress);
     else if (wasAuthenticating) this.#events.authorizationProgress(undefined);
@@ -267,7 +267,7 @@ export class ConnectionLifecycle {
         this.signal({ kind: "challenged" });
       },
       log: (level, source, text) => this.#events.log(level, source, text),
-      malformedOutput: (flaw) => this.#events.malformedOutput(flaw),
+      malformedOutput: (output) => this.#events.malformedOutput(output),
     });
     this.#attempt = attempt;
     void attempt.run(this.#options.ready);

@@ -149,7 +149,7 @@ export class ListenSubscription {
   /** Handles `notifications/cancelled`: the server has ended the subscription. */
   onCancelled(notification: Notification): void {
     const key = readCancelled(notification)?.key;
-    if (typeof key === "number" && this.#options.pending.drop(key)) this.#onEnd(key);
+    if (typeof key === "number" && this.#options.pending.abandon(key)) this.#onEnd(key);
   }
 
   /** The transport has ended. */
@@ -277,7 +277,7 @@ export class ListenSubscription {
 
   #cancel({ id }: ListenRequest): void {
     const { pending, transport } = this.#options;
-    const needsCancel = pending.drop(id) !== undefined && transport.hasStreams !== true;
+    const needsCancel = pending.abandon(id) !== undefined && transport.hasStreams !== true;
     if (needsCancel) transport.send(buildNotification(Method.cancelled, { requestId: id }));
   }
 

@@ -29,7 +29,7 @@ export interface CoalescedRefreshOptions {
 
 /** Lists a server again after it announces a change; announcements during a listing cause one more listing. */
 export class CoalescedRefresh {
-  readonly #parts: CoalescedRefreshOptions;
+  readonly #options: CoalescedRefreshOptions;
   #wanted = false;
   #running = false;
   #ended = false;
@@ -38,8 +38,8 @@ export class CoalescedRefresh {
   /** Ends the pause after a listing. */
   #wake: () => void = () => {};
 
-  constructor(parts: CoalescedRefreshOptions) {
-    this.#parts = parts;
+  constructor(options: CoalescedRefreshOptions) {
+    this.#options = options;
   }
 
   /** @returns a promise that resolves when a listing that began after this call, or the connection, has ended */
@@ -63,12 +63,12 @@ export class CoalescedRefresh {
     this.#running = true;
     let delay = 0;
     while (this.#wanted && !this.#ended) {
-      await this.#parts.ready();
+      await this.#options.ready();
       if (this.#ended) return;
       this.#wanted = false;
       const present = this.#next;
       this.#next = undefined;
-      const outcome = await this.#parts.list();
+      const outcome = await this.#options.list();
       if (outcome === "again") {
         this.#wanted = true;
         // Whoever waited for this listing waits for the next one.
@@ -86,7 +86,7 @@ export class CoalescedRefresh {
 
   #pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
-      const undo = this.#parts.clock.after(ms, resolve);
+      const undo = this.#options.clock.after(ms, resolve);
       this.#wake = () => {
         undo();
         resolve();

@@ -97,7 +97,7 @@ export interface ServerNotificationsOptions extends Pick<
   ServerRequestsOptions,
   "server" | "clients" | "attribution" | "clock" | "warn"
 > {
-  readonly link: Transport;
+  readonly transport: Transport;
   /** The requests that the server has not answered. */
   readonly pending: PendingRequests;
   /** Adds a line to the server's log. */
@@ -113,30 +113,30 @@ const MAX_UNREAD = 16 * 1024 * 1024;
 
 /** The notifications of one server, and the clients that they may concern. */
 export class ServerNotifications {
-  readonly #parts: ServerNotificationsOptions;
-  readonly #asks: ServerRequests;
+  readonly #options: ServerNotificationsOptions;
+  readonly #serverRequests: ServerRequests;
   /** Whether the server gets notifications: only servers with a session keep what they are told. */
-  #isTold = false;
+  #acceptsNotifications = false;
   readonly #elicitations = new UrlElicitations();
   /** Whether the server has log levels, and the level set last. */
   #hasLevels = false;
   #level: LogSeverity | undefined;
 
-  constructor(parts: ServerNotificationsOptions) {
-    this.#parts = parts;
-    const { link, pending } = parts;
-    this.#asks = new ServerRequests({
-      ...parts,
-      send: (message) => void link.send(message),
+  constructor(options: ServerNotificationsOptions) {
+    this.#options = options;
+    const { transport, pending } = options;
+    this.#serverRequests = new ServerRequests({
+      ...options,
+      send: (message) => void transport.send(message),
       hasCallsOf: (client) => pending.isBusyFor(client),
-      suspendDeadlines: (client, halted) => pending.halt(client, halted),
+      suspendDeadlines: (client, isPaused) => pending.setDeadlinesPaused(client, isPaused),
       onUrlElicitation: (id, client) => this.#elicitations.add(id, client),
     });
   }
 
   /** The handshake is complete, and notifications can be sent. */
-  begin(hasLevels: boolean): void {
-    this.#isTold = true;
+  onHandshake(hasLevels: boolean): void {
+    this.#acceptsNotifications = true;
     this.#hasLevels = hasLevels;
     this.adjustLevel();
   }
@@ -144,13 +144,13 @@ export class ServerNotifications {
   /** Sets the lowest log level that one of the server's clients wants, if it changed. */
   adjustLevel(): void {
     if (!this.#hasLevels) return;
-    const clients = this.#parts.clients.current();
+    const clients = this.#options.clients.current();
     // The levels of clients that left no longer count; if no client set one, the server decides.
     const unwanted = this.#level && DEFAULT_LEVEL;
     const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
     if (level === undefined || level === this.#level) return;
     this.#level = level;
-    this.#parts.request(Method.setLevel, { level });
+    this.#options.request(Method.setLevel, { level });
   }
 
   /** A client has left. */
@@ -160,7 +160,7 @@ export class ServerNotifications {
   }
 
   /** The answer to a client's request is an error. @param client undefined: one that cannot be sent notifications */
-  refused(response: Response, client: ClientChannel | undefined): void {
+  onRefused(response: Response, client: ClientChannel | undefined): void {
     this.#elicitations.addFromError(response, client);
   }
 
@@ -169,20 +169,20 @@ export class ServerNotifications {
    * @param job the task that it belongs to
    * @param record the request on whose stream it arrived
    */
-  asked(request: Request, job?: ServerTask, record?: PendingRequest): void {
-    const { link } = this.#parts;
+  onServerRequest(request: Request, serverTask?: ServerTask, record?: PendingRequest): void {
+    const { transport } = this.#options;
     // A server that keeps sending requests and reads no answers would make them pile up here.
-    if (link.queued > MAX_UNREAD) return;
-    if (request.method !== Method.ping) this.#asks.handle(request, job, record);
-    else link.send(buildResult(request.id, EMPTY_RESULT));
+    if (transport.queued > MAX_UNREAD) return;
+    if (request.method !== Method.ping) this.#serverRequests.handle(request, serverTask, record);
+    else transport.send(buildResult(request.id, EMPTY_RESULT));
   }
 
   /** Refuses a request that servers of this era must not send. */
   refuse(id: RequestId, method: string): void {
-    const { link, server } = this.#parts;
-    if (link.queued > MAX_UNREAD) return;
+    const { transport, server } = this.#options;
+    if (transport.queued > MAX_UNREAD) return;
     const text = `Server "${server}" sent a request "${method}", which its protocol revision does not have.`;
-    link.send(buildError(id, new HubError("methodNotFound", text, { server }).toRpc()));
+    transport.send(buildError(id, new HubError("methodNotFound", text, { server }).toRpc()));
   }
 
   /**
@@ -190,31 +190,35 @@ export class ServerNotifications {
    * @param job the task that it belongs to
    * @param record the request on whose stream it arrived
    */
-  notified(notification: Notification, job?: ServerTask, record?: PendingRequest): void {
-    const { server } = this.#parts;
-    const occasion = job === undefined ? record?.occasion : undefined;
+  onNotification(
+    notification: Notification,
+    serverTask?: ServerTask,
+    record?: PendingRequest,
+  ): void {
+    const { server } = this.#options;
+    const clientRequest = serverTask === undefined ? record?.clientRequest : undefined;
     switch (notification.method) {
       case Method.cancelled:
-        this.#asks.cancel(notification);
+        this.#serverRequests.cancel(notification);
         return;
       case Method.elicitationComplete:
-        for (const holder of this.#holders(notification, job, occasion)) {
+        for (const holder of this.#holders(notification, serverTask, clientRequest)) {
           holder.notify(server, bytesOf(notification));
         }
         return;
       case TaskMethod.status:
-        job?.onStatus(notification);
+        serverTask?.onStatus(notification);
         return;
       case Method.message: {
         const line = prefixLogMessage(server, notification);
         if (line !== undefined) {
           const { severity, message } = line;
-          const client = job?.origin.client ?? this.#readerOf(notification);
-          if (occasion === undefined) client?.sendLogMessage(server, severity, message);
-          else occasion.log(severity, message);
+          const client = serverTask?.origin.client ?? this.#readerOf(notification);
+          if (clientRequest === undefined) client?.sendLogMessage(server, severity, message);
+          else clientRequest.log(severity, message);
         }
         const text = readLogMessage(notification);
-        if (text !== undefined) this.#parts.log(text);
+        if (text !== undefined) this.#options.log(text);
       }
     }
   }
@@ -222,28 +226,30 @@ export class ServerNotifications {
   /** The client that was sent the elicitation that is complete; if unknown, the only client. */
   #holders(
     notification: Notification,
-    job: ServerTask | undefined,
-    occasion: ClientRequest | undefined,
+    serverTask: ServerTask | undefined,
+    clientRequest: ClientRequest | undefined,
   ): Iterable<ClientChannel> {
     const id = readElicitationComplete(notification);
     const known = id === undefined ? undefined : this.#elicitations.complete(id);
     const only =
-      job?.origin.client ?? occasion?.channel ?? this.#parts.attribution.clientOf(notification);
+      serverTask?.origin.client ??
+      clientRequest?.channel ??
+      this.#options.attribution.clientOf(notification);
     return known ?? (only === undefined ? [] : [only]);
   }
 
   /** The client for a log message that names no request; among several clients, the only one that has set a level. */
   #readerOf(notification: Notification): ClientChannel | undefined {
-    const { attribution } = this.#parts;
+    const { attribution } = this.#options;
     const client = attribution.clientOf(notification);
     return client?.level === undefined && attribution.isShared ? undefined : client;
   }
 
   /** A client's roots changed: notifies the server if that client declared it. */
   rootsChanged(notification: Notification): void {
-    const { clients: audience, link } = this.#parts;
-    if (this.#isTold && audience.capabilities.roots && onlyClientOf(audience))
-      link.send(bytesOf(notification));
+    const { clients, transport } = this.#options;
+    if (this.#acceptsNotifications && clients.capabilities.roots && onlyClientOf(clients))
+      transport.send(bytesOf(notification));
   }
 
   /**
@@ -251,16 +257,16 @@ export class ServerNotifications {
    * cancelled.
    */
   abandon(): void {
-    if (this.#asks.hasOpen) this.#asks.onRequestCancelled();
+    if (this.#serverRequests.hasOpen) this.#serverRequests.onRequestCancelled();
   }
 
   /** A request has ended: server requests on its stream are cancelled. */
   settled(record: PendingRequest): void {
-    if (this.#asks.hasOpen) this.#asks.onRequestEnded(record);
+    if (this.#serverRequests.hasOpen) this.#serverRequests.onRequestEnded(record);
   }
 
   /** The connection has closed. */
   close(): void {
-    this.#asks.close();
+    this.#serverRequests.close();
   }
 }

@@ -47,8 +47,8 @@ export interface PagingOptions {
  * All entries of a kind, over all pages; an endless listing is cut.
  * @throws {HubError} handshakeFailed, or what the session throws
  */
-export async function listAll(parts: PagingOptions): Promise<readonly ListedItem[]> {
-  const { server, kind } = parts;
+export async function listAll(options: PagingOptions): Promise<readonly ListedItem[]> {
+  const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamed = 0;
   /** Stands for all of them: one hidden entry. */
@@ -59,11 +59,11 @@ export async function listAll(parts: PagingOptions): Promise<readonly ListedItem
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
-  parts.hints?.delete(kind);
-  parts.metas.delete(kind);
+  options.hints?.delete(kind);
+  options.metas.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
-    const response = await parts.ask(LIST_METHODS[kind], params);
+    const response = await options.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
       if (kind === "resourceTemplates" && isUnknown(response)) return finish();
       parseOwnResult(server, response, "list");
@@ -77,21 +77,21 @@ export async function listAll(parts: PagingOptions): Promise<readonly ListedItem
         `sent a list of ${KIND_NOUNS[kind]}s that is malformed`,
       );
     }
-    if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
-    if (cursor === undefined) noteMeta(response, kind, parts.metas);
+    if (options.hints !== undefined) noteHint(response, kind, options.hints);
+    if (cursor === undefined) noteMeta(response, kind, options.metas);
     unnamed += page.unnamedCount;
-    if (page.unnamedCount > 0) parts.complain(tellUnnamed(page.unnamedCount, kind));
+    if (page.unnamedCount > 0) options.complain(tellUnnamed(page.unnamedCount, kind));
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
     cursor = page.nextCursor;
     if (page.isTruncated || (cursor !== undefined && items.length === MAX_ITEMS)) {
-      parts.complain(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
+      options.complain(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
       return finish();
     }
     if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
-      parts.complain(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
+      options.complain(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
       return finish();
     }
     cursors.add(cursor);

@@ -26,7 +26,7 @@ export interface PendingRequest extends SendOptions {
   /** The server may make a task of it. */
   readonly isTask?: boolean;
   /** The client's request; absent on the hub's own. Read only where a transport has response streams. */
-  readonly occasion?: ClientRequest;
+  readonly clientRequest?: ClientRequest;
   /** The headers that repeat its arguments. Read only for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
@@ -38,7 +38,7 @@ export interface PendingRequest extends SendOptions {
   /** The server sent a log message for this request. */
   log?(severity: LogSeverity, message: EncodedMessage): void;
   /** Pauses the deadline while the server waits for a client's answer, and resumes it afterwards. */
-  setDeadlinePaused?(halted: boolean): void;
+  setDeadlinePaused?(isPaused: boolean): void;
 }
 
 /** The replacements in a client's request, besides its id. The session appends its own to `edits`. */
@@ -68,7 +68,7 @@ interface Unanswered {
 /** The requests in flight over one transport: allocates their ids, and removes every record exactly once. */
 export class PendingRequests {
   readonly #server: string;
-  readonly #link: Transport;
+  readonly #transport: Transport;
   readonly #clock: Clock;
   readonly #lost: (record: PendingRequest) => void;
   readonly #records = new IdTable<PendingRequest>();
@@ -85,7 +85,7 @@ export class PendingRequests {
   readonly #exchanges = new IdTable<SentRequest>();
   #nextId = 1;
   /** The callbacks that wait until no client's request is in flight. */
-  readonly #quieted: (() => void)[] = [];
+  readonly #idleCallbacks: (() => void)[] = [];
   /** Why nothing is in flight any more. */
   ended: HubError | undefined;
   /** Whether clients' requests must carry the headers that repeat arguments. */
@@ -94,18 +94,18 @@ export class PendingRequests {
    * The clients with an open server request that names no call, and how many: the deadlines of their requests are
    * paused.
    */
-  readonly #halted = new Map<ClientChannel | undefined, number>();
+  readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
   /** @param lost called for a request that ends without an answer while the transport stays open */
   constructor(
     server: string,
-    link: Transport,
+    transport: Transport,
     clock: Clock,
     lost: (record: PendingRequest) => void,
   ) {
     this.#server = server;
     this.#clock = clock;
-    this.#link = link;
+    this.#transport = transport;
     this.#lost = lost;
   }
 
@@ -114,8 +114,8 @@ export class PendingRequests {
   }
 
   /** The request on whose stream a message arrived; undefined if it has ended. */
-  at(exchange: SentRequest): PendingRequest | undefined {
-    return exchange.request === undefined ? undefined : this.#records.get(exchange.request);
+  at(sentRequest: SentRequest): PendingRequest | undefined {
+    return sentRequest.request === undefined ? undefined : this.#records.get(sentRequest.request);
   }
 
   /** Number of clients' requests in flight. */
@@ -127,8 +127,8 @@ export class PendingRequests {
   get clients(): Set<ClientChannel | undefined> {
     const clients = new Set<ClientChannel | undefined>();
     if (this.#relayed === 0) return clients;
-    this.#records.filter(({ isRelayed, channel: attendee }) => {
-      if (isRelayed === true) clients.add(attendee);
+    this.#records.filter(({ isRelayed, channel }) => {
+      if (isRelayed === true) clients.add(channel);
       return false;
     });
     return clients;
@@ -164,21 +164,21 @@ export class PendingRequests {
   }
 
   /** Pauses or resumes the deadlines of a client's requests, both those in flight and those sent meanwhile. */
-  halt(client: ClientChannel | undefined, halted: boolean): void {
-    const count = (this.#halted.get(client) ?? 0) + (halted ? 1 : -1);
-    if (count > 0) this.#halted.set(client, count);
-    else this.#halted.delete(client);
-    if (count !== (halted ? 1 : 0)) return;
+  setDeadlinesPaused(client: ClientChannel | undefined, isPaused: boolean): void {
+    const count = (this.#pausedClients.get(client) ?? 0) + (isPaused ? 1 : -1);
+    if (count > 0) this.#pausedClients.set(client, count);
+    else this.#pausedClients.delete(client);
+    if (count !== (isPaused ? 1 : 0)) return;
     for (const record of this.#records.values()) {
       if (record.setDeadlinePaused !== undefined && mayBeOf(record, client))
-        record.setDeadlinePaused(halted);
+        record.setDeadlinePaused(isPaused);
     }
   }
 
   /** Resolves when no client's request is in flight. */
   quiet(): Promise<void> {
     return new Promise((resolve) => {
-      this.#quieted.push(resolve);
+      this.#idleCallbacks.push(resolve);
       this.#tellQuiet();
     });
   }
@@ -198,24 +198,24 @@ export class PendingRequests {
     }
     this.#records.set(id, record);
     if (record.isRelayed === true) this.#relayed++;
-    if (this.#halted.size > 0) this.#halt(record);
-    const isRemote = this.#link.adopt !== undefined;
-    let exchange: SentRequest;
+    if (this.#pausedClients.size > 0) this.#applyPauses(record);
+    const isRemote = this.#transport.adopt !== undefined;
+    let sentRequest: SentRequest;
     try {
-      exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+      sentRequest = this.#transport.send(message, isRemote ? this.#outgoing(id, record) : record);
     } catch (error) {
       // A request that was not sent gets no answer: it would count as in flight forever.
-      this.take(id);
+      this.remove(id);
       throw error;
     }
-    if (exchange === NO_HANDLE || !this.#records.has(id)) return;
-    exchange.request = id;
-    this.#exchanges.set(id, exchange);
+    if (sentRequest === NO_HANDLE || !this.#records.has(id)) return;
+    sentRequest.request = id;
+    this.#exchanges.set(id, sentRequest);
   }
 
   /** Once per client with an open server request, as each is resumed separately. */
-  #halt(record: PendingRequest): void {
-    for (const client of this.#halted.keys())
+  #applyPauses(record: PendingRequest): void {
+    for (const client of this.#pausedClients.keys())
       if (mayBeOf(record, client)) record.setDeadlinePaused?.(true);
   }
 
@@ -227,8 +227,8 @@ export class PendingRequests {
       name,
       headers: headers ?? (this.isMirrored ? record.paramHeaders : undefined),
       unanswered: (cause) => {
-        if (this.take(id) === undefined) return;
-        if (cause.code === "answerLost") this.#note(id, record);
+        if (this.remove(id) === undefined) return;
+        if (cause.code === "answerLost") this.#rememberAbandoned(id, record);
         this.#lost(record);
         record.fail(cause);
       },
@@ -284,46 +284,46 @@ export class PendingRequests {
   }
 
   /** Removes the record that an answer is for. */
-  take(id: number): PendingRequest | undefined {
+  remove(id: number): PendingRequest | undefined {
     const record = this.#records.remove(id);
     if (record === undefined) return undefined;
     if (record.isRelayed === true) this.#relayed--;
     if (this.#exchanges.size > 0) this.#exchanges.remove(id);
-    if (this.#quieted.length > 0) this.#tellQuiet();
+    if (this.#idleCallbacks.length > 0) this.#tellQuiet();
     return record;
   }
 
   /** A message was too long: fails the request that waited for it. @returns the text of a warning if there was none */
-  lose(head: Buffer, tail: Buffer, size: number): string | undefined {
+  failOversized(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
     const edges = parseTruncated(head, tail);
     const text = `Server "${server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
     const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
-    const record = id === undefined ? undefined : this.take(id);
-    if (record === undefined && id !== undefined) this.late(id);
+    const record = id === undefined ? undefined : this.remove(id);
+    if (record === undefined && id !== undefined) this.onLateResponse(id);
     record?.fail(new HubError("messageTooLarge", text, { server }));
     return record === undefined ? text : undefined;
   }
 
   /** An answer to a request that is not in flight: if it was abandoned, it is no longer open at the server. */
-  late(id: number): void {
+  onLateResponse(id: number): void {
     this.#unanswered.delete(id);
   }
 
   /** Removes a record that nothing waits for any more. @returns it, if it was in the table */
-  drop(id: number): PendingRequest | undefined {
-    const exchange = this.#exchanges.get(id);
-    const record = this.take(id);
-    if (record?.channel !== undefined) this.#note(id, record);
-    exchange?.abandon();
+  abandon(id: number): PendingRequest | undefined {
+    const sentRequest = this.#exchanges.get(id);
+    const record = this.remove(id);
+    if (record?.channel !== undefined) this.#rememberAbandoned(id, record);
+    sentRequest?.abandon();
     return record;
   }
 
   /** Remembers that a request may still be open at the server. */
-  #note(id: number, { channel: attendee, sender }: PendingRequest): void {
-    if (attendee === undefined) return;
+  #rememberAbandoned(id: number, { channel, sender }: PendingRequest): void {
+    if (channel === undefined) return;
     const until = this.#clock.now() + UNANSWERED_LIMIT;
-    this.#unanswered.set(id, { client: attendee.id, sender, until });
+    this.#unanswered.set(id, { client: channel.id, sender, until });
     const [oldest] = this.#unanswered;
     if (this.#unanswered.size <= MOST_UNANSWERED || oldest === undefined) return;
     this.#unanswered.delete(oldest[0]);
@@ -354,7 +354,7 @@ export class PendingRequests {
 
   /** The error of one request when the transport ends: over HTTP a client's may be retried on the next transport. */
   #lossOf(record: PendingRequest, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
-    const isOwn = record.isRelayed !== true || this.#link.adopt === undefined;
+    const isOwn = record.isRelayed !== true || this.#transport.adopt === undefined;
     // A deliberate end is final.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
@@ -362,11 +362,11 @@ export class PendingRequests {
   }
 
   #tellQuiet(): void {
-    if (this.relayed === 0) for (const resolve of this.#quieted.splice(0)) resolve();
+    if (this.relayed === 0) for (const resolve of this.#idleCallbacks.splice(0)) resolve();
   }
 
   #refusal(): HubError | undefined {
-    if (this.#link.queued < MAX_BACKLOG) return undefined;
+    if (this.#transport.queued < MAX_BACKLOG) return undefined;
     const text = `Server "${this.#server}" does not read what it is sent.`;
     return new HubError("notReading", text, { server: this.#server });
   }
@@ -375,11 +375,8 @@ export class PendingRequests {
 const ignore = (): void => {};
 
 /** Whether a request may be that client's; a plugin's may be any client's. */
-function mayBeOf(
-  { channel: attendee }: PendingRequest,
-  client: ClientChannel | undefined,
-): boolean {
-  return client === undefined || attendee === undefined || attendee === client;
+function mayBeOf({ channel }: PendingRequest, client: ClientChannel | undefined): boolean {
+  return client === undefined || channel === undefined || channel === client;
 }
 
 /** The `Mcp-Name` of a request of the hub's own: only requests about tasks have one. */

@@ -20,7 +20,7 @@ export class PresentProfiles {
 
   /** The profiles that use a server. */
   profilesOf(server: string): readonly ClientProfile[] {
-    return [...this.#profiles].filter(({ scope: subset }) => subset.has(server));
+    return [...this.#profiles].filter(({ subset }) => subset.has(server));
   }
 
   add(profile: ClientProfile): void {
@@ -37,12 +37,12 @@ export class PresentProfiles {
    */
   unusedConnections({
     spec,
-    seats: connections,
+    connections,
   }: PooledServer): readonly (readonly [string, PooledConnection])[] {
     const { isolation } = spec;
     const isShared = isolation === "shared";
     const users = this.profilesOf(spec.name);
-    const present = users.filter(({ attendee: channel }) => !isShared || channel !== undefined);
+    const present = users.filter(({ channel }) => !isShared || channel !== undefined);
     if (isShared && present.length === 0) return [];
     const keys = new Set(present.map((profile) => profile.keys[isolation]));
     return [...connections].filter(([key]) => !keys.has(key));
@@ -50,7 +50,7 @@ export class PresentProfiles {
 
   /** The clients of the connection that serves a profile. */
   clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
-    const { era, capabilities, keys, attendee: channel } = profile;
+    const { era, capabilities, keys, channel } = profile;
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
     // Clients that share a connection have the same extensions, as far as the server may know them, but not the same
@@ -61,7 +61,7 @@ export class PresentProfiles {
       capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
       current: () =>
         this.profilesOf(name).flatMap(
-          (each) => (each.keys[isolation] === key && each.attendee) || [],
+          (each) => (each.keys[isolation] === key && each.channel) || [],
         ),
     };
   }
@@ -121,9 +121,9 @@ export interface PooledServer {
   goal: Goal;
   /** It was stopped by a command; what the manifest says about its start does not count until it is started. */
   isStopped: boolean;
-  readonly seats: Map<string, PooledConnection>;
+  readonly connections: Map<string, PooledConnection>;
   /** Faults of its messages since it has this specification. */
-  flaws: MalformedOutputReporter;
+  malformedOutput: MalformedOutputReporter;
 }
 
 export interface PooledConnection {
@@ -131,17 +131,19 @@ export interface PooledConnection {
   readonly profile: ClientProfile;
 }
 
-export function connectionsOf({ seats }: PooledServer): readonly Connection[] {
-  return [...seats.values()].map(({ connection }) => connection);
+export function connectionsOf({ connections }: PooledServer): readonly Connection[] {
+  return [...connections.values()].map(({ connection }) => connection);
 }
 
 /** The connection that a profile uses: its own, or any shared one if the client cannot be sent requests. */
 export function connectionFor(
-  { spec, seats }: PooledServer,
+  { spec, connections }: PooledServer,
   profile: ClientProfile,
 ): PooledConnection | undefined {
-  const isGuest = profile.attendee === undefined && spec.isolation === "shared";
-  return seats.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(seats) : undefined);
+  const isGuest = profile.channel === undefined && spec.isolation === "shared";
+  return (
+    connections.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(connections) : undefined)
+  );
 }
 
 /** The connection whose catalog a profile sees: the shared profile sees those of others, which it may not use. */
@@ -150,11 +152,11 @@ export function visibleConnectionFor(
   profile: ClientProfile,
 ): PooledConnection | undefined {
   const own = connectionFor(server, profile);
-  return own ?? (profile.client === undefined ? firstOf(server.seats) : undefined);
+  return own ?? (profile.client === undefined ? firstOf(server.connections) : undefined);
 }
 
-function firstOf(seats: PooledServer["seats"]): PooledConnection | undefined {
-  return seats.values().next().value;
+function firstOf(connections: PooledServer["connections"]): PooledConnection | undefined {
+  return connections.values().next().value;
 }
 
 export function statusOf(server: PooledServer): ServerStatus {
@@ -174,33 +176,33 @@ const DRAIN_LIMIT = 10_000;
 
 /** Assigns connections to profiles: makes them and closes them. */
 export class ConnectionAssignment {
-  readonly #parts: PoolOptions;
-  readonly #attendance: PresentProfiles;
+  readonly #options: PoolOptions;
+  readonly #presentProfiles: PresentProfiles;
   readonly #departures = new DrainingConnections();
   #held = false;
 
-  constructor(parts: PoolOptions, attendance: PresentProfiles) {
-    this.#parts = parts;
-    this.#attendance = attendance;
+  constructor(options: PoolOptions, presentProfiles: PresentProfiles) {
+    this.#options = options;
+    this.#presentProfiles = presentProfiles;
   }
 
   /** Connections without a profile that are still closing. */
-  get leaving(): readonly Connection[] {
+  get closing(): readonly Connection[] {
     return this.#departures.connections;
   }
 
   /** Resolves when these are closed. */
-  emptied(): Promise<unknown> {
+  allClosed(): Promise<unknown> {
     return this.#departures.allStopped();
   }
 
   /** The connection that a profile uses, made if needed. */
-  take(server: PooledServer, profile: ClientProfile): Connection {
+  obtain(server: PooledServer, profile: ClientProfile): Connection {
     return connectionFor(server, profile)?.connection ?? this.#connect(server, profile);
   }
 
   /** Makes the connection of a profile if needed, and starts it if its goal is up. */
-  begin(server: PooledServer, profile: ClientProfile): void {
+  ensureStarted(server: PooledServer, profile: ClientProfile): void {
     const { goal } = server;
     if (goal === "down") return;
     const known = connectionFor(server, profile)?.connection;
@@ -210,9 +212,9 @@ export class ConnectionAssignment {
 
   /** Replaces connections whose process no longer fits the specification. */
   replace(server: PooledServer): void {
-    const seats = [...server.seats];
-    for (const [key, { connection, profile }] of seats) {
-      server.seats.delete(key);
+    const connections = [...server.connections];
+    for (const [key, { connection, profile }] of connections) {
+      server.connections.delete(key);
       this.#departures.add(connection, key, DRAIN_LIMIT, () =>
         this.#connect(server, profile, connection.listing),
       );
@@ -220,9 +222,9 @@ export class ConnectionAssignment {
   }
 
   /** Closes all connections to a server without replacement. */
-  retire(server: PooledServer): void {
-    for (const [key, { connection }] of server.seats) {
-      server.seats.delete(key);
+  closeAll(server: PooledServer): void {
+    for (const [key, { connection }] of server.connections) {
+      server.connections.delete(key);
       this.#departures.add(connection, key, DRAIN_LIMIT);
     }
   }
@@ -231,48 +233,48 @@ export class ConnectionAssignment {
    * Closes the connections that no profile uses; their waiters move to the connection of `heir`.
    * @returns whether there were any
    */
-  clear(server: PooledServer, heir?: ClientProfile): boolean {
-    const { goal, spec, seats } = server;
+  closeUnused(server: PooledServer, successor?: ClientProfile): boolean {
+    const { goal, spec, connections } = server;
     const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
     const succeed =
-      heir === undefined || goal === "down" ? undefined : () => this.take(server, heir);
+      successor === undefined || goal === "down" ? undefined : () => this.obtain(server, successor);
     const orphans: readonly (readonly [string, PooledConnection])[] =
-      this.#attendance.unusedConnections(server);
+      this.#presentProfiles.unusedConnections(server);
     for (const [key, { connection }] of orphans) {
-      seats.delete(key);
+      connections.delete(key);
       this.#departures.add(connection, key, limit, succeed);
     }
     return orphans.length > 0;
   }
 
   /** Pauses or resumes reading, on these connections and on those that are closing. */
-  hold(held: boolean, connections: readonly Connection[]): void {
+  setPaused(held: boolean, connections: readonly Connection[]): void {
     this.#held = held;
-    for (const connection of [...connections, ...this.leaving]) connection.setPaused(held);
+    for (const connection of [...connections, ...this.closing]) connection.setPaused(held);
   }
 
   /** @param offer the listing of the connection that this one replaces */
   #connect(server: PooledServer, profile: ClientProfile, offer?: ServerListing): Connection {
-    const parts = this.#parts;
+    const options = this.#options;
     const { spec } = server;
     const key = profile.keys[spec.isolation];
     const connection = new Connection({
-      ...parts,
+      ...options,
       spec,
       key,
-      flaws: server.flaws,
+      malformedOutput: server.malformedOutput,
       client: spec.isolation === "perClient" ? profile.client : undefined,
-      clients: this.#attendance.clientsOf(spec, profile),
+      clients: this.#presentProfiles.clientsOf(spec, profile),
       offer,
       ready: this.#departures.conflictingStopped(spec, key),
       goal: () => server.goal,
-      recall: () => parts.memory.recall(spec, profile),
-      keep: (kept) => parts.memory.keep(spec, profile, kept),
+      recall: () => options.memory.recall(spec, profile),
+      keep: (kept) => options.memory.keep(spec, profile, kept),
       idled: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
     });
-    server.seats.set(key, { connection, profile });
+    server.connections.set(key, { connection, profile });
     connection.setPaused(this.#held);
     void connection.begin();
     return connection;
@@ -287,17 +289,17 @@ const FAILED: readonly StateName[] = ["failed", "reconnecting"];
  * closes connections.
  */
 export class ServerPool {
-  readonly #parts: PoolOptions;
+  readonly #options: PoolOptions;
   /** By name, in manifest order. */
   #servers = new Map<string, PooledServer>();
   /** The present profiles: servers whose goal is up are started for each of them. */
-  readonly #attendance = new PresentProfiles();
+  readonly #presentProfiles = new PresentProfiles();
   readonly #seating: ConnectionAssignment;
   #isClosed = false;
 
-  constructor(parts: PoolOptions) {
-    this.#parts = parts;
-    this.#seating = new ConnectionAssignment(parts, this.#attendance);
+  constructor(options: PoolOptions) {
+    this.#options = options;
+    this.#seating = new ConnectionAssignment(options, this.#presentProfiles);
   }
 
   /** Every specification, in manifest order. */
@@ -324,7 +326,7 @@ export class ServerPool {
       return server === undefined ? [] : [[name, server] as const];
     });
     this.#servers = new Map(ordered);
-    this.#parts.changed();
+    this.#options.changed();
   }
 
   /** Adds a server or changes its specification: the process is kept if it does not depend on what changed. */
@@ -337,24 +339,24 @@ export class ServerPool {
       spec,
       goal,
       isStopped: false,
-      seats: new Map(),
-      flaws: new MalformedOutputReporter(),
+      connections: new Map(),
+      malformedOutput: new MalformedOutputReporter(),
     };
-    if (difference === "process") server.flaws = new MalformedOutputReporter();
+    if (difference === "process") server.malformedOutput = new MalformedOutputReporter();
     this.#servers.set(spec.name, server);
-    this.#parts.alerts.addServer(spec.name);
+    this.#options.alerts.addServer(spec.name);
     this.#tell(spec.name, known === undefined ? "added" : "changed");
     const isOther = difference === "process" || goalOf(server.spec) !== goal;
     if (isOther && !server.isStopped) server.goal = goal;
     // A connection that changes between shared and per client has no single successor.
     const isSplit = server.spec.isolation !== spec.isolation;
     server.spec = spec;
-    if (server.goal === "down" || isSplit) this.#seating.retire(server);
+    if (server.goal === "down" || isSplit) this.#seating.closeAll(server);
     else if (difference === "process") this.#seating.replace(server);
     else for (const connection of connectionsOf(server)) connection.update(spec);
-    for (const profile of this.#attendance.profilesOf(spec.name))
-      this.#seating.begin(server, profile);
-    this.#parts.changed();
+    for (const profile of this.#presentProfiles.profilesOf(spec.name))
+      this.#seating.ensureStarted(server, profile);
+    this.#options.changed();
   }
 
   /** Removes a server; its running calls may finish within `DRAIN_LIMIT`. */
@@ -363,30 +365,30 @@ export class ServerPool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    this.#seating.retire(server);
-    this.#parts.alerts.removeServer(name);
+    this.#seating.closeAll(server);
+    this.#options.alerts.removeServer(name);
     this.#tell(name, "removed");
-    this.#parts.changed();
+    this.#options.changed();
   }
 
   /** A profile is present from now on: servers of its subset whose goal is up are started for it. */
   open(profile: ClientProfile): void {
-    this.#attendance.add(profile);
+    this.#presentProfiles.add(profile);
     for (const server of this.#in(profile)) {
-      this.#clear(server, profile);
-      this.#seating.begin(server, profile);
+      this.#closeUnused(server, profile);
+      this.#seating.ensureStarted(server, profile);
     }
   }
 
   /** A profile is no longer present: connections that only it used are closed. */
   close(profile: ClientProfile): void {
-    this.#attendance.delete(profile);
-    for (const server of this.#servers.values()) this.#clear(server);
+    this.#presentProfiles.delete(profile);
+    for (const server of this.#servers.values()) this.#closeUnused(server);
   }
 
   /** Replaces one present profile by another. */
-  exchange(before: ClientProfile, after: ClientProfile): void {
-    this.#attendance.delete(before);
+  replaceProfile(before: ClientProfile, after: ClientProfile): void {
+    this.#presentProfiles.delete(before);
     this.open(after);
   }
 
@@ -411,18 +413,18 @@ export class ServerPool {
    * @throws {HubError} notSupported if the server has a connection per client and the client is unknown
    */
   find(name: string, profile: ClientProfile): Connection | undefined {
-    const server = profile.scope.has(name) ? this.#servers.get(name) : undefined;
+    const server = profile.subset.has(name) ? this.#servers.get(name) : undefined;
     if (server === undefined || server.goal === "down") return undefined;
     if (server.spec.isolation === "perClient" && profile.client === undefined) {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    return this.#seating.take(server, profile);
+    return this.#seating.obtain(server, profile);
   }
 
   /** Whether there is such a server for this profile, whatever its goal. */
   has(name: string, profile: ClientProfile): boolean {
-    return profile.scope.has(name) && this.#servers.has(name);
+    return profile.subset.has(name) && this.#servers.has(name);
   }
 
   /** The connections of this profile, in manifest order. */
@@ -449,7 +451,7 @@ export class ServerPool {
 
   /** Starts all servers whose goal is not down, including those that only a call would start. */
   startAll(): void {
-    this.#attendance.add(SHARED_PROFILE);
+    this.#presentProfiles.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
@@ -472,21 +474,21 @@ export class ServerPool {
     const server = this.#get(name);
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
-    const profiles = this.#attendance.profilesOf(name);
+    const profiles = this.#presentProfiles.profilesOf(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
     for (const profile of isForAll ? [SHARED_PROFILE] : profiles)
-      this.#seating.begin(server, profile);
+      this.#seating.ensureStarted(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
-    this.#parts.changed();
+    this.#options.changed();
   }
 
   /** Sets the goal to down. @returns a promise that resolves when its processes have ended. @throws {HubError} usage */
   async stop(name: string): Promise<void> {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
-    this.#parts.changed();
-    const leaving = this.#seating.leaving.filter(({ spec }) => spec.name === name);
-    const every = [...connectionsOf(server), ...leaving];
+    this.#options.changed();
+    const closing = this.#seating.closing.filter(({ spec }) => spec.name === name);
+    const every = [...connectionsOf(server), ...closing];
     await Promise.all(every.map((connection) => connection.stop()));
   }
 
@@ -496,10 +498,10 @@ export class ServerPool {
    */
   async stopAll(): Promise<void> {
     for (const server of this.#servers.values()) Object.assign(server, STOPPED);
-    this.#parts.changed();
-    const every = [...this.all, ...this.#seating.leaving];
+    this.#options.changed();
+    const every = [...this.all, ...this.#seating.closing];
     await Promise.all(every.map((connection) => connection.stop()));
-    await this.#seating.emptied();
+    await this.#seating.allClosed();
   }
 
   /** Stops all servers and starts none any more. @returns a promise that resolves when their processes have ended */
@@ -509,13 +511,13 @@ export class ServerPool {
   }
 
   /** Pauses or resumes reading from all servers. */
-  hold(held: boolean): void {
-    this.#seating.hold(held, this.all);
+  setPaused(held: boolean): void {
+    this.#seating.setPaused(held, this.all);
   }
 
   /** The servers of this profile's subset. */
-  #in({ scope }: ClientProfile): readonly PooledServer[] {
-    return [...this.#servers.values()].filter(({ spec }) => scope.has(spec.name));
+  #in({ subset }: ClientProfile): readonly PooledServer[] {
+    return [...this.#servers.values()].filter(({ spec }) => subset.has(spec.name));
   }
 
   #get(name: string): PooledServer {
@@ -525,11 +527,11 @@ export class ServerPool {
   }
 
   /** Closes the connections that no profile uses. */
-  #clear(server: PooledServer, heir?: ClientProfile): void {
-    if (this.#seating.clear(server, heir)) this.#parts.changed();
+  #closeUnused(server: PooledServer, successor?: ClientProfile): void {
+    if (this.#seating.closeUnused(server, successor)) this.#options.changed();
   }
 
   #tell(server: string, change: "added" | "changed" | "removed"): void {
-    this.#parts.bus.emit({ kind: "server", server, change });
+    this.#options.bus.emit({ kind: "server", server, change });
   }
 }

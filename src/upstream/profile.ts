@@ -55,21 +55,21 @@ export interface ClientProfile {
    * How servers reach the client. A client that has not declared its capabilities, or never will (plugins, status
    * commands), is reached by none: of shared servers it uses any connection.
    */
-  readonly attendee: ClientChannel | undefined;
+  readonly channel: ClientChannel | undefined;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
-  readonly scope: ServerSubset;
+  readonly subset: ServerSubset;
 }
 
 export function profileOf(
   capabilities: string,
   client: string | undefined,
-  attendee?: ClientChannel,
-  scope: ServerSubset = ALL_SERVERS,
+  channel?: ClientChannel,
+  subset: ServerSubset = ALL_SERVERS,
 ): ClientProfile {
-  const era = attendee?.era ?? "legacy";
+  const era = channel?.era ?? "legacy";
   const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
   const perClient = JSON.stringify([shared, client ?? null]);
-  return { era, capabilities, client, keys: { shared, perClient }, attendee, scope };
+  return { era, capabilities, client, keys: { shared, perClient }, channel, subset };
 }
 
 /** The profile of no particular client, without capabilities. */

@@ -109,7 +109,7 @@ export interface PoolOptions {
 export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
   readonly spec: RunnableServer;
   /** Faults of the server's messages, over all its connections. */
-  readonly flaws: MalformedOutputReporter;
+  readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the connection that this one replaces. */
   readonly offer: ServerListing | undefined;
   /** The listing that was saved when the server last ran. Never rejects. */

@@ -413,7 +413,7 @@ export class ServerRequests {
       const error = toHubError(thrown);
       const requiredCapabilities = missingCapabilityOf(error);
       if (requiredCapabilities !== undefined)
-        this.#reportMissingCapability(requiredCapabilities, task, record?.occasion);
+        this.#reportMissingCapability(requiredCapabilities, task, record?.clientRequest);
       this.#options.send(buildError(request.id, error.toRpc()));
     }
   }
@@ -455,7 +455,7 @@ export class ServerRequests {
   ): void {
     const { server, clients, attribution } = this.#options;
     const content = readServerRequest(server, request, clients.capabilities);
-    const clientRequest = task === undefined ? record?.occasion : undefined;
+    const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const owner = task?.origin.client ?? clientRequest?.channel ?? attribution.clientOf(request);
     const target = clientRequest ?? owner ?? this.#unattributableError();
     const isOfTask = content.isTask || task !== undefined;

@@ -40,8 +40,8 @@ import { ServerTasks, type ServerTask } from "./tasks.ts";
 /** The clients and tables that notifications of a server may concern. */
 export interface IncomingNotificationsOptions {
   readonly pending: PendingRequests;
-  readonly jobs: ServerTasks;
-  readonly voice: ServerNotifications;
+  readonly serverTasks: ServerTasks;
+  readonly notifications: ServerNotifications;
   dialect(): Dialect | undefined;
   subscriptions(): Subscriptions | undefined;
   /** Its list of these kinds may have changed. */
@@ -50,70 +50,74 @@ export interface IncomingNotificationsOptions {
 
 /** Dispatches what one server sends without being asked. */
 export class IncomingNotifications {
-  readonly #parts: IncomingNotificationsOptions;
+  readonly #options: IncomingNotificationsOptions;
 
-  constructor(parts: IncomingNotificationsOptions) {
-    this.#parts = parts;
+  constructor(options: IncomingNotificationsOptions) {
+    this.#options = options;
   }
 
   /** @param exchange the request on whose stream it arrived, where the transport knows */
-  asked(request: Request, exchange: SentRequest | undefined): void {
-    const { jobs, voice, pending } = this.#parts;
-    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(request);
-    const record = exchange && pending.at(exchange);
-    voice.asked(job === undefined ? request : job.withOwnId(request), job, record);
+  onServerRequest(request: Request, sentRequest: SentRequest | undefined): void {
+    const { serverTasks, notifications, pending } = this.#options;
+    const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(request);
+    const record = sentRequest && pending.at(sentRequest);
+    notifications.onServerRequest(
+      serverTask === undefined ? request : serverTask.withOwnId(request),
+      serverTask,
+      record,
+    );
   }
 
-  notified(raw: Notification, exchange: SentRequest | undefined): void {
-    const { pending, jobs } = this.#parts;
-    const job = jobs.isEmpty ? undefined : jobs.taskOfMessage(raw);
-    const notification = job === undefined ? raw : job.withOwnId(raw);
+  onNotification(raw: Notification, sentRequest: SentRequest | undefined): void {
+    const { pending, serverTasks } = this.#options;
+    const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(raw);
+    const notification = serverTask === undefined ? raw : serverTask.withOwnId(raw);
     switch (notification.method) {
       case Method.progress: {
         const progress = readProgress(notification);
         if (progress === undefined) return;
         const { id, tokens } = progress;
         // The progress token of a call that became a task stays valid as long as the task.
-        (pending.get(id) ?? jobs.byCall(id))?.onProgress(notification, tokens);
+        (pending.get(id) ?? serverTasks.byCall(id))?.onProgress(notification, tokens);
         return;
       }
       case Method.toolsListChanged:
-        this.#parts.listChanged(["tools"]);
+        this.#options.listChanged(["tools"]);
         return;
       case Method.promptsListChanged:
-        this.#parts.listChanged(["prompts"]);
+        this.#options.listChanged(["prompts"]);
         return;
       case Method.resourcesListChanged:
-        this.#parts.listChanged(["resources", "resourceTemplates", "skills"]);
+        this.#options.listChanged(["resources", "resourceTemplates", "skills"]);
         return;
       case Method.resourceUpdated:
-        this.#parts.subscriptions()?.updated(this.#strip(notification));
+        this.#options.subscriptions()?.updated(this.#strip(notification));
         return;
       case ModernTaskMethod.changed:
-        this.#parts.subscriptions()?.tickets.told(this.#strip(notification));
+        this.#options.subscriptions()?.modernTasks.onNotification(this.#strip(notification));
         return;
       default:
-        this.#say(notification, job, exchange && pending.at(exchange));
+        this.#say(notification, serverTask, sentRequest && pending.at(sentRequest));
     }
   }
 
   /** Changes of these kinds and of resources may have been missed for a while. */
   missed(kinds: readonly Kind[]): void {
-    this.#parts.listChanged(kinds);
-    this.#parts.subscriptions()?.missed();
+    this.#options.listChanged(kinds);
+    this.#options.subscriptions()?.missed();
   }
 
   #say(
     notification: Notification,
-    job: ServerTask | undefined,
+    serverTask: ServerTask | undefined,
     record: PendingRequest | undefined,
   ): void {
-    if (this.#parts.dialect()?.hear(notification, record) === true) return;
-    this.#parts.voice.notified(notification, job, record);
+    if (this.#options.dialect()?.handleNotification(notification, record) === true) return;
+    this.#options.notifications.onNotification(notification, serverTask, record);
   }
 
   #strip(notification: Notification): Notification {
-    return this.#parts.dialect()?.strip(notification) ?? notification;
+    return this.#options.dialect()?.strip(notification) ?? notification;
   }
 }
 
@@ -127,46 +131,47 @@ export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
 export class IncomingMessages {
   /** Number of messages received, including refused pings. */
   heard = 0;
-  readonly #parts: IncomingMessagesOptions;
+  readonly #options: IncomingMessagesOptions;
   readonly #news: IncomingNotifications;
   readonly #complaints = new Set<string>();
 
-  constructor(parts: IncomingMessagesOptions) {
-    this.#parts = parts;
-    this.#news = new IncomingNotifications(parts);
+  constructor(options: IncomingMessagesOptions) {
+    this.#options = options;
+    this.#news = new IncomingNotifications(options);
   }
 
   /** @param exchange the request on whose stream it arrived, where the transport knows */
-  take(frame: Message, exchange: SentRequest | undefined): void {
+  onMessage(message: Message, sentRequest: SentRequest | undefined): void {
     this.heard++;
-    switch (frame.kind) {
+    switch (message.kind) {
       case "response":
-        this.#settle(frame);
+        this.#settle(message);
         return;
       case "notification":
-        this.#news.notified(frame, exchange);
+        this.#news.onNotification(message, sentRequest);
         return;
       case "request":
-        if (this.#parts.dialect()?.era !== "modern") this.#news.asked(frame, exchange);
-        else this.#refuse(frame);
+        if (this.#options.dialect()?.era !== "modern")
+          this.#news.onServerRequest(message, sentRequest);
+        else this.#refuse(message);
         return;
       case "batch":
-        if (this.#parts.dialect()?.hasBatches !== true) {
+        if (this.#options.dialect()?.hasBatches !== true) {
           this.complain("A batch was dropped: this revision has none.");
           return;
         }
-        for (const item of frame.items) this.take(item, exchange);
+        for (const item of message.items) this.onMessage(item, sentRequest);
         return;
       case "invalid":
-        this.complain(`A message was dropped: ${frame.reason}.`);
+        this.complain(`A message was dropped: ${message.reason}.`);
     }
   }
 
   /** A message was too long to be read. */
-  lose(head: Buffer, tail: Buffer, size: number): void {
+  onOversized(head: Buffer, tail: Buffer, size: number): void {
     this.heard++;
-    const text = this.#parts.pending.lose(head, tail, size);
-    if (text !== undefined) this.#parts.log("warn", text);
+    const text = this.#options.pending.failOversized(head, tail, size);
+    if (text !== undefined) this.#options.log("warn", text);
   }
 
   /** A ping was answered with an error: the server is alive. */
@@ -183,27 +188,27 @@ export class IncomingMessages {
   complain(text: string): void {
     if (this.#complaints.has(text)) return;
     this.#complaints.add(text);
-    this.#parts.log("warn", text);
+    this.#options.log("warn", text);
   }
 
   /** Modern servers send no requests (2026-07-28); one that does must not be left waiting. */
   #refuse({ id, method }: Request): void {
-    this.#parts.voice.refuse(id, method);
+    this.#options.notifications.refuse(id, method);
     this.complain("A request was refused: servers of its era send none.");
   }
 
   #settle(response: Response): void {
-    const { pending, jobs, voice } = this.#parts;
-    const record = response.id === undefined ? undefined : pending.take(response.id);
+    const { pending, serverTasks, notifications } = this.#options;
+    const record = response.id === undefined ? undefined : pending.remove(response.id);
     if (record !== undefined) {
-      voice.settled(record);
+      notifications.settled(record);
       record.onResponse(response);
       return;
     }
-    if (response.id !== undefined) pending.late(response.id);
-    jobs.onLateResponse(response, this.#parts.dialect()?.era ?? "legacy");
+    if (response.id !== undefined) pending.onLateResponse(response.id);
+    serverTasks.onLateResponse(response, this.#options.dialect()?.era ?? "legacy");
     // An answer after a cancel is normal; an answer to no request is a fault of the server.
-    this.#parts.log("debug", "An answer that nobody waits for was dropped.");
+    this.#options.log("debug", "An answer that nobody waits for was dropped.");
   }
 }
 
@@ -256,9 +261,9 @@ function isLost(error: unknown): boolean {
 /** The options of a session. */
 export interface SessionOptions {
   readonly server: string;
-  readonly link: Transport;
+  readonly transport: Transport;
   /** The clients that use it. */
-  readonly audience: ConnectionClients;
+  readonly clients: ConnectionClients;
   readonly clock: Clock;
   readonly events: SessionEvents;
 }
@@ -268,7 +273,7 @@ export interface SessionEvents {
   /** Its list of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  flaw?(flaw: MalformedOutput): void;
+  flaw?(output: MalformedOutput): void;
   /** The server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
@@ -277,13 +282,13 @@ export interface SessionEvents {
 /** MCP spoken with one server over an open transport, in its dialect: handshake, pending requests, listings. */
 export class Session implements TransportEvents {
   readonly server: string;
-  readonly #parts: SessionOptions;
-  readonly #link: Transport;
+  readonly #options: SessionOptions;
+  readonly #transport: Transport;
   readonly #pending: PendingRequests;
   /** The server's notifications. */
-  readonly voice: ServerNotifications;
+  readonly notifications: ServerNotifications;
   /** The tasks that clients' calls became. */
-  readonly jobs: ServerTasks;
+  readonly serverTasks: ServerTasks;
   readonly #reception: IncomingMessages;
   /** The handshake once it is complete, and with it the dialect. */
   met: ServerHandshake | undefined;
@@ -301,21 +306,23 @@ export class Session implements TransportEvents {
   #ping: number | undefined;
   readonly #repetition: OwnRequestRetry | undefined;
 
-  constructor(parts: SessionOptions) {
-    const { server, link, audience, clock, events } = parts;
-    this.#parts = parts;
-    this.#repetition = link.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
+  constructor(options: SessionOptions) {
+    const { server, transport, clients, clock, events } = options;
+    this.#options = options;
+    this.#repetition = transport.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
     this.server = server;
-    this.#link = link;
-    this.#pending = new PendingRequests(server, link, clock, (record) =>
-      this.voice.settled(record),
+    this.#transport = transport;
+    this.#pending = new PendingRequests(server, transport, clock, (record) =>
+      this.notifications.settled(record),
     );
-    this.jobs = new ServerTasks(server, this.#pending, (params) => this.#dialect?.complete(params));
-    this.voice = new ServerNotifications({
+    this.serverTasks = new ServerTasks(server, this.#pending, (params) =>
+      this.#dialect?.complete(params),
+    );
+    this.notifications = new ServerNotifications({
       server,
-      link,
-      clients: audience,
-      attribution: new MessageAttribution(audience, this.#pending, this.jobs),
+      transport,
+      clients,
+      attribution: new MessageAttribution(clients, this.#pending, this.serverTasks),
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
@@ -325,8 +332,8 @@ export class Session implements TransportEvents {
     });
     this.#reception = new IncomingMessages({
       pending: this.#pending,
-      jobs: this.jobs,
-      voice: this.voice,
+      serverTasks: this.serverTasks,
+      notifications: this.notifications,
       dialect: () => this.#dialect,
       subscriptions: () => this.subscriptions,
       listChanged: (kinds) => events.listChanged(kinds),
@@ -349,36 +356,36 @@ export class Session implements TransportEvents {
     signal: AbortSignal,
     linked: () => void,
   ): Promise<EarlyExit | undefined> {
-    const { server, audience, clock, events } = this.#parts;
-    await this.#link.open(this, signal);
+    const { server, clients, clock, events } = this.#options;
+    await this.#transport.open(this, signal);
     linked();
-    const common = { server, clock, clientInfo, capabilities: audience.capabilities };
+    const common = { server, clock, clientInfo, capabilities: clients.capabilities };
     // A handshake request is never cancelled (cancellation, behavior requirements).
-    const drop = (id: number): void => void this.#pending.drop(id);
+    const abandon = (id: number): void => void this.#pending.abandon(id);
     const greeting = await negotiate({
       ...approach,
       ...common,
       signal,
       sendRequest: (method, params, until, headers) =>
-        this.#pending.ask(method, params, until, drop, headers),
+        this.#pending.ask(method, params, until, abandon, headers),
     });
     if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
     this.greeting = greeting;
     this.met = greeting.handshake;
     const isModern = greeting.handshake.protocol.era === "modern";
-    this.#link.adopt?.(greeting.handshake.protocol);
-    this.#pending.isMirrored = isModern && this.#link.adopt !== undefined;
+    this.#transport.adopt?.(greeting.handshake.protocol);
+    this.#pending.isMirrored = isModern && this.#transport.adopt !== undefined;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
-      transport: this.#link,
+      transport: this.#transport,
       pending: this.#pending,
-      voice: this.voice,
+      notifications: this.notifications,
       ask: (method, params, until) => this.ask(method, params, until),
       onGap: (kinds) => this.#reception.missed(kinds),
       log: (level, text) => events.log(level, "server", text),
     });
-    this.#dialect.begin();
+    this.#dialect.onHandshake();
     return undefined;
   }
 
@@ -388,13 +395,13 @@ export class Session implements TransportEvents {
   }
 
   get way(): HttpTransportKind | undefined {
-    if (this.#link.adopt === undefined) return undefined;
-    return this.#link.hasStreams === true ? "http" : "sse";
+    if (this.#transport.adopt === undefined) return undefined;
+    return this.#transport.hasStreams === true ? "http" : "sse";
   }
 
   /** Whether a request may have to be written more than once. */
   get mayRepeat(): boolean {
-    return this.era === "modern" || this.#link.adopt !== undefined;
+    return this.era === "modern" || this.#transport.adopt !== undefined;
   }
 
   /** Number of clients' requests that are not answered. */
@@ -403,8 +410,8 @@ export class Session implements TransportEvents {
   }
 
   /** Whether the server is working on something that clients wait for. */
-  get isAtWork(): boolean {
-    return this.inFlight > 0 || this.jobs.hasRunning;
+  get isBusy(): boolean {
+    return this.inFlight > 0 || this.serverTasks.hasRunning;
   }
 
   /**
@@ -413,7 +420,7 @@ export class Session implements TransportEvents {
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
-    const complain = (text: string): void => this.#parts.events.log("warn", "server", text);
+    const complain = (text: string): void => this.#options.events.log("warn", "server", text);
     const items = await listAll({
       server: this.server,
       kind,
@@ -436,8 +443,8 @@ export class Session implements TransportEvents {
 
   /** Sends a ping: any answer counts in `heard`. An unanswered ping is dropped. */
   ping(): void {
-    if (this.#ping !== undefined) this.#pending.drop(this.#ping);
-    const { pulse = Method.ping } = this.#dialect ?? {};
+    if (this.#ping !== undefined) this.#pending.abandon(this.#ping);
+    const { healthCheckMethod: pulse = Method.ping } = this.#dialect ?? {};
     const params = this.#dialect?.complete(undefined);
     this.#ping = this.#pending.post(pulse, params, this.#reception.turnedAway);
   }
@@ -448,7 +455,7 @@ export class Session implements TransportEvents {
   }
 
   vitals(): Promise<ProcessStats | undefined> {
-    return this.#link.vitals();
+    return this.#transport.vitals();
   }
 
   /** Sends a client's request under an id of the session's own. @returns that id, for `cancel` */
@@ -456,7 +463,7 @@ export class Session implements TransportEvents {
     const id = this.#pending.nextId();
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
-    if (record.sender !== undefined) this.#dialect?.dress(request, record.sender, edits);
+    if (record.sender !== undefined) this.#dialect?.addSender(request, record.sender, edits);
     this.#pending.send(id, record, withRequestId(request, id, edits, tokens));
     return id;
   }
@@ -484,49 +491,49 @@ export class Session implements TransportEvents {
   cancel(id: number, why: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
-    if (this.#dialect?.mayMakeTask(record) === true) this.jobs.onCallCancelled(id);
+    if (this.#dialect?.mayMakeTask(record) === true) this.serverTasks.onCallCancelled(id);
     // In the modern era closing the request's own stream is the cancellation; in the legacy era it means nothing.
-    const isSaid = this.#link.hasStreams === true && this.era === "modern";
-    if (!isSaid) this.#link.send(buildCancelled(id, why));
-    this.#pending.drop(id);
-    this.voice.settled(record);
-    this.voice.abandon();
+    const isSaid = this.#transport.hasStreams === true && this.era === "modern";
+    if (!isSaid) this.#transport.send(buildCancelled(id, why));
+    this.#pending.abandon(id);
+    this.notifications.settled(record);
+    this.notifications.abandon();
   }
 
   pause(): void {
-    this.#link.pause();
+    this.#transport.pause();
   }
 
   resume(): void {
-    this.#link.resume();
+    this.#transport.resume();
   }
 
   /** Fails everything pending and closes the transport, within a time limit. */
   close(): Promise<void> {
     const { server } = this;
-    this.voice.close();
+    this.notifications.close();
     this.#fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
-    return this.#link.close();
+    return this.#transport.close();
   }
 
-  frame(frame: Message, exchange?: SentRequest): void {
-    this.#reception.take(frame, exchange);
+  frame(message: Message, sentRequest?: SentRequest): void {
+    this.#reception.onMessage(message, sentRequest);
   }
 
   log(level: LogLevel, source: LogSource, text: string): void {
-    this.#parts.events.log(level, source, text);
+    this.#options.events.log(level, source, text);
   }
 
-  flaw(flaw: MalformedOutput): void {
-    this.#parts.events.flaw?.(flaw);
+  flaw(output: MalformedOutput): void {
+    this.#options.events.flaw?.(output);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    this.#reception.lose(head, tail, size);
+    this.#reception.onOversized(head, tail, size);
   }
 
   challenged(challenge: AuthChallenge): void {
-    this.#parts.events.challenged(challenge);
+    this.#options.events.challenged(challenge);
   }
 
   /** What a server does not read is bounded where it is sent: by the pending requests and by the notifications. */
@@ -535,13 +542,13 @@ export class Session implements TransportEvents {
   closed(cause: HubError): void {
     this.#fail(cause);
     // Before the handshake is complete, its request fails and reports the cause.
-    if (this.met !== undefined) this.#parts.events.closed(cause);
+    if (this.met !== undefined) this.#options.events.closed(cause);
   }
 
   /** Fails everything that is still open. */
   #fail(cause: HubError): void {
     this.#dialect?.close();
     this.#pending.fail(cause);
-    this.jobs.fail(cause);
+    this.serverTasks.fail(cause);
   }
 }

@@ -46,26 +46,26 @@ export interface SubscriptionsOptions {
  * for all clients.
  */
 export class Subscriptions {
-  readonly #parts: SubscriptionsOptions;
+  readonly #options: SubscriptionsOptions;
   readonly #entries = new Map<string, Entry>();
   #session: SubscriptionSession | undefined;
   /** The subscriptions of the connection that replaced this one. */
-  #heir: Subscriptions | undefined;
+  #successor: Subscriptions | undefined;
   /** The server's modern tasks, which clients subscribe to in the same way. */
-  readonly tickets = new ModernServerTasks();
+  readonly modernTasks = new ModernServerTasks();
 
-  constructor(parts: SubscriptionsOptions) {
-    this.#parts = parts;
+  constructor(options: SubscriptionsOptions) {
+    this.#options = options;
   }
 
   /** Whether the server is needed although no request is in flight. */
   get isUsed(): boolean {
-    return this.#entries.size > 0 || this.tickets.isUsed;
+    return this.#entries.size > 0 || this.modernTasks.isUsed;
   }
 
   /** Adds a subscriber. @returns whether the server has already confirmed the subscription */
   add(uri: string, watcher: Subscriber): boolean {
-    if (this.#heir !== undefined) return this.#heir.add(uri, watcher);
+    if (this.#successor !== undefined) return this.#successor.add(uri, watcher);
     const entry = this.#entries.get(uri) ?? { watchers: new Set(), isAgreed: false };
     this.#entries.set(uri, entry);
     entry.watchers.add(watcher);
@@ -74,14 +74,14 @@ export class Subscriptions {
 
   /** The server has confirmed the subscription. */
   agree(uri: string): void {
-    if (this.#heir !== undefined) this.#heir.agree(uri);
+    if (this.#successor !== undefined) this.#successor.agree(uri);
     const entry = this.#entries.get(uri);
     if (entry !== undefined) entry.isAgreed = true;
   }
 
   /** Removes a subscriber; after the last one the server is unsubscribed, unless it has refused this subscription. */
   remove(uri: string, watcher: Subscriber, isRefused: boolean): void {
-    if (this.#heir !== undefined) this.#heir.remove(uri, watcher, isRefused);
+    if (this.#successor !== undefined) this.#successor.remove(uri, watcher, isRefused);
     const entry = this.#entries.get(uri);
     if (entry?.watchers.delete(watcher) !== true || entry.watchers.size > 0) return;
     this.#entries.delete(uri);
@@ -94,24 +94,24 @@ export class Subscriptions {
   follow(session: SubscriptionSession): void {
     this.#session = session;
     session.subscriptions = this;
-    this.tickets.follow(session);
+    this.modernTasks.follow(session);
     for (const uri of this.#entries.keys()) void this.#restore(session, uri);
   }
 
   unfollow(): void {
     this.#session = undefined;
-    this.tickets.unfollow();
+    this.modernTasks.unfollow();
     for (const entry of this.#entries.values()) entry.isAgreed = false;
   }
 
   /** Another connection, which has no session yet, replaces this one. */
-  bequeath(heir: Subscriptions): void {
+  handOver(successor: Subscriptions): void {
     for (const [uri, { watchers }] of this.#entries) {
-      for (const watcher of watchers) heir.add(uri, watcher);
+      for (const watcher of watchers) successor.add(uri, watcher);
     }
     this.#entries.clear();
-    this.#heir = heir;
-    this.tickets.bequeath(heir.tickets);
+    this.#successor = successor;
+    this.modernTasks.handOver(successor.modernTasks);
   }
 
   /** The server announces a change of a resource: one with subscribers, or a part of one. */
@@ -119,15 +119,15 @@ export class Subscriptions {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
     const { uri, uris } = found;
-    const told = new Map<object, { watcher: Subscriber; length: number }>();
+    const notified = new Map<object, { watcher: Subscriber; length: number }>();
     for (const [own, { watchers }] of this.#entries) {
       if (!isPart(uri, own)) continue;
       for (const watcher of watchers) {
-        const { length = -1 } = told.get(watcher.client) ?? {};
-        if (own.length > length) told.set(watcher.client, { watcher, length: own.length });
+        const { length = -1 } = notified.get(watcher.client) ?? {};
+        if (own.length > length) notified.set(watcher.client, { watcher, length: own.length });
       }
     }
-    for (const { watcher } of told.values()) watcher.updated(uri, { notification, uris });
+    for (const { watcher } of notified.values()) watcher.updated(uri, { notification, uris });
   }
 
   /** Changes may have been missed: notifies everyone. */
@@ -144,18 +144,18 @@ export class Subscriptions {
     } catch (error) {
       if (session !== this.#session) return;
       const why = toHubError(error).message;
-      this.#parts.warn(`The subscription to "${uri}" could not be restored: ${why}`);
+      this.#options.warn(`The subscription to "${uri}" could not be restored: ${why}`);
     }
     if (session !== this.#session) return;
     for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
   }
 
   async #ask(session: SubscriptionSession, uri: string): Promise<void> {
-    const { clock } = this.#parts;
+    const { clock } = this.#options;
     const abort = new AbortController();
     const text = `Server "${session.server}" did not answer "${Method.subscribe}" in time.`;
     const late = new HubError("callTimeout", text, { server: session.server });
-    const undo = clock.after(this.#parts.limit(), () => abort.abort(late));
+    const undo = clock.after(this.#options.limit(), () => abort.abort(late));
     try {
       await session.subscribe(uri, abort.signal);
     } finally {

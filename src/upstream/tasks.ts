@@ -49,11 +49,11 @@ export class ModernServerTask extends TaskAlias implements OpenTask {
     // Over HTTP the id may be the only proof that the task is this client's.
     super(remoteId, number, randomToken());
     this.#began = now;
-    this.note(standing, now);
+    this.setStatus(standing, now);
   }
 
   /** The server reported the task's status. */
-  note({ isOver, ttl }: ModernTaskStatus, now: number): void {
+  setStatus({ isOver, ttl }: ModernTaskStatus, now: number): void {
     if (isOver && !this.isOver) this.#ended = now;
     this.isOver ||= isOver;
     const isKept = ttl !== undefined || !this.isOver;
@@ -94,7 +94,7 @@ export class ModernServerTasks {
   readonly #watchers = new Map<string, Set<TaskWatcher>>();
   #session: TaskSession | undefined;
   /** The tasks of the connection that replaced this one. */
-  #heir: ModernServerTasks | undefined;
+  #successor: ModernServerTasks | undefined;
 
   /** Whether the server is needed although no request is in flight. */
   get isUsed(): boolean {
@@ -103,19 +103,19 @@ export class ModernServerTasks {
 
   /** Adds a task that has not ended. */
   open(task: OpenTask): void {
-    if (this.#heir === undefined) this.#open.add(task);
-    else this.#heir.open(task);
+    if (this.#successor === undefined) this.#open.add(task);
+    else this.#successor.open(task);
   }
 
   /** The task has ended, or nothing waits for it. */
   close(task: OpenTask): void {
-    this.#heir?.close(task);
+    this.#successor?.close(task);
     this.#open.delete(task);
   }
 
   watch(id: string, watcher: TaskWatcher): void {
-    if (this.#heir !== undefined) {
-      this.#heir.watch(id, watcher);
+    if (this.#successor !== undefined) {
+      this.#successor.watch(id, watcher);
       return;
     }
     const watchers = this.#watchers.get(id) ?? new Set();
@@ -124,7 +124,7 @@ export class ModernServerTasks {
 
   /** Removes a watcher; after the last one the server is unsubscribed. */
   unwatch(id: string, watcher: TaskWatcher): void {
-    this.#heir?.unwatch(id, watcher);
+    this.#successor?.unwatch(id, watcher);
     const watchers = this.#watchers.get(id);
     if (watchers?.delete(watcher) !== true || watchers.size > 0) return;
     this.#watchers.delete(id);
@@ -132,7 +132,7 @@ export class ModernServerTasks {
   }
 
   /** The server sent a notification about a task. */
-  told(notification: Notification): void {
+  onNotification(notification: Notification): void {
     const { bytes, params } = notification;
     const task = readTask(bytes, membersAt(bytes, params));
     if (task === undefined) return;
@@ -153,14 +153,14 @@ export class ModernServerTasks {
   }
 
   /** Another connection, which has no session yet, replaces this one. */
-  bequeath(heir: ModernServerTasks): void {
-    for (const task of this.#open) heir.open(task);
+  handOver(successor: ModernServerTasks): void {
+    for (const task of this.#open) successor.open(task);
     for (const [id, watchers] of this.#watchers) {
-      for (const watcher of watchers) heir.watch(id, watcher);
+      for (const watcher of watchers) successor.watch(id, watcher);
     }
     this.#open.clear();
     this.#watchers.clear();
-    this.#heir = heir;
+    this.#successor = successor;
   }
 }
 

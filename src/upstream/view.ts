@@ -17,7 +17,7 @@ type Prefixed = Pick<RunnableServer, "name" | "prefix">;
 
 export interface ClientViewOptions {
   readonly pool: ServerPool;
-  readonly showcase: CatalogCache;
+  readonly catalogCache: CatalogCache;
   readonly clock: Clock;
   /** How long a first list waits for servers that nothing is known about, in ms. */
   listWait(): number;
@@ -31,7 +31,7 @@ const RECALL_WAIT = 500;
 
 /** What one client sees of the hub: its catalog, and the connections that its calls use. */
 export class ClientView {
-  readonly #parts: ClientViewOptions;
+  readonly #options: ClientViewOptions;
   #profile: ClientProfile;
   #catalog: Catalog | undefined;
   /** The version of `CatalogCache` when the catalog was read. */
@@ -41,26 +41,26 @@ export class ClientView {
   #isListable = false;
   readonly #waiting = new Set<(catalog: Catalog) => void>();
   /** The callbacks that wait for saved listings before they are loaded. */
-  readonly #recalling = new Set<(catalog: Catalog) => void>();
+  readonly #waitingForSaved = new Set<(catalog: Catalog) => void>();
   #recall: "before" | "looking" | "done" = "before";
-  #disarm: () => void = () => {};
+  #cancelTimer: () => void = () => {};
 
-  constructor(profile: ClientProfile, parts: ClientViewOptions) {
+  constructor(profile: ClientProfile, options: ClientViewOptions) {
     this.#profile = profile;
-    this.#parts = parts;
+    this.#options = options;
   }
 
   /** The client declares its capabilities; from now on its servers are started. */
-  introduce(capabilities: string, attendee: ClientChannel): void {
+  declareCapabilities(capabilities: string, channel: ClientChannel): void {
     const before = this.#profile;
-    const { pool } = this.#parts;
+    const { pool } = this.#options;
     const counted = filterCapabilityClass(capabilities, (name) => pool.countsExtension(name));
-    this.#profile = profileOf(counted, before.client, attendee, before.scope);
+    this.#profile = profileOf(counted, before.client, channel, before.subset);
     this.#catalog = undefined;
     if (this.#isOpen) {
-      this.#parts.pool.exchange(before, this.#profile);
+      this.#options.pool.replaceProfile(before, this.#profile);
       // Its own servers are not listed yet.
-      this.#disarm();
+      this.#cancelTimer();
       this.#isOpen = this.#isListable = false;
     }
     this.open();
@@ -68,32 +68,32 @@ export class ClientView {
   }
 
   get catalog(): Catalog {
-    const { showcase } = this.#parts;
-    if (this.#catalog === undefined || this.#version !== showcase.version) {
-      this.#version = showcase.version;
-      this.#catalog = showcase.catalog(this.#profile);
+    const { catalogCache } = this.#options;
+    if (this.#catalog === undefined || this.#version !== catalogCache.version) {
+      this.#version = catalogCache.version;
+      this.#catalog = catalogCache.catalog(this.#profile);
     }
     return this.#catalog;
   }
 
   /** How servers reach the client; undefined if they do not. */
-  get attendee(): ClientChannel | undefined {
-    return this.#profile.attendee;
+  get channel(): ClientChannel | undefined {
+    return this.#profile.channel;
   }
 
   /** Whether there is such a server for the client, even if stopped. */
   has(server: string): boolean {
-    return this.#parts.pool.has(server, this.#profile);
+    return this.#options.pool.has(server, this.#profile);
   }
 
   /** @throws {HubError} notSupported; see `ServerPool.find` */
   connection(server: string): Connection | undefined {
-    return this.#parts.pool.find(server, this.#profile);
+    return this.#options.pool.find(server, this.#profile);
   }
 
   /** The names of the servers that are known to declare skills. */
   get skillServers(): readonly string[] {
-    return this.#parts.pool
+    return this.#options.pool
       .connections(this.#profile)
       .filter(({ listing: offer }) => declaresSkills(offer?.declared?.extensions ?? {}))
       .map(({ spec }) => spec.name);
@@ -101,7 +101,7 @@ export class ClientView {
 
   /** The connections of servers that list nothing but may have that exposed name or URI. */
   unlisted(kind: Kind, name: string): readonly Connection[] {
-    return this.#parts.pool
+    return this.#options.pool
       .connections(this.#profile)
       .filter(({ listing: offer, canStart: mayRun }) => offer === undefined && mayRun)
       .filter(({ spec }) => !isNamed(kind) || this.#fits(spec, name));
@@ -112,13 +112,13 @@ export class ClientView {
     const noun = KIND_NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
     if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
-    const { scope } = this.#profile;
+    const { subset } = this.#profile;
     const isLikely = (spec: Prefixed): boolean =>
-      scope.isSingle || (spec.prefix !== "" && this.#fits(spec, name));
-    const { invalid } = this.#parts.showcase;
-    const wrong = invalid.find((spec) => scope.has(spec.name) && isLikely(spec));
+      subset.isSingle || (spec.prefix !== "" && this.#fits(spec, name));
+    const { invalid } = this.#options.catalogCache;
+    const wrong = invalid.find((spec) => subset.has(spec.name) && isLikely(spec));
     if (wrong !== undefined) return invalidError(wrong);
-    const down = this.#parts.pool.down(this.#profile).find(isLikely);
+    const down = this.#options.pool.down(this.#profile).find(isLikely);
     if (down === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
     }
@@ -130,10 +130,10 @@ export class ClientView {
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    const { pool, clock } = this.#parts;
-    const undo = clock.after(this.#parts.listWait(), () => this.#openList());
+    const { pool, clock } = this.#options;
+    const undo = clock.after(this.#options.listWait(), () => this.#openList());
     const forget = clock.after(RECALL_WAIT, () => this.#tellRecalled());
-    this.#disarm = () => {
+    this.#cancelTimer = () => {
       undo();
       forget();
     };
@@ -145,22 +145,23 @@ export class ClientView {
 
   /** The client's roots have changed. */
   rootsChanged(notification: Notification): void {
-    for (const voice of this.#voices) voice.rootsChanged(notification);
+    for (const notifications of this.#notifications) notifications.rootsChanged(notification);
   }
 
   /** The client has changed its log level. */
   levelChanged(): void {
-    for (const voice of this.#voices) voice.adjustLevel();
+    for (const notifications of this.#notifications) notifications.adjustLevel();
   }
 
   /** The client has left. */
   close(): void {
-    this.#disarm();
+    this.#cancelTimer();
     this.#waiting.clear();
-    this.#recalling.clear();
-    const { attendee } = this;
-    this.#parts.pool.close(this.#profile);
-    if (attendee !== undefined) for (const voice of this.#voices) voice.left(attendee);
+    this.#waitingForSaved.clear();
+    const { channel } = this;
+    this.#options.pool.close(this.#profile);
+    if (channel !== undefined)
+      for (const notifications of this.#notifications) notifications.left(channel);
   }
 
   /**
@@ -180,14 +181,14 @@ export class ClientView {
    */
   whenRecalled(callback: (catalog: Catalog) => void): () => void {
     if (this.#recall === "done") callback(this.catalog);
-    else this.#recalling.add(callback);
-    return () => void this.#recalling.delete(callback);
+    else this.#waitingForSaved.add(callback);
+    return () => void this.#waitingForSaved.delete(callback);
   }
 
   /** Checks whether lists need not wait any more. */
   settle(): void {
     if (!this.#isOpen || this.#isListable) return;
-    const connections = this.#parts.pool.connections(this.#profile);
+    const connections = this.#options.pool.connections(this.#profile);
     const isRecalled = !connections.some(({ isLoadingSaved: isRecalling }) => isRecalling);
     if (this.#recall === "looking" && isRecalled) this.#tellRecalled();
     if (connections.every(({ isListable }) => isListable)) this.#openList();
@@ -196,28 +197,28 @@ export class ClientView {
   /**
    * The notifications of the servers that may concern the client, including those of sessions that are still listing.
    */
-  get #voices(): readonly ServerNotifications[] {
-    if (this.#profile.attendee === undefined) return [];
-    const connections = this.#parts.pool.connections(this.#profile);
-    return connections.flatMap(({ notifications: voice }) => voice ?? []);
+  get #notifications(): readonly ServerNotifications[] {
+    if (this.#profile.channel === undefined) return [];
+    const connections = this.#options.pool.connections(this.#profile);
+    return connections.flatMap(({ notifications }) => notifications ?? []);
   }
 
   #fits(spec: Prefixed, name: string): boolean {
-    const prefix = namePrefixOf(this.#profile.scope, spec);
-    return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
+    const prefix = namePrefixOf(this.#profile.subset, spec);
+    return prefix === "" || name.startsWith(prefix + this.#options.catalogCache.names.separator);
   }
 
   #tellRecalled(): void {
     this.#recall = "done";
-    const waiting = [...this.#recalling];
-    this.#recalling.clear();
+    const waiting = [...this.#waitingForSaved];
+    this.#waitingForSaved.clear();
     for (const callback of waiting) callback(this.catalog);
   }
 
   #openList(): void {
     this.#tellRecalled();
     this.#isListable = true;
-    this.#disarm();
+    this.#cancelTimer();
     const waiting = [...this.#waiting];
     this.#waiting.clear();
     for (const callback of waiting) callback(this.catalog);

@@ -28,7 +28,7 @@ class Watched {
   inFlight = 0;
   readonly subscriptions = undefined;
 
-  get isAtWork(): boolean {
+  get isBusy(): boolean {
     return this.inFlight > 0;
   }
 
@@ -139,10 +139,10 @@ describe("a server that is watched", () => {
   it("is not lost for what it could not say while nothing was read from it", async () => {
     const { clock, session, vigil, told } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2000);
-    vigil.hold(true);
+    vigil.setPaused(true);
     await clock.advanceAsync(HOUR);
     assert.deepEqual([session.pings, told], [2, []]);
-    vigil.hold(false);
+    vigil.setPaused(false);
     await clock.advanceAsync(2999);
     assert.deepEqual(told, []);
     await clock.advanceAsync(1);

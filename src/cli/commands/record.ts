@@ -18,7 +18,7 @@ const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
 /** A recording in progress, and the wrappers that feed it. */
 export interface HubRecording {
   readonly makeTransportWrapper: (redact: (text: string) => string) => TransportWrapper;
-  recordClient(link: Transport): Transport;
+  recordClient(transport: Transport): Transport;
   recordHttp(hub: ServedHub): ServedHub;
   manifest(manifest: Manifest): void;
   close(): Promise<void>;
@@ -53,9 +53,10 @@ export async function openHubRecording(
   return {
     makeTransportWrapper: (redact) => {
       redactServerSecrets = redact;
-      return (link, server) => recordTransport(link, recorder.nextServerRun(server), recorder);
+      return (transport, server) =>
+        recordTransport(transport, recorder.nextServerRun(server), recorder);
     },
-    recordClient: (link) => recordTransport(link, recorder.nextClient(), recorder),
+    recordClient: (transport) => recordTransport(transport, recorder.nextClient(), recorder),
     recordHttp: (hub) => recordHttpServer(hub, recorder),
     manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
     close: async () => {

@@ -132,7 +132,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
       isAnonymous,
       notify: () => {},
     });
-    view.introduce(capabilityClass, this);
+    view.declareCapabilities(capabilityClass, this);
   }
 
   get id(): string | undefined {
