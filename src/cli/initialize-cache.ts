@@ -10,7 +10,7 @@ export interface CachedInitialize {
   /** Merged instructions of the servers; absent if they have none. */
   readonly instructions?: string | undefined;
   /** Server capabilities other than lists; absent if unknown. */
-  readonly serverCapabilities?: CombinedCapabilities | undefined;
+  readonly offered?: CombinedCapabilities | undefined;
   /** The capability class of the clients for which the instructions hold; absent if there are none. */
   readonly capabilities?: string | undefined;
 }

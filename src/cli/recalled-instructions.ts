@@ -44,7 +44,7 @@ export function openInstructionsRecall(
     const listings = kept.map(({ listing }) => listing);
     return {
       instructions: mergeInstructions(kept),
-      serverCapabilities: mergeCapabilities(listings, kept.length === external.length),
+      offered: mergeCapabilities(listings, kept.length === external.length),
     };
   };
 }

@@ -180,7 +180,7 @@ async function saveInitializeCache(
   const [capabilities, other] = classes;
   const isStatic = other === undefined && manifest.servers.every(isStaticServer);
   if (isStatic && capabilities !== undefined)
-    await initializeCache?.save({ name, instructions, serverCapabilities: offered, capabilities });
+    await initializeCache?.save({ name, instructions, offered, capabilities });
   else await initializeCache?.save(instructions === undefined ? { name } : undefined);
 }
 

@@ -33,7 +33,7 @@ export interface InitializeAnswer {
   /** The capability class of the client that these instructions are for. */
   readonly capabilities?: string | undefined;
   /** What the servers declare beside their lists; undefined: unknown. */
-  readonly serverCapabilities?: CombinedCapabilities | undefined;
+  readonly offered?: CombinedCapabilities | undefined;
 }
 
 /** Streams that have not been used. */
@@ -148,17 +148,14 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
       );
       return;
     }
-    const { instructions, serverCapabilities: offered, capabilities } = this.#answers;
+    const { instructions, offered, capabilities } = this.#answers;
     // Servers may have other instructions for a client with other capabilities.
     const isUniversal = instructions === undefined && offered === undefined;
     const isForClient = isUniversal || request.capabilityClass === capabilities;
     if (isForClient) this.#answer(request, this.#answers);
   }
 
-  #answer(
-    { id, version }: InitializeRequest,
-    { instructions, serverCapabilities: offered }: InitializeAnswer,
-  ): void {
+  #answer({ id, version }: InitializeRequest, { instructions, offered }: InitializeAnswer): void {
     // The hub has the request by now and answers it itself.
     if (this.#state === "read") return;
     const result = initializeResult(

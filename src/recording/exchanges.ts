@@ -45,7 +45,7 @@ function sortMembers(_key: string, value: unknown): unknown {
 export interface ValueDifference {
   readonly path: string;
   readonly recorded: string;
-  readonly actual: string;
+  readonly asked: string;
 }
 
 /** Differences of a request key from a recorded one; empty if they match. Masked values match anything. */
@@ -97,7 +97,7 @@ function collectDifferences(
   }
   const isSecret = isSecretName(key);
   const actual = isSecret && b !== undefined ? "[not shown]" : formatShown(b);
-  found.push({ path: path === "" ? "all" : path, recorded: formatShown(a), actual });
+  found.push({ path: path === "" ? "all" : path, recorded: formatShown(a), asked: actual });
 }
 
 function ownMember(table: Readonly<Record<string, unknown>>, name: string): unknown {

@@ -422,7 +422,7 @@ function describeRequest({ server, method, what }: ReplayedRequest): string {
 function listDifferences(differences: readonly ValueDifference[]): string {
   const shown = differences
     .slice(0, MAX_DIFFERENCES_SHOWN)
-    .map(({ path, recorded, actual }) => `${path} ${recorded} and not ${actual}`);
+    .map(({ path, recorded, asked: actual }) => `${path} ${recorded} and not ${actual}`);
   const more = differences.length - shown.length;
   return shown.join("; ") + (more > 0 ? `; and ${more} more differences` : "");
 }

@@ -16,7 +16,7 @@ describe("what a server says that it wants", () => {
   const read = (header: string | undefined): object => parseChallenge({ status: 401, header });
   const nothing = {
     status: 401,
-    takesBearer: true,
+    acceptsBearer: true,
     resourceMetadata: undefined,
     scopes: [],
     error: undefined,
@@ -40,9 +40,9 @@ describe("what a server says that it wants", () => {
     [`Basic realm="x", Bearer scope="a"`, { scopes: ["a"] }],
     [`Bearer scope="a", Basic realm="x", scope="b"`, { scopes: ["a"] }],
     [`Negotiate YWJj==, Bearer scope="a"`, { scopes: ["a"] }],
-    [`Basic realm="x"`, { takesBearer: false }],
-    [`Basic realm="Bearer scope=a"`, { takesBearer: false }],
-    [`Negotiate`, { takesBearer: false }],
+    [`Basic realm="x"`, { acceptsBearer: false }],
+    [`Basic realm="Bearer scope=a"`, { acceptsBearer: false }],
+    [`Negotiate`, { acceptsBearer: false }],
     [`,,, Bearer ,, scope="a"`, { scopes: ["a"] }],
     [`Bearer scope="a`, {}],
   ];

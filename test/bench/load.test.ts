@@ -390,7 +390,12 @@ describe("kills", () => {
 
 describe("a tap", () => {
   it("stands in front of a server, and of what may be started in its place, only where it is wanted", () => {
-    const program = { command: "a", args: ["-x"], others: [{ command: "b", args: [] }], cwd: "/" };
+    const program = {
+      command: "a",
+      args: ["-x"],
+      alternatives: [{ command: "b", args: [] }],
+      cwd: "/",
+    };
     assert.equal(withBenchProxy(program, {}), program);
     const [own, ...before] = ownCommand();
     const front = [...before, "demo", "tap", "--", "/some:where", "50"];
@@ -399,7 +404,7 @@ describe("a tap", () => {
       {
         command: own,
         args: [...front, "a", "-x"],
-        others: [{ command: own, args: [...front, "b"] }],
+        alternatives: [{ command: own, args: [...front, "b"] }],
         cwd: "/",
       },
     );

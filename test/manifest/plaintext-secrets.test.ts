@@ -181,7 +181,7 @@ describe("that one list is what is used", () => {
   it("for what differs between a recording and a request", () => {
     const asked = compareValues({ author: "a", cookie: "a" }, { author: "ada", cookie: "hunter2" });
     assert.deepEqual(
-      asked.map((one) => [one.path, one.actual]),
+      asked.map((one) => [one.path, one.asked]),
       [
         ["author", '"ada"'],
         ["cookie", "[not shown]"],

@@ -400,5 +400,5 @@ function toJson(
           remedies: result.remedies,
         }
       : result;
-  return { server: key, file, added, ...(outcome && { result: outcome }), needs, optional };
+  return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
 }

@@ -286,7 +286,7 @@ function toJson(
       servers: servers.length,
       ...(problem && { problem: problem.message, line: problem.position?.line ?? null }),
     })),
-    planned: planned.map(
+    additions: planned.map(
       ({ name, entry, source: origin, notes, requiredSecrets: wanted, plaintextSecrets }) => ({
         name,
         origin,
@@ -300,7 +300,7 @@ function toJson(
         })),
       }),
     ),
-    skipped: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
+    omissions: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
       origin,
       reason,
       same,

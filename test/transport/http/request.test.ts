@@ -21,7 +21,7 @@ function open(getHeaders: RequestCredentials["getHeaders"]): {
     ca: undefined,
     secrets: ["a-secret-of-the-manifest"],
     maxMessage: 1024,
-    credentials: { ...NO_CREDENTIALS, bear: getHeaders },
+    credentials: { ...NO_CREDENTIALS, getHeaders },
     knownTransport: { kind: undefined, remember: () => {} },
     env: {},
   } as const;
