@@ -93,7 +93,7 @@ export function formatCall(
     outcome,
     error,
     sizes: { request: call.size, answer: size, arguments: shown?.size },
-    truncated: shown?.kind === "leftOut" ? true : undefined,
+    truncated: shown?.kind === "omitted" ? true : undefined,
   });
   return shown?.kind === "text" ? `${entry.slice(0, -1)},"arguments":${shown.text}}` : entry;
 }
@@ -101,11 +101,11 @@ export function formatCall(
 type LoggedArguments =
   | { readonly kind: "text"; readonly text: string; readonly size?: undefined }
   /** `size` is in bytes. */
-  | { readonly kind: "leftOut"; readonly size: number };
+  | { readonly kind: "omitted"; readonly size: number };
 
 function redactArguments(json: string, redaction: Redaction): LoggedArguments {
   const size = Buffer.byteLength(json);
-  if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "leftOut", size };
+  if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "omitted", size };
   // In valid JSON, line breaks stand only between tokens.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }

@@ -69,11 +69,11 @@ function isTooLarge(item: ContentItem, { maxMedia }: ResultLimits): item is Medi
 function lostStructuredContent(items: readonly ContentItem[], structured: string): TextItem[] {
   if (repeatsStructured(items, structured)) return [];
   // Too long to be shown as a whole, so this entry's own JSON is never part of the result.
-  return [{ kind: "writing", json: structured, isText: false, text: structured }];
+  return [{ kind: "text", json: structured, isText: false, text: structured }];
 }
 
 function sizeOfAll(items: readonly ContentItem[]): number {
-  const sizes = items.flatMap((item) => (item.kind === "writing" ? [sizeOf(item.text)] : []));
+  const sizes = items.flatMap((item) => (item.kind === "text" ? [sizeOf(item.text)] : []));
   return sizes.reduce((sum, size) => sum + size, SEPARATOR.length * (sizes.length - 1));
 }
 
@@ -81,7 +81,7 @@ function sizeOfAll(items: readonly ContentItem[]): number {
  * The shown part of the entries: those before the cut, the beginning of the entry that is cut, all media, and a notice.
  */
 function cutItems(items: readonly ContentItem[], max: number, store: OverflowStore): ContentItem[] {
-  const texts = items.flatMap((item) => (item.kind === "writing" ? [item.text] : []));
+  const texts = items.flatMap((item) => (item.kind === "text" ? [item.text] : []));
   const bytes = Buffer.from(texts.join(SEPARATOR));
   const ends = paginate(bytes, max - NOTICE_SIZE);
   const shown = ends[0] ?? 0;
@@ -121,9 +121,9 @@ function replaceMedia(
 function withText(item: TextItem, text: string): TextItem {
   if (!item.isText) return writeText(text);
   const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });
-  return { kind: "writing", json, isText: true, text };
+  return { kind: "text", json, isText: true, text };
 }
 
 function writeText(text: string): TextItem {
-  return { kind: "writing", json: JSON.stringify({ type: "text", text }), isText: true, text };
+  return { kind: "text", json: JSON.stringify({ type: "text", text }), isText: true, text };
 }

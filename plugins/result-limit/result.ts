@@ -7,7 +7,7 @@ export type ContentItem = TextItem | MediaItem;
 
 /** A readable entry: a text, a text resource, or any other entry such as a link, as its JSON text. */
 export interface TextItem {
-  readonly kind: "writing";
+  readonly kind: "text";
   readonly json: string;
   /** Whether it is a text entry, which can be cut and remain one. */
   readonly isText: boolean;
@@ -56,7 +56,7 @@ function textOfPart({ source, start, end }: Part): string {
 
 function readItem(part: Part, entry: unknown): ContentItem {
   const json = textOfPart(part);
-  const writing = { kind: "writing", json, isText: false, text: json, part } as const;
+  const writing = { kind: "text", json, isText: false, text: json, part } as const;
   if (!isObject(entry)) return writing;
   const { type, text, data, mimeType, resource } = entry;
   if (type === "text" && typeof text === "string") return { ...writing, isText: true, text };

@@ -75,7 +75,7 @@ interface RepairedTool {
 function repairTool(tool: Tool): RepairedTool {
   const { description, inputSchema, outputSchema } = tool;
   const input = repair(inputSchema, "arguments");
-  if (input.kind === "hopeless") {
+  if (input.kind === "unrepairable") {
     const done = `its inputSchema cannot be repaired: ${input.fault}`;
     return { tool: undefined, done, isMinor: false };
   }
@@ -97,7 +97,7 @@ function repairTool(tool: Tool): RepairedTool {
     isMinor &&= output.isMinor;
   }
   // Without an output schema, results may still be structured.
-  const isDropped = output?.kind === "hopeless";
+  const isDropped = output?.kind === "unrepairable";
   if (isDropped) remarks.push(`its outputSchema was left out: ${output.fault}`);
   const done = remarks.join("; ");
   if (done === "") return { tool, done, isMinor };

@@ -18,7 +18,7 @@ const MAX_UNFOLDED = 100_000;
 
 /** A reference that has to be removed, and its target; for a cycle with the target's `type`, if that is known. */
 export type InvalidReference =
-  { readonly to: "nowhere" } | { readonly to: "itself"; readonly type: string | undefined };
+  { readonly to: "missing" } | { readonly to: "cycle"; readonly type: string | undefined };
 
 /** Facts about a whole schema that the repair of its parts needs. */
 export interface SchemaAnalysis {
@@ -57,7 +57,7 @@ export function analyze(root: Schema): SchemaAnalysis | string {
     const target = isEmbedded ? undefined : resolveReference(root, schema["$ref"]);
     const isKnown = typeof target === "boolean" || (target !== undefined && schemas.has(target));
     if (isKnown && target !== undefined) targets.set(schema, target);
-    else invalidReferences.set(schema, { to: "nowhere" });
+    else invalidReferences.set(schema, { to: "missing" });
   }
   const size = targets.size === 0 ? 0 : countUnfolded(root, targets, invalidReferences);
   if (size > MAX_UNFOLDED) {
@@ -196,7 +196,7 @@ function countUnfolded(
       const { type } = step.to;
       const isKnown = TYPES.includes(type);
       invalidReferences.set(visit.schema, {
-        to: "itself",
+        to: "cycle",
         type: isKnown ? (type as string) : undefined,
       });
     } else {

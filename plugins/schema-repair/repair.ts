@@ -13,7 +13,7 @@ import { SchemaRepairer } from "./walk.ts";
 
 /** The outcome of a repair. */
 export type RepairResult =
-  | { readonly kind: "fine" }
+  | { readonly kind: "unchanged" }
   /**
    * `done`: the changes, for the log; `isMinor`: not worth a warning; `text`: what to add to the tool's description.
    */
@@ -25,7 +25,7 @@ export type RepairResult =
       readonly text: string;
     }
   /** `fault`: why the schema cannot be repaired. */
-  | { readonly kind: "hopeless"; readonly fault: string };
+  | { readonly kind: "unrepairable"; readonly fault: string };
 
 /** `arguments`: an input schema, read by models' providers; `results`: an output schema, read by clients only. */
 export type Purpose = "arguments" | "results";
@@ -40,7 +40,7 @@ const MAX_ROUNDS = 20;
 export function repair(given: unknown, purpose: Purpose): RepairResult {
   const notes = new ChangeNotes();
   const violation = findLimitViolation(given);
-  if (violation !== undefined) return { kind: "hopeless", fault: violation };
+  if (violation !== undefined) return { kind: "unrepairable", fault: violation };
   if (purpose === "arguments" && (given === undefined || given === null || given === true)) {
     return {
       kind: "repaired",
@@ -51,16 +51,19 @@ export function repair(given: unknown, purpose: Purpose): RepairResult {
     };
   }
   if (!isObject(given)) {
-    return { kind: "hopeless", fault: isSchema(given) ? "it accepts nothing" : "it is no schema" };
+    return {
+      kind: "unrepairable",
+      fault: isSchema(given) ? "it accepts nothing" : "it is no schema",
+    };
   }
   const texts: string[] = [];
   let schema = given;
   for (let round = 0; round < MAX_ROUNDS; round++) {
     const next = repairOnce(schema, purpose, notes);
-    if ("fault" in next) return { kind: "hopeless", fault: next.fault };
+    if ("fault" in next) return { kind: "unrepairable", fault: next.fault };
     if (next.text !== undefined) texts.push(next.text);
     if (next.schema === schema) {
-      if (schema === given) return { kind: "fine" };
+      if (schema === given) return { kind: "unchanged" };
       return {
         kind: "repaired",
         schema,
@@ -71,7 +74,7 @@ export function repair(given: unknown, purpose: Purpose): RepairResult {
     }
     schema = next.schema;
   }
-  return { kind: "hopeless", fault: "there is always something left to repair" };
+  return { kind: "unrepairable", fault: "there is always something left to repair" };
 }
 
 /** One round; returns the same schema if there was nothing to repair. */

@@ -85,10 +85,10 @@ export class SchemaRepairer {
     }
     const invalid = invalidReferences.get(schema);
     if (invalid === undefined) return;
-    const where = invalid.to === "nowhere" ? "that lead nowhere" : "in a circle";
+    const where = invalid.to === "missing" ? "that lead nowhere" : "in a circle";
     this.#note(`references ${where} left out`, place);
     draft.widen("$ref");
-    if (invalid.to === "itself" && invalid.type !== undefined && !draft.has("type")) {
+    if (invalid.to === "cycle" && invalid.type !== undefined && !draft.has("type")) {
       draft.set("type", invalid.type);
     }
   }

@@ -28,7 +28,7 @@ export interface RefreshOptions {
  */
 export type RefreshResult =
   | { readonly kind: "renewed"; readonly token: StoredToken }
-  | { readonly kind: "gone"; readonly isClientInvalid: boolean };
+  | { readonly kind: "invalid"; readonly isClientInvalid: boolean };
 
 /**
  * Exchanges a refresh token for new tokens. The refresh token may be rotated: the result has to be stored before it is
@@ -43,7 +43,7 @@ export async function refreshToken(
   const { server, settings, fetch, now } = options;
   const { client, refresh: token, resource } = stored;
   const isOtherClient = client.kind === "configured" && client.id !== settings.clientId;
-  if (token === undefined || isOtherClient) return { kind: "gone", isClientInvalid: false };
+  if (token === undefined || isOtherClient) return { kind: "invalid", isClientInvalid: false };
   const { refreshAuthorization } = await loadSdk();
   const authenticate = await clientAuthenticationOf(client, settings, stored.methods, server);
   const metadata = metadataOf(stored);
@@ -64,7 +64,7 @@ export async function refreshToken(
       throw unauthorizedError(server, clientProblem, "serverRefused");
     }
     if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
-      return { kind: "gone", isClientInvalid: code === "invalid_client" };
+      return { kind: "invalid", isClientInvalid: code === "invalid_client" };
     }
     const reason = `its token has to be renewed, and ${stored.issuer} does not do that now`;
     throw unauthorizedError(server, reason, "unreachable");

@@ -12,7 +12,7 @@ const NEVER_SECRET =
 interface Token {
   readonly start: number;
   readonly text: string;
-  readonly kind: "key" | "value" | "sign";
+  readonly kind: "key" | "value" | "punctuation";
 }
 
 /**
@@ -97,7 +97,11 @@ function readTokens(line: string): readonly Token[] {
     const sign = read(PUNCTUATION);
     const text = sign ?? read(STRING) ?? read(BARE_WORD) ?? line.slice(start);
     const isKey = isHeader || /^\s*(?:[=:]|\.\s*["'\w])/.test(line.slice(start + text.length));
-    tokens.push({ start, text, kind: sign !== undefined ? "sign" : isKey ? "key" : "value" });
+    tokens.push({
+      start,
+      text,
+      kind: sign !== undefined ? "punctuation" : isKey ? "key" : "value",
+    });
     start += text.length;
   }
   return tokens;
@@ -111,7 +115,7 @@ function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[]
   const space = /^\s*/.exec(line)?.[0] ?? "";
   const shown = mayBeginInside ? space : (key?.[0] ?? space);
   return [
-    { start: 0, text: shown, kind: "sign" },
+    { start: 0, text: shown, kind: "punctuation" },
     { start: shown.length, text: line.slice(shown.length), kind: "value" },
   ];
 }

@@ -192,7 +192,7 @@ function missingValueHints(error: HubError, spec: ExternalServer, env: Env): str
     ),
   );
   const variables = [...names].map((name) => {
-    const fallback = spec.syntax === "foreign" ? `\${${name}:-…}` : `\${env:${name}:-…}`;
+    const fallback = spec.syntax === "client" ? `\${${name}:-…}` : `\${env:${name}:-…}`;
     return `Set ${name} where toolmux is started: export ${name}=… in your shell, or "env" in the entry of the client that starts toolmux. Or give it a default in the manifest: ${fallback}`;
   });
   const files = parts.flatMap((part) =>
@@ -301,7 +301,7 @@ function missingPluginHints(spec: StdioServer): string[] {
 }
 
 function supportedPlaceholders({ syntax }: StdioServer): readonly string[] {
-  return syntax === "foreign"
+  return syntax === "client"
     ? ["${NAME}", "${NAME:-default}", "${env:NAME}", "${file:PATH}", "${workspaceFolder}"]
     : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}", "${secret:NAME}", "${cmd:COMMAND}"];
 }

@@ -88,7 +88,7 @@ const defineGemini = (name: ClientName, title: string, folder: string): ClientAp
   defineClient({
     name,
     title,
-    placeholders: "dollar",
+    placeholders: "shell",
     user: ({ home }) => [serverTable(join(home, folder, "settings.json"))],
     project: [serverTable(`${folder}/settings.json`)],
     limits: [limitInMs("timeout", "callTimeout")],
@@ -255,7 +255,7 @@ export const CLIENTS: readonly ClientApp[] = [
   defineClient({
     name: "copilot-cli",
     title: "Copilot CLI",
-    placeholders: "dollar",
+    placeholders: "shell",
     user: ({ home }) => [serverTable(join(home, ".copilot", "mcp-config.json"))],
     command: (command, args) => ({ type: "local", command, args, tools: ["*"] }),
     remote: remoteEntry("url", shellVariable, { type: "http", tools: ["*"] }),
@@ -298,7 +298,7 @@ export interface ServerTable {
  * The placeholders that a client fills in: none; those of editors (`${env:NAME}`, `${input:…}`, `${workspaceFolder}`);
  * those of shells (`${NAME}`, `${NAME:-default}`, `$NAME`); or braces alone (`{env:NAME}`).
  */
-export type PlaceholderStyle = "none" | "editor" | "dollar" | "braces";
+export type PlaceholderStyle = "none" | "editor" | "shell" | "braces";
 
 /**
  * A time limit in a client's entry: its key, the ms per unit of its value, and the manifest's limit it corresponds to.

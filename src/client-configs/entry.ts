@@ -68,12 +68,12 @@ function parseClientText(
         if (form === "env") return { kind: "env", name: rest, fallback: undefined };
         return { kind: "file", path: rest.startsWith("~") ? rest : resolve(dirname(file), rest) };
       });
-    case "dollar":
-      return parseTemplate(text.replace(BARE_VARIABLE, "$${$1}"), "foreign");
+    case "shell":
+      return parseTemplate(text.replace(BARE_VARIABLE, "$${$1}"), "client");
     case "editor":
       return splitAtMatches(text, INPUT_PLACEHOLDER).flatMap((piece): readonly ClientTextPart[] =>
         typeof piece === "string"
-          ? parseTemplate(piece, "foreign")
+          ? parseTemplate(piece, "client")
           : [{ kind: "input", name: piece[1] ?? "" }],
       );
   }
@@ -117,7 +117,7 @@ function formatPart(
       requiredSecrets.push(name);
       return `\${secret:${name}}`;
     }
-    case "place":
+    case "placeholder":
       // The client's workspace is the folder in which it starts the hub. A relative path would be resolved against the
       // manifest's folder.
       if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
@@ -131,7 +131,7 @@ function formatPart(
 
 function unsupportedPartReason(part: ClientTextPart): string {
   if (part.kind === "fault") return `it holds ${part.message}`;
-  return part.kind === "place"
+  return part.kind === "placeholder"
     ? `it needs \${${part.place}}, which only an editor knows`
     : "it holds a ${…} of an unknown form";
 }

@@ -60,7 +60,7 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
   readonly #stdout: ByteOutput;
   /** Chunks that came before the hub began to read. */
   readonly #unread: Buffer[] = [];
-  #state: "listening" | "silent" | "read" = "listening";
+  #state: "waiting" | "buffering" | "handedOver" = "waiting";
   #isAnswered = false;
   /** Settles when the content that a client waits for is found. */
   #answering: Promise<void> | undefined;
@@ -92,7 +92,7 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
    * second turn of its event loop.
    */
   async readAvailable(): Promise<void> {
-    for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
+    for (let turn = 0; turn < 2 && this.#state === "waiting"; turn++) {
       await new Promise<void>((resolve) => void setImmediate(resolve));
     }
     if (this.#answering !== undefined) await settlesWithin(MAX_WAIT, this.#answering);
@@ -109,7 +109,7 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
   }
 
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
-    this.#state = "read";
+    this.#state = "handedOver";
     // The reader is ready only after this call has returned.
     queueMicrotask(() => {
       this.#stdin.resume();
@@ -130,11 +130,11 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
 
   #onEarlyChunk(chunk: Buffer): void {
     this.#unread.push(chunk);
-    if (this.#state !== "listening") return;
+    if (this.#state !== "waiting") return;
     const isComplete = chunk.includes(LF);
     if (!isComplete && this.#unread.length < MAX_CHUNKS) return;
     // Later input waits in the stream.
-    this.#state = "silent";
+    this.#state = "buffering";
     this.#stdin.pause();
     const bytes = Buffer.concat(this.#unread);
     const request = isComplete
@@ -157,7 +157,7 @@ export class EarlyInitialize implements OwnStreams, ByteInput {
 
   #answer({ id, version }: InitializeRequest, { instructions, offered }: InitializeAnswer): void {
     // The hub has the request by now and answers it itself.
-    if (this.#state === "read") return;
+    if (this.#state === "handedOver") return;
     const result = initializeResult(
       version,
       this.#serverInfo,

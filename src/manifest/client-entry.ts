@@ -69,10 +69,10 @@ function readClientEntry(
   const { command, url } = checked.ok ? checked.value : {};
   if (checked.ok && command !== undefined) {
     const program = { kind: "command", command } as const;
-    return { kind: "stdio", syntax: "foreign", path, launch: program, input: checked.value };
+    return { kind: "stdio", syntax: "client", path, launch: program, input: checked.value };
   }
   if (checked.ok && url !== undefined) {
-    return { kind: "remote", syntax: "foreign", path, url, input: checked.value };
+    return { kind: "remote", syntax: "client", path, url, input: checked.value };
   }
   const problems = [
     ...("command" in server || "url" in server ? [] : [missingCommandProblem(path)]),

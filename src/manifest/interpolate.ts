@@ -27,14 +27,14 @@ export function splitCommand(text: string): readonly [string, ...string[]] | und
 }
 
 /** The syntax of placeholders: that of manifests, or that of MCP clients (`client`). */
-export type TemplateSyntax = "toolmux" | "foreign";
+export type TemplateSyntax = "toolmux" | "client";
 
 export type TemplatePart =
   | { readonly kind: "text"; readonly text: string }
   /** `fallback` is used if the variable is unset or empty. */
   | { readonly kind: "env"; readonly name: string; readonly fallback: string | undefined }
   | { readonly kind: "file"; readonly path: string }
-  | { readonly kind: "place"; readonly place: ClientPlaceholders }
+  | { readonly kind: "placeholder"; readonly place: ClientPlaceholders }
   /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
   /** `message` does not show the text, which may hold a secret. */
@@ -80,7 +80,7 @@ export function parseTemplate(text: string, syntax: TemplateSyntax): readonly Te
 /** The built-in placeholders, for messages. */
 const PLACEHOLDER_FORMS: Readonly<Record<TemplateSyntax, string>> = {
   toolmux: "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
-  foreign: "${env:NAME} and ${file:PATH}",
+  client: "${env:NAME} and ${file:PATH}",
 };
 
 const NAME = /^[^\s:=${}]+$/;
@@ -97,16 +97,16 @@ function unknownPlaceholderMessage(syntax: TemplateSyntax): string {
 
 function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
   // Manifests have `${workspaceFolder}` too, as the only way to refer to the hub's working directory.
-  const isKnown = syntax === "foreign" || body === "workspaceFolder";
+  const isKnown = syntax === "client" || body === "workspaceFolder";
   const place = isKnown ? CLIENT_PLACEHOLDERS.get(body) : undefined;
-  if (place !== undefined) return { kind: "place", place };
+  if (place !== undefined) return { kind: "placeholder", place };
   if (body.includes("${")) return fault("a ${…} within another, which is not supported");
   const colon = body.indexOf(":");
   const scheme = colon < 0 || body.startsWith(":-", colon) ? undefined : body.slice(0, colon);
   const rest = scheme === undefined ? body : body.slice(colon + 1);
   switch (scheme) {
     case undefined:
-      return syntax === "foreign" ? parseVariable(rest) : bareVariableFault(rest);
+      return syntax === "client" ? parseVariable(rest) : bareVariableFault(rest);
     case "env":
       return parseVariable(rest);
     case "file":

@@ -263,7 +263,7 @@ export function mergeSources(
 /** Contradictory limits in a client's file make only that server unsupported. */
 function markUnsupported(server: SourcedServer, defaults: Limits): SourcedServer {
   const { serverConfig } = server;
-  if (!("syntax" in serverConfig) || serverConfig.syntax !== "foreign") return server;
+  if (!("syntax" in serverConfig) || serverConfig.syntax !== "client") return server;
   const [problem] = checkLimits(server, defaults);
   if (problem === undefined) return server;
   const { path, input } = serverConfig;

@@ -100,7 +100,7 @@ async function fillPart(part: TemplatePart, where: string, scope: TemplateScope)
       return readVariable(part, where, scope);
     case "file":
       return registerSecret(await readSecretFile(part.path, where, scope), scope);
-    case "place":
+    case "placeholder":
       return PLACEHOLDER_VALUES[part.place](scope);
     case "scheme":
       return registerSecret(

@@ -350,7 +350,7 @@ interface TemplatedServer {
   /** The folder of the server's file; relative paths start there. */
   readonly baseDir: string;
   /** The placeholders that are understood: those of manifests, or those of clients. */
-  readonly syntax: "toolmux" | "foreign";
+  readonly syntax: "toolmux" | "client";
   /** Where its secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
   readonly secretSources?: readonly SecretSource[];
 }

@@ -11,18 +11,18 @@ const QUIET_TIME = 100;
 const MAX_WAIT = 1000;
 
 type DebouncerState =
-  | { readonly state: "rest" }
+  | { readonly state: "idle" }
   /** `since`: ms of the clock. */
-  | { readonly state: "burst"; readonly since: number; readonly cancelTimer: () => void }
+  | { readonly state: "waiting"; readonly since: number; readonly cancelTimer: () => void }
   /** `changedAt`: ms of the clock at the first change during the run; undefined if there was none. */
-  | { readonly state: "work"; changedAt: number | undefined }
+  | { readonly state: "running"; changedAt: number | undefined }
   | { readonly state: "closed" };
 
 /** Debounces changes: runs an action after each burst. Runs never overlap, and a change during a run causes another. */
 export class Debouncer {
   readonly #clock: Clock;
   readonly #action: () => Promise<void>;
-  #state: DebouncerState = { state: "rest" };
+  #state: DebouncerState = { state: "idle" };
 
   /** @param action must handle its own errors: a rejection is not caught */
   constructor(clock: Clock, action: () => Promise<void>) {
@@ -34,16 +34,16 @@ export class Debouncer {
   trigger(): void {
     const state = this.#state;
     const now = this.#clock.now();
-    if (state.state === "rest") this.#schedule(now);
-    if (state.state === "work") state.changedAt ??= now;
-    if (state.state !== "burst") return;
+    if (state.state === "idle") this.#schedule(now);
+    if (state.state === "running") state.changedAt ??= now;
+    if (state.state !== "waiting") return;
     state.cancelTimer();
     this.#schedule(state.since);
   }
 
   /** Cancels a pending run; a run in progress finishes. */
   close(): void {
-    if (this.#state.state === "burst") this.#state.cancelTimer();
+    if (this.#state.state === "waiting") this.#state.cancelTimer();
     this.#state = { state: "closed" };
   }
 
@@ -53,16 +53,16 @@ export class Debouncer {
       Math.max(0, Math.min(QUIET_TIME, remaining)),
       () => void this.#runAction(),
     );
-    this.#state = { state: "burst", since, cancelTimer };
+    this.#state = { state: "waiting", since, cancelTimer };
   }
 
   async #runAction(): Promise<void> {
-    const state: DebouncerState = { state: "work", changedAt: undefined };
+    const state: DebouncerState = { state: "running", changedAt: undefined };
     this.#state = state;
     await this.#action();
     // Closed during the run.
     if (this.#state !== state) return;
-    this.#state = { state: "rest" };
+    this.#state = { state: "idle" };
     if (state.changedAt !== undefined) this.#schedule(state.changedAt);
   }
 }

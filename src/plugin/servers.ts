@@ -161,7 +161,7 @@ export interface LeaseOwner {
 export class LeasedTransport implements Transport {
   readonly #transport: Transport;
   readonly #owner: LeaseOwner;
-  #state: "new" | "used" | "over" = "new";
+  #state: "new" | "used" | "closed" = "new";
   /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
@@ -232,6 +232,6 @@ export class LeasedTransport implements Transport {
 
   #end(): void {
     if (this.#state === "used") this.#owner.removeUse();
-    this.#state = "over";
+    this.#state = "closed";
   }
 }

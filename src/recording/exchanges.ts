@@ -133,15 +133,15 @@ function formatShown(value: unknown): string {
 
 /** One step of a server, `wait` ms after the previous step or the request. */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
-  | { readonly kind: "say"; readonly message: Notification; readonly marks: RecordedMarks }
-  | { readonly kind: "ask"; readonly message: Request }
+  | { readonly kind: "notify"; readonly message: Notification; readonly marks: RecordedMarks }
+  | { readonly kind: "request"; readonly message: Request }
   /** Wait for the client's response to the server's request on that line. */
-  | { readonly kind: "hear"; readonly requestLine: number; readonly response: Response }
-  | { readonly kind: "answer"; readonly response: Response }
+  | { readonly kind: "awaitResponse"; readonly requestLine: number; readonly response: Response }
+  | { readonly kind: "respond"; readonly response: Response }
   /** There is no response to send: it was not recorded, or never came. */
   | { readonly kind: "fail"; readonly reason: string }
   /** The server closed the connection. */
-  | { readonly kind: "die"; readonly reason: string }
+  | { readonly kind: "close"; readonly reason: string }
 );
 
 /** Byte ranges in a notification of the progress token and the subscription id that tie it to a request. */
@@ -233,7 +233,7 @@ class ExchangeBuilder {
     const wait = Math.max(0, t - this.#lastTime);
     this.#lastTime = t;
     this.steps.push({ ...step, wait, line });
-    if (step.kind === "answer" || step.kind === "fail" || step.kind === "die") this.end ??= line;
+    if (step.kind === "respond" || step.kind === "fail" || step.kind === "close") this.end ??= line;
   }
 }
 
@@ -256,7 +256,7 @@ class RunReader {
       case "message":
         this.#message(line, line.message);
         return;
-      case "stub":
+      case "placeholder":
         if (line.direction === "received") {
           this.#fail(line.placeholder.id, "its answer was too large to be recorded", line);
         }
@@ -306,7 +306,7 @@ class RunReader {
       if (key === undefined || serverRequest === undefined) return;
       this.#serverRequests.delete(key);
       serverRequest.builder.addStep(
-        { kind: "hear", requestLine: serverRequest.line, response: message },
+        { kind: "awaitResponse", requestLine: serverRequest.line, response: message },
         entry,
       );
     } else if (message.kind === "notification" && message.method === CANCELLED) {
@@ -320,17 +320,17 @@ class RunReader {
       const builder = key === undefined ? undefined : this.#open.get(key);
       if (key === undefined || builder === undefined) return;
       this.#open.delete(key);
-      builder.addStep({ kind: "answer", response: message }, entry);
+      builder.addStep({ kind: "respond", response: message }, entry);
     } else if (message.kind === "request") {
       const builder = this.#likelyRequest(entry.streamRequestId);
       if (builder === undefined) return;
       this.#serverRequests.set(message.id.key, { line: entry.line, builder });
-      builder.addStep({ kind: "ask", message }, entry);
+      builder.addStep({ kind: "request", message }, entry);
     } else if (message.kind === "notification" && message.method !== CANCELLED) {
       const marks = marksOf(message);
       const builder =
         this.#requestOfNotification(message, marks) ?? this.#likelyRequest(entry.streamRequestId);
-      builder?.addStep({ kind: "say", message, marks }, entry);
+      builder?.addStep({ kind: "notify", message, marks }, entry);
     }
   }
 
@@ -382,7 +382,7 @@ class RunReader {
     const open = [...this.#open.values()];
     const last = open.at(-1) ?? this.builders.findLast(({ end }) => end !== undefined);
     // A lost connection ends all other requests as well.
-    last?.addStep({ kind: "die", reason: entry.cause }, entry);
+    last?.addStep({ kind: "close", reason: entry.cause }, entry);
     for (const builder of open) builder.end ??= entry.line;
     this.#open.clear();
   }

@@ -19,7 +19,7 @@ const MAX_TEXT_LENGTH = 1024;
 /** The match of a request. */
 export type MatchedExchange =
   | {
-      readonly kind: "scene";
+      readonly kind: "exchange";
       readonly exchange: RecordedExchange;
       /** All recorded exchanges for it were already replayed. */
       readonly isRepeated: boolean;
@@ -101,10 +101,10 @@ export class ExchangeMatcher {
     const isRepeated = queue.next >= queue.exchanges.length;
     const exchange = queue.exchanges[Math.min(queue.next, queue.exchanges.length - 1)];
     if (exchange === undefined) return { kind: "unknown", nearest: undefined };
-    if (isRepeated) return { kind: "scene", exchange, isRepeated, skipped: undefined };
+    if (isRepeated) return { kind: "exchange", exchange, isRepeated, skipped: undefined };
     queue.next++;
     this.#replayed.add(exchange);
-    return { kind: "scene", exchange, isRepeated, skipped: this.#findSkipped(exchange) };
+    return { kind: "exchange", exchange, isRepeated, skipped: this.#findSkipped(exchange) };
   }
 
   /** Exchanges that overlapped in time may come in any order. */

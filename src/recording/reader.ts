@@ -31,7 +31,7 @@ export type RecordedLine = {
       readonly streamRequestId: string | number | undefined;
     }
   | {
-      readonly kind: "stub";
+      readonly kind: "placeholder";
       readonly direction: Direction;
       readonly placeholder: Partial<Placeholder>;
     }
@@ -142,7 +142,7 @@ function readLine(
   if (event === "abandoned") return { ...base, kind: "abandoned", id };
   if (event === "lost") return { ...base, kind: "lost", id, cause };
   if (event === "oversized")
-    return { ...base, kind: "stub", direction: "received", placeholder: { id } };
+    return { ...base, kind: "placeholder", direction: "received", placeholder: { id } };
   if (event !== undefined) return undefined;
   const direction = textAt(text, members, "way");
   if (direction !== "sent" && direction !== "received")
@@ -152,7 +152,7 @@ function readLine(
     const placeholderMembers = scanObject(text, placeholder.start)?.items ?? [];
     return {
       ...base,
-      kind: "stub",
+      kind: "placeholder",
       direction,
       placeholder: { id: idAt(text, placeholderMembers, "id") },
     };

@@ -186,7 +186,7 @@ class ServerReplay {
         this.#all.delete(active);
         return;
       }
-      if (step.kind === "hear") {
+      if (step.kind === "awaitResponse") {
         const response = active.responses.get(step.requestLine);
         if (response === undefined) return;
         this.#compareResponse(active, step.requestLine, step.response, response);
@@ -210,21 +210,21 @@ class ServerReplay {
   /** @returns whether the replay goes on */
   #runStep(
     active: ActiveExchange,
-    step: Exclude<RecordedStep, { readonly kind: "hear" }>,
+    step: Exclude<RecordedStep, { readonly kind: "awaitResponse" }>,
   ): boolean {
     active.nextStep++;
     const { request } = active;
     switch (step.kind) {
-      case "say":
+      case "notify":
         this.#sendNotification(active, step);
         return true;
-      case "ask": {
+      case "request": {
         const id = ++this.#lastId;
         this.#serverRequests.set(id, { active, line: step.line });
         this.#transport.send(withRequestId(step.message, id, [], []));
         return true;
       }
-      case "answer":
+      case "respond":
         this.#open.delete(request.id.key);
         this.#transport.send(withResponseId(step.response, request.id));
         return true;
@@ -232,7 +232,7 @@ class ServerReplay {
         this.#open.delete(request.id.key);
         this.#refuse(request, `line ${active.exchange.line} has no answer to give: ${step.reason}`);
         return true;
-      case "die":
+      case "close":
         this.#hasEnded = true;
         void this.#transport.close();
         return false;
@@ -241,7 +241,7 @@ class ServerReplay {
 
   #sendNotification(
     active: ActiveExchange,
-    { message, marks }: Extract<RecordedStep, { readonly kind: "say" }>,
+    { message, marks }: Extract<RecordedStep, { readonly kind: "notify" }>,
   ): void {
     const edits: Edit[] = [];
     if (marks.progressToken !== undefined) {
@@ -263,7 +263,7 @@ class ServerReplay {
     const { active, line } = serverRequest;
     active.responses.set(line, response);
     const step = active.exchange.steps[active.nextStep];
-    if (active.cancelTimer === undefined && step?.kind === "hear" && this.#all.has(active))
+    if (active.cancelTimer === undefined && step?.kind === "awaitResponse" && this.#all.has(active))
       this.#advance(active);
   }
 

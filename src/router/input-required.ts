@@ -56,7 +56,7 @@ export interface InputRequest {
 
 /** An incomplete result: the server wants the request again, with the answers to its inputs (basic/patterns/mrtr). */
 export interface InputRequired {
-  readonly kind: "inputs";
+  readonly kind: "inputRequired";
   readonly bytes: Buffer;
   readonly inputs: readonly InputRequest[];
   /** `requestState`, in its original bytes. */
@@ -71,7 +71,7 @@ export interface TaskCreated {
 
 /** The server runs the tool only for clients that declare the tasks extension. */
 export interface TasksRequired {
-  readonly kind: "insistence";
+  readonly kind: "tasksRequired";
 }
 
 /** A response that does not complete the request. */
@@ -97,7 +97,7 @@ const INPUT_REQUIRED_METHODS: ReadonlySet<string> = new Set([
 /** Maximum number of input requests in a result. */
 const MAX_INPUTS = 32;
 
-const TASKS_REQUIRED: TasksRequired = { kind: "insistence" };
+const TASKS_REQUIRED: TasksRequired = { kind: "tasksRequired" };
 
 /** A complete response, and the edits that turn it into a legacy one. */
 export interface CompleteResult {
@@ -188,7 +188,7 @@ export function readInputs(
   }
   if (inputs.size > MAX_INPUTS || (inputs.size === 0 && state === undefined)) return undefined;
   const slice = state && makeSlice(bytes, state.start, state.end);
-  return { kind: "inputs", bytes, inputs: [...inputs.values()], state: slice };
+  return { kind: "inputRequired", bytes, inputs: [...inputs.values()], state: slice };
 }
 
 /** The response, with the server's name in the messages that its input requests show to the user. */

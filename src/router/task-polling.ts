@@ -239,11 +239,11 @@ export class UnfinishedCall {
 
   continueCall(session: Session, unfinished: UnfinishedResult): void {
     switch (unfinished.kind) {
-      case "inputs":
+      case "inputRequired":
         this.#inputRounds ??= new InputRounds(this.#options);
         this.#inputRounds.start(unfinished);
         return;
-      case "insistence":
+      case "tasksRequired":
         this.sender = { ...this.sender, isDriven: true };
         this.#options.resend();
         return;

@@ -48,11 +48,11 @@ export function parseVaultKey(text: string): VaultKey | undefined {
 export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }
-  | { readonly kind: "alien" };
+  | { readonly kind: "unrecognized" };
 
 export function parseSealedHeader(file: Bytes): SealedHeader {
   const match = HEADER_PATTERN.exec(headerTextOf(file));
-  if (match === null) return { kind: "alien" };
+  if (match === null) return { kind: "unrecognized" };
   const [, version, keyId = ""] = match;
   return version === FORMAT_VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
 }
@@ -170,7 +170,8 @@ export class Vault {
     if (file.kind === "refused") throw this.#brokenError(`it ${file.reason}`);
     await makePrivate(this.path);
     const header = parseSealedHeader(file.bytes);
-    if (header.kind === "alien") throw this.#brokenError(`it is damaged. ${this.#restoreAdvice}`);
+    if (header.kind === "unrecognized")
+      throw this.#brokenError(`it is damaged. ${this.#restoreAdvice}`);
     if (header.kind === "newer") {
       throw this.#brokenError("a newer toolmux has written it: use that one");
     }

@@ -141,7 +141,7 @@ export class ConnectAttempt {
   #connectPhase: ConnectPhase = "resolve";
   #session: Session | undefined;
   #transport: Transport | undefined;
-  #status: "opening" | "open" | "over" = "opening";
+  #status: "opening" | "open" | "closed" = "opening";
   readonly #changedKinds = new Set<Kind>();
   readonly #stderrTail: string[] = [];
   /** Returns the slot of the start limiter. */
@@ -167,7 +167,7 @@ export class ConnectAttempt {
 
   /** The notifications of its session, from the creation of the transport until the attempt or its session is over. */
   get notifications(): ServerNotifications | undefined {
-    return this.#status === "over" ? undefined : this.#session?.notifications;
+    return this.#status === "closed" ? undefined : this.#session?.notifications;
   }
 
   /**
@@ -208,7 +208,7 @@ export class ConnectAttempt {
 
   /** Aborts the attempt, or closes its session; bounded in time. Reports nothing more. */
   async close(reason: HubError): Promise<void> {
-    this.#status = "over";
+    this.#status = "closed";
     this.#abort.abort(reason);
     await this.#session?.close();
   }
@@ -310,21 +310,21 @@ export class ConnectAttempt {
   }
 
   #onChallenged(challenge: AuthChallenge): void {
-    if (this.#status !== "over") this.#events.challenged(challenge);
+    if (this.#status !== "closed") this.#events.challenged(challenge);
   }
 
   /**
    * Reports the first cause only. Before the session is open it adds the connect phase and the last lines of stderr.
    */
   #onLost(cause: HubError): void {
-    if (this.#status === "over") return;
+    if (this.#status === "closed") return;
     if (this.#status === "opening" && cause.code === "unauthorized") {
       // Credentials that are known to be missing or expired fail before a request is sent: same as a 401.
       this.#events.challenged({ status: 401, header: undefined });
       return;
     }
     const isEarly = this.#status === "opening" && cause.step === undefined;
-    this.#status = "over";
+    this.#status = "closed";
     const error = isEarly ? this.#error(cause.code, cause.message) : cause;
     // The message may repeat the server's words, and these a secret.
     this.#events.lost(error.mapTexts((text) => this.#redact(text)));
@@ -417,7 +417,7 @@ export class EraMemory {
     const evidence = greeting?.evidence ?? "memory";
     if (spec.era !== "auto") this.#verdict = undefined;
     else if (evidence !== "memory" || this.#verdict?.era !== era) {
-      const isGuess = evidence === "silence";
+      const isGuess = evidence === "timeout";
       this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
     }
   }

@@ -49,14 +49,14 @@ export function readHandshake(result: unknown): ServerHandshake | string {
 export type DiscoveryResult =
   | { readonly kind: "modern"; readonly handshake: ServerHandshake }
   /** It supports no modern version that the hub knows; `versions`: what it does support. */
-  | { readonly kind: "stranger"; readonly versions: readonly unknown[] };
+  | { readonly kind: "unsupported"; readonly versions: readonly unknown[] };
 
 /** Reads the result of `server/discover`. @returns undefined if it is not a modern server's */
 export function readDiscovery(result: unknown): DiscoveryResult | undefined {
   const { supportedVersions, capabilities, instructions, _meta } = membersOf(result);
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return undefined;
   const version = findMutualVersion(supportedVersions);
-  if (version === undefined) return { kind: "stranger", versions: supportedVersions };
+  if (version === undefined) return { kind: "unsupported", versions: supportedVersions };
   const info = membersOf(_meta)[MetaKey.server];
   const protocol = { era: "modern", version } as const;
   return { kind: "modern", handshake: makeHandshake(protocol, info, capabilities, instructions) };

@@ -75,7 +75,7 @@ export class ListenSubscription {
   /** The request that is not acknowledged yet. */
   #opening: ListenRequest | undefined;
   readonly #waiters = new Set<NameWaiter>();
-  #state: "new" | "open" | "over" = "new";
+  #state: "new" | "open" | "closed" = "new";
   #hasGap = false;
   #reopenDelay = 0;
   #isWaitingToReopen = false;
@@ -97,7 +97,7 @@ export class ListenSubscription {
    */
   add(filterKey: FilterKey, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const isUnsupported = this.#state === "over" || !this.#options.filterKeys.has(filterKey);
+      const isUnsupported = this.#state === "closed" || !this.#options.filterKeys.has(filterKey);
       if (isUnsupported || signal.aborted) {
         reject(signal.aborted ? signal.reason : this.#unsupportedError(name));
         return;
@@ -154,7 +154,7 @@ export class ListenSubscription {
 
   /** The transport has ended. */
   close(): void {
-    this.#state = "over";
+    this.#state = "closed";
     this.#cancelTimer();
     for (const waiter of this.#waiters) waiter.reject(this.#unsupportedError(waiter.name));
   }

@@ -82,7 +82,7 @@ export interface NegotiationResult {
    * How the era is known: the server answered, it did not answer the probe in time, or it was known or prescribed
    * before.
    */
-  readonly evidence: "answer" | "silence" | "memory";
+  readonly evidence: "answer" | "timeout" | "memory";
   /** After a silent probe: settles, if ever, with whether the late answer was a modern server's. Never rejects. */
   readonly lateIsModern?: Promise<boolean>;
 }
@@ -154,12 +154,12 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   // Once nothing awaits it, its rejection must not count as unhandled.
   discovering.catch(() => {});
   let cancelTimer = (): void => {};
-  const silence = new Promise<"silent">((resolve) => {
-    if (knownEra === undefined) cancelTimer = clock.after(probeTimeout, () => resolve("silent"));
+  const silence = new Promise<"timeout">((resolve) => {
+    if (knownEra === undefined) cancelTimer = clock.after(probeTimeout, () => resolve("timeout"));
   });
   try {
     const discovery = await Promise.race([discovering, silence]);
-    if (discovery === "silent") {
+    if (discovery === "timeout") {
       // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
       const toleranceOver = (): Promise<undefined> =>
         new Promise((resolve) => clock.after(LATE_ANSWER_TOLERANCE, () => resolve(undefined)));
@@ -170,7 +170,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
         (answer) => answer?.kind === "modern",
         () => false,
       );
-      return { ...result, evidence: "silence", lateIsModern };
+      return { ...result, evidence: "timeout", lateIsModern };
     }
     if (discovery === undefined) return await initialize(options);
     return await useDiscovery(options, discovery);
@@ -223,7 +223,7 @@ async function discover(
   if (code === ModernError.unsupportedVersion && mutualVersion !== undefined && !isRetry) {
     return discover(options, signal, mutualVersion, true);
   }
-  if (code === ModernError.unsupportedVersion) return { kind: "stranger", versions };
+  if (code === ModernError.unsupportedVersion) return { kind: "unsupported", versions };
   throw unexpectedAnswerError(server, "handshake", `answered with an error: ${String(message)}`);
 }
 

@@ -53,7 +53,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   let unnamed = 0;
   /** Stands for all of them: one hidden entry. */
   const finish = (): readonly ListedItem[] => {
-    if (unnamed > 0) items.push(makePlaceholder("", kind, "unnamed"));
+    if (unnamed > 0) items.push(makePlaceholder("", kind, "missingKey"));
     return items;
   };
   const cursors = new Set<string>();

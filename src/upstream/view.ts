@@ -42,7 +42,7 @@ export class ClientView {
   readonly #waiting = new Set<(catalog: Catalog) => void>();
   /** The callbacks that wait for saved listings before they are loaded. */
   readonly #waitingForSaved = new Set<(catalog: Catalog) => void>();
-  #recall: "before" | "looking" | "done" = "before";
+  #recall: "notStarted" | "loading" | "done" = "notStarted";
   #cancelTimer: () => void = () => {};
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
@@ -139,7 +139,7 @@ export class ClientView {
     };
     pool.open(this.#profile);
     // Only now do all connections exist.
-    if (this.#recall === "before") this.#recall = "looking";
+    if (this.#recall === "notStarted") this.#recall = "loading";
     this.settle();
   }
 
@@ -190,7 +190,7 @@ export class ClientView {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#options.pool.connections(this.#profile);
     const isRecalled = !connections.some(({ isLoadingSaved: isRecalling }) => isRecalling);
-    if (this.#recall === "looking" && isRecalled) this.#tellRecalled();
+    if (this.#recall === "loading" && isRecalled) this.#tellRecalled();
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 

@@ -218,7 +218,7 @@ const REMEDIES: readonly (readonly [
   [
     "valueMissing",
     "resolve",
-    spec({ syntax: "foreign", args: ["${ONE}", "${TWO} ${ONE}"] }),
+    spec({ syntax: "client", args: ["${ONE}", "${TWO} ${ONE}"] }),
     /^Set ONE .*\$\{ONE:-…\}$/,
     /^Set TWO .*\$\{TWO:-…\}$/,
   ],

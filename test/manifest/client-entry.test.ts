@@ -101,7 +101,7 @@ describe("a client's file", () => {
       );
       const server = getServer(manifest, "brave-search");
       assert.deepEqual(plainCopy(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
-      assert.deepEqual([server.syntax, server.baseDir], ["foreign", box.root]);
+      assert.deepEqual([server.syntax, server.baseDir], ["client", box.root]);
       const { secrets } = await resolveServer(server, { HOME: box.home }, box.cwd);
       assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
     }));
@@ -114,7 +114,7 @@ describe("a client's file", () => {
       const sentry = getRemote(manifest, "sentry");
       assert.deepEqual(
         [sentry.url, sentry.transport, sentry.auth, sentry.syntax],
-        ["https://mcp.example.com/mcp", "auto", "auto", "foreign"],
+        ["https://mcp.example.com/mcp", "auto", "auto", "client"],
       );
       const events = getRemote(manifest, "events");
       assert.equal(events.transport, "sse");

@@ -20,7 +20,7 @@ const ENV = {
 /** A server with one argument; `syntax` says in which kind of file it stands. */
 async function makeServer(
   arg: string,
-  syntax: "toolmux" | "foreign" = "toolmux",
+  syntax: "toolmux" | "client" = "toolmux",
 ): Promise<StdioServer> {
   const key = syntax === "toolmux" ? "servers" : "mcpServers";
   const text = JSON.stringify({ [key]: { s: { command: "x", args: [arg] } } });
@@ -28,7 +28,7 @@ async function makeServer(
   return getServer(manifest, "s");
 }
 
-async function resolveArg(arg: string, syntax: "toolmux" | "foreign" = "toolmux") {
+async function resolveArg(arg: string, syntax: "toolmux" | "client" = "toolmux") {
   const { args } = await resolveServer(await makeServer(arg, syntax), ENV, "/work");
   return args[0];
 }
@@ -70,7 +70,7 @@ describe("interpolation", () => {
     ["${TRICKY}", "${env:TOKEN} $${x} ${file:/etc/passwd}"],
   ] as const) {
     it(`in a client's file makes ${JSON.stringify(text)} into ${JSON.stringify(value)}`, async () => {
-      assert.equal(await resolveArg(text, "foreign"), value);
+      assert.equal(await resolveArg(text, "client"), value);
     });
   }
 
@@ -88,7 +88,7 @@ describe("interpolation", () => {
     ["a\0b", "args[0] holds a NUL character, which no process can be given"],
   ] as const) {
     it(`in a client's file refuses ${JSON.stringify(text)}`, async () => {
-      await assert.rejects(resolveArg(text, "foreign"), {
+      await assert.rejects(resolveArg(text, "client"), {
         name: "HubError",
         code: "notSupported",
         server: "s",
@@ -298,7 +298,7 @@ describe("what a plugin fills in", () => {
 
   it("stays a fault in a client's file", async () => {
     const schemes = new Map([["vault", () => Promise.resolve("x")]]);
-    const server = await makeServer("${vault:a}", "foreign");
+    const server = await makeServer("${vault:a}", "client");
     await assert.rejects(resolveServer(server, ENV, "/work", schemes), {
       code: "notSupported",
       message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME} and \${file:PATH}`,

@@ -196,10 +196,10 @@ function repairAndCheck(given: unknown, purpose: Purpose): unknown {
   const before = JSON.stringify(given);
   const result = repair(given, purpose);
   assert.equal(JSON.stringify(given), before, "what was given was changed");
-  if (result.kind === "hopeless") return undefined;
-  const schema = (result.kind === "fine" ? given : result.schema) as Record<string, unknown>;
+  if (result.kind === "unrepairable") return undefined;
+  const schema = (result.kind === "unchanged" ? given : result.schema) as Record<string, unknown>;
   assert.deepEqual(problemsOf(schema, purpose), [], JSON.stringify(schema));
-  assert.equal(repair(schema, purpose).kind, "fine", JSON.stringify(schema));
+  assert.equal(repair(schema, purpose).kind, "unchanged", JSON.stringify(schema));
   if (result.kind === "repaired") assert.notEqual(result.done, "");
   return schema;
 }

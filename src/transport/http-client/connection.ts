@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { joinPieces, type Piece, sizeOf, toBytes } from "../../base/bytes.ts";
 
 /** State of the body after a chunk. `beyond`: the body is complete, and unexpected bytes follow it. */
-type BodyProgress = "more" | "end" | "beyond" | "malformed";
+type BodyProgress = "more" | "end" | "endWithExtra" | "malformed";
 
 /** Decodes the body of a response from the bytes of its connection. */
 export interface BodyDecoder {
@@ -57,7 +57,7 @@ class LengthDecoder implements BodyDecoder {
   push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress {
     if (chunk.length > this.#remaining) {
       onData(chunk.subarray(0, this.#remaining));
-      return "beyond";
+      return "endWithExtra";
     }
     this.#remaining -= chunk.length;
     onData(chunk);
@@ -76,7 +76,7 @@ const MAX_LENGTH = { line: 4096, trailers: 16 * 1024 };
 /** The chunked transfer coding (RFC 9112, 7.1). */
 class ChunkedDecoder implements BodyDecoder {
   readonly #isStrict: boolean;
-  #state: "size" | "data" | "break" | "trailer" = "size";
+  #state: "size" | "data" | "chunkEnd" | "trailer" = "size";
   #remaining = 0;
   /** The current chunk-size or trailer line, as far as it was received. */
   #line = "";
@@ -92,7 +92,7 @@ class ChunkedDecoder implements BodyDecoder {
       if (this.#state === "data") {
         const end = Math.min(chunk.length, start + this.#remaining);
         this.#remaining -= end - start;
-        if (this.#remaining === 0) this.#state = "break";
+        if (this.#remaining === 0) this.#state = "chunkEnd";
         onData(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
         start = end;
         continue;
@@ -107,7 +107,7 @@ class ChunkedDecoder implements BodyDecoder {
       this.#line = "";
       if (this.#isStrict && (!endsWithCr || BARE_LINE_END.test(line))) return "malformed";
       const progress = this.#readLine(line);
-      if (progress === "end") return start === chunk.length ? "end" : "beyond";
+      if (progress === "end") return start === chunk.length ? "end" : "endWithExtra";
       if (progress === "malformed") return progress;
     }
     return "more";
@@ -378,7 +378,7 @@ export class HttpConnection {
   #readBody(body: BodyDecoder, chunk: Buffer): void {
     const progress = body.push(chunk, this.#onBody);
     if (this.#isGone) return;
-    if (progress === "end" || progress === "beyond") this.#endResponse(progress === "end");
+    if (progress === "end" || progress === "endWithExtra") this.#endResponse(progress === "end");
     else if (progress === "malformed") this.#close(new Error("its answer is cut up wrongly"));
   }
 

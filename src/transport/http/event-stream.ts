@@ -27,7 +27,7 @@ export class EventStreamRequest implements RequestEvents {
   readonly #events: EventStreamSink;
   readonly #request: HttpRequest;
   readonly #parser: EventParser;
-  #state: "asking" | "open" | "over" = "asking";
+  #state: "requested" | "open" | "closed" = "requested";
 
   /** @param lastId sent as `Last-Event-ID`: the id of the last received event */
   constructor(
@@ -54,7 +54,7 @@ export class EventStreamRequest implements RequestEvents {
   }
 
   cancel(): void {
-    this.#state = "over";
+    this.#state = "closed";
     this.#request.cancel();
   }
 
@@ -82,8 +82,8 @@ export class EventStreamRequest implements RequestEvents {
   }
 
   #end(end: EventStreamEnd): void {
-    if (this.#state === "over") return;
-    this.#state = "over";
+    if (this.#state === "closed") return;
+    this.#state = "closed";
     this.#events.ended(end);
   }
 }

@@ -212,16 +212,16 @@ export class ResponseWriter {
  * State of a connection: waits for a request, for the rest of its head, for the answer; sends the answer; has sent the
  * last one and waits for the client to close; is closed.
  */
-type ConnectionStage = "resting" | "heading" | "asking" | "giving" | "lingering" | "gone";
+type ConnectionStage = "idle" | "readingHead" | "answering" | "writing" | "closing" | "closed";
 
 /** How many checks in a row may find a connection without progress, by state. */
 const MAX_CHECKS: Readonly<Record<ConnectionStage, number>> = {
-  resting: 12,
-  heading: 4,
-  asking: Infinity,
-  giving: 12,
-  lingering: 1,
-  gone: Infinity,
+  idle: 12,
+  readingHead: 4,
+  answering: Infinity,
+  writing: 12,
+  closing: 1,
+  closed: Infinity,
 };
 
 /** Buffered bytes of pipelined requests before the socket is paused. */
@@ -238,7 +238,7 @@ export class ServerConnection {
   readonly #handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>;
   readonly #quota: BodyQuota;
   readonly #onClose: () => void;
-  #stage: ConnectionStage = "resting";
+  #stage: ConnectionStage = "idle";
   #checks = 0;
   /** Received bytes of requests that are not being served yet. */
   #buffered = EMPTY;
@@ -276,22 +276,22 @@ export class ServerConnection {
   check(): void {
     this.#request?.body.check();
     // The application may take its time to produce the rest of the answer.
-    if (this.#stage === "giving" && !this.#writer.isFull) this.#checks = 0;
+    if (this.#stage === "writing" && !this.#writer.isFull) this.#checks = 0;
     if (++this.#checks <= MAX_CHECKS[this.#stage]) return;
-    if (this.#stage === "heading") this.#reject(408);
+    if (this.#stage === "readingHead") this.#reject(408);
     else this.destroy();
   }
 
   /** Serves no more requests after the one that runs. */
   closeWhenIdle(): void {
     this.#isClosing = true;
-    if (this.#stage === "resting" || this.#stage === "heading") this.destroy();
+    if (this.#stage === "idle" || this.#stage === "readingHead") this.destroy();
   }
 
   /** Closes the connection at once. */
   destroy(): void {
-    if (this.#stage === "gone") return;
-    this.#stage = "gone";
+    if (this.#stage === "closed") return;
+    this.#stage = "closed";
     this.#buffered = EMPTY;
     this.#socket.destroy();
     this.#request?.disconnect();
@@ -305,24 +305,24 @@ export class ServerConnection {
    * an answer that is written.
    */
   #onHalfClose(): void {
-    if (this.#stage === "giving" && this.#writer.isFull) this.#isClosing = true;
-    else if (this.#stage !== "lingering") this.destroy();
+    if (this.#stage === "writing" && this.#writer.isFull) this.#isClosing = true;
+    else if (this.#stage !== "closing") this.destroy();
   }
 
   #onData(chunk: Buffer): void {
     switch (this.#stage) {
-      case "resting":
-      case "heading":
+      case "idle":
+      case "readingHead":
         this.#buffer(chunk);
         this.#startNextRequest();
         return;
-      case "asking":
-      case "giving":
+      case "answering":
+      case "writing":
         this.#buffer(this.#request?.body.push(chunk) ?? chunk);
         if (this.#buffered.length > MAX_PIPELINED) this.#pause();
         return;
-      case "lingering":
-      case "gone":
+      case "closing":
+      case "closed":
     }
   }
 
@@ -347,7 +347,7 @@ export class ServerConnection {
     if (parsed === undefined) {
       // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection for
       // ever.
-      const stage = this.#buffered.length === 0 ? "resting" : "heading";
+      const stage = this.#buffered.length === 0 ? "idle" : "readingHead";
       if (stage !== this.#stage) this.#setStage(stage);
     } else if ("status" in parsed) {
       this.#reject(parsed.status);
@@ -357,7 +357,7 @@ export class ServerConnection {
       const rest = parsed.end === length ? EMPTY : this.#buffered.subarray(parsed.end);
       this.#buffered = request.body.push(rest);
       this.#request = request;
-      this.#setStage("asking");
+      this.#setStage("answering");
       void this.#serve(request);
     }
   }
@@ -394,7 +394,7 @@ export class ServerConnection {
     // A body that was not read to its end is not awaited: the connection closes.
     const isLast = !head.isPersistent || this.#isClosing || !body.isEndCertain;
     body.fail("broken");
-    this.#setStage("giving");
+    this.#setStage("writing");
     try {
       const written = this.#writer.writeAnswer(answer, head, isLast);
       if (written !== undefined) await written;
@@ -408,7 +408,7 @@ export class ServerConnection {
       this.#closeGracefully();
       return;
     }
-    this.#setStage("resting");
+    this.#setStage("idle");
     this.#resume();
     if (this.#buffered.length > 0) this.#startNextRequest();
   }
@@ -425,7 +425,7 @@ export class ServerConnection {
    */
   #closeGracefully(): void {
     this.#buffered = EMPTY;
-    this.#setStage("lingering");
+    this.#setStage("closing");
     this.#socket.end();
     this.#resume();
   }
