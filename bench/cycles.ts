@@ -34,7 +34,7 @@ export async function cycle(job: CyclesJob): Promise<CyclesResult> {
     clock,
     digest: (text) => createHash("sha256").update(text).digest(),
     snapshots: memorySnapshots(),
-    identify: () => Promise.resolve(undefined),
+    resolveIdentity: () => Promise.resolve(undefined),
     openTransport: (spec) => Promise.resolve(linkTo(spec)),
   });
   // What is loaded and opened by the first start stays.

@@ -127,7 +127,7 @@ export class BenchTarget {
   }
 
   processStats(): Promise<ProcessStats | undefined> {
-    return this.#session?.vitals() ?? Promise.resolve(undefined);
+    return this.#session?.processStats() ?? Promise.resolve(undefined);
   }
 
   /** Closes the connection within bounded time. Idempotent. */

@@ -175,7 +175,7 @@ export function makeExposable(
   schema: SchemaRules,
   addNote: AddNote,
 ): ListedItem | undefined {
-  if (item.state === "conforming") return item;
+  if (item.state === "sound") return item;
   const { item: result, text } = conform(item, list, schema);
   if (text !== "") addNote(item, result === undefined ? "unreadable" : "conformed", text);
   return result;

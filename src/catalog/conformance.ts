@@ -65,11 +65,11 @@ export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMe
 }
 
 function makeConforming(item: ListedItem, kind: Kind, rules: SchemaRules): ConformanceResult {
-  if (item.state === "conforming") return { item, text: "" };
-  if (item.state === "missingKey") {
+  if (item.state === "sound") return { item, text: "" };
+  if (item.state === "unnamed") {
     return { item: undefined, text: `It has no ${KEY_MEMBERS[kind]}.` };
   }
-  if (item.state === "tooDeep" || skipValue(item.bytes, 0, MAX_ENTRY_DEPTH) < 0) {
+  if (item.state === "nested" || skipValue(item.bytes, 0, MAX_ENTRY_DEPTH) < 0) {
     return { item: undefined, text: `It is nested more than ${MAX_ENTRY_DEPTH} deep.` };
   }
   const repaired = replaceSurrogates(item.bytes);

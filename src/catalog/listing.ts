@@ -26,7 +26,7 @@ export const MAX_ENTRY_DEPTH = 128;
  * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
  * deep) and `missingKey`: no client can be shown it, and its bytes hold only its key.
  */
-export type ItemState = "conforming" | "tooDeep" | "missingKey";
+export type ItemState = "sound" | "nested" | "unnamed";
 
 /** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
 export interface ListedItem {
@@ -45,7 +45,7 @@ export interface ListedItem {
 
 /** Whether clients may be shown the item, as far as that is known without their era. */
 export function isShowable({ state }: ListedItem): boolean {
-  return state === undefined || state === "conforming";
+  return state === undefined || state === "sound";
 }
 
 /** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
@@ -159,22 +159,18 @@ export function readItem(
     ...(all !== undefined && isConforming?.(bytes, kind, all) === true && CONFORMING),
   };
 }
-const CONFORMING = { state: "conforming" } as const;
+const CONFORMING = { state: "sound" } as const;
 
 /** Reads an entry that is nested too deep; only its key is kept. */
 function readTooDeep(bytes: Uint8Array, kind: Kind): ListedItem | undefined {
   const keyName = KEY_MEMBERS[kind];
   const member = lastMember(scanObject(bytes, 0, [keyName], ANY_DEPTH)?.items ?? [], keyName);
   const key = readString(bytes, member);
-  return key === undefined ? undefined : makePlaceholder(key, kind, "tooDeep");
+  return key === undefined ? undefined : makePlaceholder(key, kind, "nested");
 }
 
 /** Makes a placeholder for an entry that no client can be shown. */
-export function makePlaceholder(
-  key: string,
-  kind: Kind,
-  state: "tooDeep" | "missingKey",
-): ListedItem {
+export function makePlaceholder(key: string, kind: Kind, state: "nested" | "unnamed"): ListedItem {
   const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
   return { key, bytes, keys: [], meta: undefined, state };
 }

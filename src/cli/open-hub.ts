@@ -160,7 +160,7 @@ export async function openHub(
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
   });
-  const handleUncaught = (error: unknown): boolean => hub.activePlugins.claim(error);
+  const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
   uncaughtErrorHandlers.add(handleUncaught);
   const closeHub = sweepOrphansInBackground(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);

@@ -19,7 +19,7 @@ export function openInstructionsRecall(
 ): InstructionsRecall | undefined {
   if (!servers.every(isStaticServer)) return undefined;
   const { env, platform } = context;
-  const { identify } = openTransportFactory(context, () =>
+  const { resolveIdentity: identify } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
   // The hub itself reports problems with snapshots.

@@ -61,7 +61,7 @@ const REUSE_TIME = 10_000;
 /** Creates transports to stdio and HTTP servers, with their credentials. */
 export interface TransportFactory extends Pick<
   HubOptions,
-  "identify" | "authorize" | "openTransport"
+  "resolveIdentity" | "authorize" | "openTransport"
 > {
   /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
@@ -111,7 +111,7 @@ export function openTransportFactory(
       const settled = opened?.then((it) => it.settled()).catch(() => {});
       if (settled !== undefined) await settlesWithin(STOP_LIMIT, settled);
     },
-    identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
+    resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     openTransport: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
       // Process and network modules are loaded after the client's first response.
@@ -146,7 +146,7 @@ export function openTransportFactory(
   async function identify(
     spec: ExternalServer,
     schemes: SchemeResolvers,
-  ): Promise<Awaited<ReturnType<HubOptions["identify"]>>> {
+  ): Promise<Awaited<ReturnType<HubOptions["resolveIdentity"]>>> {
     if (spec.kind === "stdio") {
       const resolved = await resolver.server(spec, schemes, "look");
       return { ...resolved, url: undefined, principal: undefined };

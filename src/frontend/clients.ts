@@ -143,7 +143,7 @@ export class Clients implements ClientHost {
 
   /** A server may have settled: its first listing is known, or it has failed. */
   serverSettled(): void {
-    for (const { view } of this.#clients.values()) view.settle();
+    for (const { view } of this.#clients.values()) view.updateReadiness();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 

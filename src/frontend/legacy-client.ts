@@ -405,11 +405,15 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       ...formatExtensionSettings(settings),
     };
     this.settings = settings;
-    this.sender = { ...this.sender, info: { name, version: clientVersion }, declared };
+    this.sender = {
+      ...this.sender,
+      info: { name, version: clientVersion },
+      declaredCapabilities: declared,
+    };
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isPlugin) this.#view.open();
     else this.#view.declareCapabilities(capabilityClass, this);
-    this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
+    this.#view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
       this.#isInitialized = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions, offered);
       responder.respond(buildResult(request.id, utf8(JSON.stringify(result))));

@@ -18,20 +18,20 @@ import type { HubOptions } from "./options.ts";
 export interface ActivePluginsOptions {
   readonly clock: Clock;
   /** What clients are shown may have changed. */
-  changed(): void;
+  onListsChanged(): void;
   /** The catalog of a client with the shared profile. */
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** The functions with effects outside this process. */
-  readonly outside: Pick<HubOptions, "identify" | "openTransport" | "tap">;
+  readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "tap">;
 }
 
 /** Maximum time that running calls of replaced plugins may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
 /** Maximum time that running calls may take when the hub ends, in ms. */
-const END_LIMIT = 250;
+const CLOSE_LIMIT = 250;
 const NO_SCHEMES: SchemeResolvers = new Map();
 
 /** The plugins in use: what they do for the hub, and what the hub does for them. */
@@ -39,10 +39,10 @@ export class ActivePlugins {
   readonly #options: ActivePluginsOptions;
   #set: PluginSet | undefined;
   /** Replaced plugin sets that still have running calls. */
-  readonly #departing = new Set<PluginSet>();
+  readonly #draining = new Set<PluginSet>();
   readonly #abort = new AbortController();
   /** Cancels the timer after which plugins that failed on a listing are tried again. */
-  #again: (() => void) | undefined;
+  #cancelRetry: (() => void) | undefined;
   readonly #clients = new Map<PluginInstance, PluginClient>();
 
   constructor(options: ActivePluginsOptions) {
@@ -58,50 +58,50 @@ export class ActivePlugins {
     const before = this.#set;
     if (set === before) return false;
     this.#set = set;
-    set?.attach(this.#access);
+    set?.attach(this.#hubAccess);
     if (before === undefined) return true;
-    this.#departing.add(before);
+    this.#draining.add(before);
     void before.disposeWhenIdle(DRAIN_LIMIT).then(() => {
-      this.#departing.delete(before);
-      for (const member of before.plugins) this.#dismiss(member);
+      this.#draining.delete(before);
+      for (const member of before.plugins) this.#disconnect(member);
     });
     return true;
   }
 
   /** Handles an uncaught error if it came from a plugin. @returns whether it did */
-  claim(error: unknown): boolean {
+  attributeError(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }
 
   /** A server's listing after the plugins' `list` hooks. */
-  revise(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
+  rewriteListing(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const set = this.#set;
     if (set === undefined) return items;
-    const revised = set.rewriteListing(server, items);
+    const rewritten = set.rewriteListing(server, items);
     if (!set.isListingComplete) {
-      this.#again ??= this.#options.clock.after(OPEN_TIME, () => {
-        this.#again = undefined;
-        this.#options.changed();
+      this.#cancelRetry ??= this.#options.clock.after(OPEN_TIME, () => {
+        this.#cancelRetry = undefined;
+        this.#options.onListsChanged();
       });
     }
-    return revised;
+    return rewritten;
   }
 
-  identify(spec: RunnableServer): ReturnType<ResolveIdentity> {
+  resolveIdentity(spec: RunnableServer): ReturnType<ResolveIdentity> {
     // The listing of a plugin's server is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
-    return this.#options.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
+    return this.#options.external.resolveIdentity(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
 
-  async makeLink(spec: RunnableServer): Promise<Transport> {
-    const transport = await this.#makeLink(spec);
-    return this.#options.outside.tap?.(transport, spec.name) ?? transport;
+  async openTransport(spec: RunnableServer): Promise<Transport> {
+    const transport = await this.#openTransport(spec);
+    return this.#options.external.tap?.(transport, spec.name) ?? transport;
   }
 
-  #makeLink(spec: RunnableServer): Promise<Transport> {
+  #openTransport(spec: RunnableServer): Promise<Transport> {
     const set = this.#set;
-    const { outside } = this.#options;
-    if (spec.kind !== "plugin") return outside.openTransport(spec, set?.schemes ?? NO_SCHEMES);
+    const { external } = this.#options;
+    if (spec.kind !== "plugin") return external.openTransport(spec, set?.schemes ?? NO_SCHEMES);
     if (set !== undefined) return set.openTransport(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
@@ -128,61 +128,61 @@ export class ActivePlugins {
   }
 
   /** Resolves when no plugin has running calls, or at the time limit. Never rejects. */
-  async idle(): Promise<void> {
-    await Promise.all(this.#sets.map((set) => set.whenIdle(END_LIMIT)));
+  async whenIdle(): Promise<void> {
+    await Promise.all(this.#sets.map((set) => set.whenIdle(CLOSE_LIMIT)));
   }
 
   /** Closes all plugins. Their calls have ended, but work that follows from them may still run. Never rejects. */
   async close(): Promise<void> {
-    this.#again?.();
+    this.#cancelRetry?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));
-    await Promise.all(this.#sets.map((set) => set.disposeWhenIdle(END_LIMIT)));
+    await Promise.all(this.#sets.map((set) => set.disposeWhenIdle(CLOSE_LIMIT)));
   }
 
   get #sets(): readonly PluginSet[] {
-    return [...this.#departing, ...(this.#set === undefined ? [] : [this.#set])];
+    return [...this.#draining, ...(this.#set === undefined ? [] : [this.#set])];
   }
 
-  readonly #access: HubAccess = {
-    list: async (member, signal) => {
-      const client = await this.#client(member);
+  readonly #hubAccess: HubAccess = {
+    list: async (plugin, signal) => {
+      const client = await this.#client(plugin);
       return (await client.listTools(signal)).map(toTool);
     },
-    call: async (member, name, args, signal) => {
-      const client = await this.#client(member);
+    call: async (plugin, name, args, signal) => {
+      const client = await this.#client(plugin);
       return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
     },
     nameOf: (server, tool) => {
       const { routes } = this.#options.catalog().tools;
-      return routes.find((it) => it.server === server && it.remoteName === tool)?.name;
+      return routes.find((route) => route.server === server && route.remoteName === tool)?.name;
     },
   };
 
   /** The in-process client of a plugin, made when the plugin first uses the hub. */
-  #client(member: PluginInstance): Promise<InProcessClient> {
-    const known = this.#clients.get(member);
+  #client(plugin: PluginInstance): Promise<InProcessClient> {
+    const known = this.#clients.get(plugin);
     if (known !== undefined) return known.ready;
-    let leave = (): void => {};
-    const doors = {
+    let disconnect = (): void => {};
+    const acceptor = {
       serverInfo: this.#options.serverInfo(),
       accept: (transport: Transport, signal: AbortSignal) => {
-        leave = () => void transport.close();
-        return this.#options.accept(transport, signal, member);
+        disconnect = () => void transport.close();
+        return this.#options.accept(transport, signal, plugin);
       },
     };
-    const ready = InProcessClient.connect(doors, this.#abort.signal);
-    this.#clients.set(member, { ready, leave: () => leave() });
+    const ready = InProcessClient.connect(acceptor, this.#abort.signal);
+    this.#clients.set(plugin, { ready, disconnect: () => disconnect() });
     return ready;
   }
 
   /** Removes the client of a plugin that is no longer used. */
-  #dismiss(member: PluginInstance): void {
-    this.#clients.get(member)?.leave();
-    this.#clients.delete(member);
+  #disconnect(plugin: PluginInstance): void {
+    this.#clients.get(plugin)?.disconnect();
+    this.#clients.delete(plugin);
   }
 }
 
 interface PluginClient {
   readonly ready: Promise<InProcessClient>;
-  leave(): void;
+  disconnect(): void;
 }

@@ -37,32 +37,32 @@ import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
 /** Changes within this many ms of each other are announced once. */
-const PAUSE = 50;
+const ANNOUNCE_DELAY = 50;
 
 /** Announces changes of the catalog until it is closed. */
 export class ChangeDebounce {
   readonly #clock: Clock;
   readonly #announce: () => void;
   /** Cancels the timer of a pending announcement. */
-  #waiting: (() => void) | undefined;
-  #isOver = false;
+  #cancelTimer: (() => void) | undefined;
+  #isEnded = false;
 
   constructor(clock: Clock, announce: () => void) {
     this.#clock = clock;
     this.#announce = announce;
   }
 
-  changed(): void {
-    if (this.#isOver || this.#waiting !== undefined) return;
-    this.#waiting = this.#clock.after(PAUSE, () => {
-      this.#waiting = undefined;
+  schedule(): void {
+    if (this.#isEnded || this.#cancelTimer !== undefined) return;
+    this.#cancelTimer = this.#clock.after(ANNOUNCE_DELAY, () => {
+      this.#cancelTimer = undefined;
       this.#announce();
     });
   }
 
   end(): void {
-    this.#isOver = true;
-    this.#waiting?.();
+    this.#isEnded = true;
+    this.#cancelTimer?.();
   }
 }
 
@@ -124,16 +124,16 @@ export class Hub {
     this.#startLimiter = new StartLimiter(manifest.hub.parallelStarts, clock);
     this.activePlugins = new ActivePlugins({
       clock,
-      changed: () => this.#changed(),
+      onListsChanged: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
       accept: (transport, signal, plugin) => this.#clients.accept(transport, signal, { plugin }),
-      outside: options,
+      external: options,
     });
     this.activePlugins.replace(options.plugins);
     this.#savedListings = new SavedListings(
       options.snapshots,
-      (spec) => this.activePlugins.identify(spec),
+      (spec) => this.activePlugins.resolveIdentity(spec),
       this.#alerts,
       (text) => options.redact?.(text) ?? text,
     );
@@ -142,7 +142,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
-        openTransport: (spec) => this.activePlugins.makeLink(spec),
+        openTransport: (spec) => this.activePlugins.openTransport(spec),
         ...(authorize && {
           authorize: (spec, challenge, run) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -158,13 +158,14 @@ export class Hub {
       settled: () => this.#resolveSettled(),
     });
     const { activePlugins } = this;
-    const listingRewriter = () => activePlugins.set && activePlugins.revise.bind(activePlugins);
+    const listingRewriter = () =>
+      activePlugins.set && activePlugins.rewriteListing.bind(activePlugins);
     const catalogCacheOptions = {
       pool: this.#pool,
       bus,
       alerts: this.#alerts,
       digest,
-      reviser: listingRewriter,
+      listingRewriter,
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
     this.#deadlines = new Deadlines(clock);
@@ -176,9 +177,9 @@ export class Hub {
       view: (client, subset) => this.#viewOf(client, subset),
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
-      pauseServers: (isHeld) => {
-        this.#deadlines.setPaused(isHeld);
-        this.#pool.setPaused(isHeld);
+      pauseServers: (isPaused) => {
+        this.#deadlines.setPaused(isPaused);
+        this.#pool.setPaused(isPaused);
       },
     });
     this.#changeDebounce = new ChangeDebounce(clock, () => {
@@ -267,9 +268,9 @@ export class Hub {
    * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
    * @param patience `untilStarted`: also waits for late servers (each has its `startLimit`)
    */
-  settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
+  settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
-      const waiter = { waitsForLate: patience === "untilStarted", resolve };
+      const waiter = { waitsForLate: until === "untilStarted", resolve };
       this.#settledWaiters = [...this.#settledWaiters, waiter];
       this.#resolveSettled();
     });
@@ -296,19 +297,19 @@ export class Hub {
 
   /** Cancels a server's current attempt, or its wait for the next one. */
   cancelAttempt(server: string): void {
-    for (const connection of this.#pool.of(server)) connection.cancel();
+    for (const connection of this.#pool.connectionsOf(server)) connection.cancel();
   }
 
   /** Cancels a call by its number: its client gets an error. @returns whether it was running */
   cancelCall(call: number): boolean {
-    const found = this.#clients.calls.find(({ number }) => number === call);
-    found?.cancelByOperator();
-    return found !== undefined;
+    const runningCall = this.#clients.calls.find(({ number }) => number === call);
+    runningCall?.cancelByOperator();
+    return runningCall !== undefined;
   }
 
   /** Lists a server's tools, prompts and resources again. @returns when that is done */
   async refresh(server: string): Promise<void> {
-    await Promise.all(this.#pool.of(server).map((connection) => connection.refresh()));
+    await Promise.all(this.#pool.connectionsOf(server).map((connection) => connection.refresh()));
   }
 
   /** @returns when nothing of any server is left */
@@ -354,9 +355,11 @@ export class Hub {
       this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
     }
     const areAllInvalid = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
-    this.#catalogCache.notice = areAllInvalid ? invalidServersNotice(invalid) : undefined;
+    this.#catalogCache.fallbackInstructions = areAllInvalid
+      ? invalidServersNotice(invalid)
+      : undefined;
     const running = new Set(this.#pool.specs.map(({ name }) => name));
-    this.#catalogCache.invalid = invalid.filter(({ name }) => !running.has(name));
+    this.#catalogCache.invalidServers = invalid.filter(({ name }) => !running.has(name));
     this.#catalogCache.clear();
     this.#changed();
   }
@@ -366,8 +369,10 @@ export class Hub {
    * processes.
    */
   async inspect(server: string): Promise<ProcessStats | undefined> {
-    const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
-    const all = await Promise.all(sessions.map((session) => session.vitals()));
+    const sessions = this.#pool
+      .connectionsOf(server)
+      .flatMap(({ state }) => sessionOf(state) ?? []);
+    const all = await Promise.all(sessions.map((session) => session.processStats()));
     const [first, ...others] = all.filter((stats) => stats !== undefined);
     return others.reduce(addProcessStats, first);
   }
@@ -401,9 +406,9 @@ export class Hub {
   async #close(): Promise<void> {
     this.#changeDebounce.end();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
-    const stopped = this.#pool.end();
+    const stopped = this.#pool.shutDown();
     // Plugins may still need the clients when their servers stop.
-    if (this.activePlugins.isBusy) await this.activePlugins.idle();
+    if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();
     this.#deadlines.clear();
@@ -428,7 +433,7 @@ export class Hub {
   #resolveSettled(): void {
     this.#clients.serverSettled();
     if (this.#settledWaiters.length === 0) return;
-    const { all } = this.#pool;
+    const { allConnections: all } = this.#pool;
     if (!all.every(({ isSettled }) => isSettled)) return;
     const isAnyLate = all.some(({ isLate }) => isLate);
     const waiters = this.#settledWaiters;
@@ -438,6 +443,6 @@ export class Hub {
 
   #changed(): void {
     this.#catalogCache.clear();
-    this.#changeDebounce.changed();
+    this.#changeDebounce.schedule();
   }
 }

@@ -31,7 +31,7 @@ export interface HubOptions {
   /** The saved listings of servers. */
   readonly snapshots: Snapshots;
   /** Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
-  identify(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
+  resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /** Fills in a specification's `${…}` and makes its transport, not opened yet. @throws {HubError} valueMissing */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Wraps each server's transport; absent: not wrapped. */
@@ -44,7 +44,7 @@ export interface HubOptions {
     spec: RemoteServer,
     schemes: SchemeResolvers,
     challenge: AuthChallenge,
-    proceeding: AuthorizationOptions,
+    options: AuthorizationOptions,
   ) => Promise<void>;
   /** Removes the secret values of servers from a text. */
   readonly redact?: (text: string) => string;

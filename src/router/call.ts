@@ -262,7 +262,7 @@ export abstract class Call<Context extends CallContext = CallContext>
   recordLinks(session: Session, response: Response): void {
     if (response.outcome === "error")
       session.notifications.onRefused(response, this.context.view.channel);
-    else if (session.met?.hasResources === true)
+    else if (session.handshake?.hasResources === true)
       this.context.links.record(session.server, response);
     const { request, route, links } = this.context;
     const isApp = route.kind === "resources" && isUiUri(route.remoteName);

@@ -130,7 +130,7 @@ export function readAnswer(
   if (type === "task" && method === Method.toolsCall) return { kind: "task", response };
   if (type !== "input_required") {
     const extensions: unknown = Object.getOwnPropertyDescriptor(
-      sender.declared,
+      sender.declaredCapabilities,
       "extensions",
     )?.value;
     if (isUnchanged && type !== "task" && extensions !== undefined) return passThrough(response);
@@ -232,7 +232,7 @@ function explainError(
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
   const isOfTasks = required !== undefined && isMissingTasks(parseRange(bytes, required));
   // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
-  if (isOfTasks && sender.era === "legacy" && sender.isDriven !== true) return TASKS_REQUIRED;
+  if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
     ({ key }) => key,
   );
@@ -488,7 +488,7 @@ class InputRound {
     const { server, caller } = this.#options;
     let content: ServerRequestContent;
     try {
-      const capabilities = readCapabilities(caller.sender.declared);
+      const capabilities = readCapabilities(caller.sender.declaredCapabilities);
       content = readServerRequest(
         server,
         legacyRequestOf(input, this.#required.bytes),

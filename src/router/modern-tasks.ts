@@ -93,14 +93,14 @@ export class ModernClientTasks {
       const text = `Server "${server}" has made a task of the call, but does not say which.`;
       throw new HubError("internal", text, { server });
     }
-    const { task: mention, standing: status } = created;
+    const { task: mention, status } = created;
     if (!this.#makeRoom()) {
       cancelServerTask(session, mention.id);
       throw new HubError("invalidRequest", `${MAX_TASKS} tasks of this client have not ended.`);
     }
     const task = new ModernServerTask(mention.id, ++this.#taskCount, status, this.#clock.now());
     const openTasks = session.subscriptions?.modernTasks;
-    if (!task.isOver) openTasks?.open(task);
+    if (!task.isOver) openTasks?.add(task);
     this.#entries.set(task.id, { task, connection, route, openTasks, owner });
     this.#scheduleExpiry();
     return applyMessageEdits(answer, task.toOwnId(mention));
@@ -120,7 +120,7 @@ export class ModernClientTasks {
   /** Stores the status that the server has reported. */
   recordStatus({ task, openTasks }: ModernTaskEntry, status: ModernTaskStatus): void {
     task.setStatus(status, this.#clock.now());
-    if (task.isOver) openTasks?.close(task);
+    if (task.isOver) openTasks?.delete(task);
   }
 
   /** Whether that owner has a task that has not ended. */
@@ -151,14 +151,15 @@ export class ModernClientTasks {
 
   #remove({ task, openTasks }: ModernTaskEntry): void {
     this.#entries.delete(task.id);
-    openTasks?.close(task);
+    openTasks?.delete(task);
   }
 
   #scheduleExpiry(): void {
     this.#cancelTimer ??= this.#clock.after(EXPIRY_CHECK_INTERVAL, () => {
       this.#cancelTimer = undefined;
       const now = this.#clock.now();
-      for (const entry of this.#entries.values()) if (entry.task.expiry <= now) this.#remove(entry);
+      for (const entry of this.#entries.values())
+        if (entry.task.expiresAt <= now) this.#remove(entry);
       if (this.#entries.size > 0) this.#scheduleExpiry();
     });
   }
@@ -170,7 +171,7 @@ export class ModernTaskRequest
   implements PendingRequest, SessionWaiter
 {
   readonly method: string;
-  readonly isRelayed = true;
+  readonly isClientRequest = true;
   /** The server's id of the task. */
   readonly name: string;
   readonly #entry: ModernTaskEntry;
@@ -209,7 +210,7 @@ export class ModernTaskRequest
   onSession(session: Session): void {
     if (this.isOver) return;
     const { request, rewrite } = this.context;
-    const ownRewrite = session.mayRepeat ? retryEditsOf(rewrite, undefined) : rewrite;
+    const ownRewrite = session.mayResend ? retryEditsOf(rewrite, undefined) : rewrite;
     this.#sent = { session, id: session.relay(this, request, ownRewrite) };
   }
 

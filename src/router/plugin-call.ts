@@ -128,7 +128,7 @@ type RequestOutcome = Response | { readonly kind: "failure"; readonly reason: Hu
  */
 export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Promise<Answer> {
   readonly method = Method.toolsCall;
-  readonly isRelayed = true;
+  readonly isClientRequest = true;
   readonly name: string;
   readonly #owner: UpstreamRequestOwner;
   readonly #rewrite: RequestRewrite;
@@ -207,7 +207,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
       this.fail(serverGoneError(route));
       return;
     }
-    const ownRewrite = session.mayRepeat
+    const ownRewrite = session.mayResend
       ? retryEditsOf(this.#rewrite, this.#unfinishedCall)
       : this.#rewrite;
     this.#isInFlight = true;
@@ -222,7 +222,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     if (this.#isOver) return;
     this.#isInFlight = false;
     const session = this.#sent?.session;
-    const isRefused = session?.mayRepeat === true && response.outcome === "error";
+    const isRefused = session?.mayResend === true && response.outcome === "error";
     if (isRefused && this.#retry.handleHeaderMismatch(response)) return;
     const answer = session?.era === "modern" ? this.#readModern(session, response) : response;
     if (answer === undefined || (session?.era === "legacy" && this.#detectTask(session, answer)))

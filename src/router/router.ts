@@ -95,8 +95,8 @@ export class Router {
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
     if (call !== undefined) return call;
     const { kind, name } = params;
-    const notFoundError = view.explainAbsence(kind, name);
-    const connections = view.unlisted(kind, name);
+    const notFoundError = view.notFoundError(kind, name);
+    const connections = view.unlistedConnections(kind, name);
     if (connections.length === 0) throw notFoundError;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
     const find = (isLast: boolean): Call | undefined => {

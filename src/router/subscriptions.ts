@@ -77,7 +77,7 @@ class ResourceSubscription implements Subscriber {
   }
 
   confirm(): void {
-    this.#subscriptions.agree(this.uri);
+    this.#subscriptions.accept(this.uri);
   }
 
   stop(isRefused: boolean): void {
@@ -123,7 +123,7 @@ export class SubscribeRequest extends UpstreamRequest {
     if (this.isOver) return;
     const { route, request } = this.context;
     const { subscriptions, server } = session;
-    if (subscriptions === undefined || !session.can("subscriptions")) {
+    if (subscriptions === undefined || !session.supports("subscriptions")) {
       const text = `Server "${server}" has no subscriptions.`;
       this.fail(new HubError("methodNotFound", text, { server }));
       return;

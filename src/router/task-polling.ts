@@ -62,8 +62,8 @@ export class TaskPolling implements OpenTask {
     }
     this.#taskId = created.task.id;
     const { modernTasks } = this.#session.subscriptions ?? {};
-    modernTasks?.open(this);
-    void this.#poll(created.standing).then(
+    modernTasks?.add(this);
+    void this.#poll(created.status).then(
       (final) => this.#finish(() => this.#options.onResponse(final)),
       (error: unknown) => this.#finish(() => this.#options.fail(toHubError(error))),
     );
@@ -78,7 +78,7 @@ export class TaskPolling implements OpenTask {
   }
 
   /** The next poll tells whether the task has survived its session. */
-  lost(): void {
+  onSessionLost(): void {
     this.#pollNow();
   }
 
@@ -120,7 +120,11 @@ export class TaskPolling implements OpenTask {
   }
 
   #fetchStatus(): Promise<Response> {
-    return this.#session.ask(ModernTaskMethod.get, { taskId: this.#taskId }, this.#abort.signal);
+    return this.#session.sendRequest(
+      ModernTaskMethod.get,
+      { taskId: this.#taskId },
+      this.#abort.signal,
+    );
   }
 
   #finalResponse({ bytes, body }: Response, { status }: ModernTaskStatus): Response {
@@ -172,8 +176,14 @@ export class TaskPolling implements OpenTask {
     }
     const method = ModernTaskMethod.update;
     const request = parseMessage(joinMessage(buildRequestOf("0", method, [...pieces, "}}"])));
-    const { info, declared } = this.#options.sender;
-    const sender = { era: "legacy", info, declared, level: undefined, isDriven: true } as const;
+    const { info, declaredCapabilities } = this.#options.sender;
+    const sender = {
+      era: "legacy",
+      info,
+      declaredCapabilities,
+      level: undefined,
+      hubPollsTasks: true,
+    } as const;
     return new Promise((resolve, fail) => {
       if (request.kind !== "request") {
         fail(this.#protocolError("asks for what cannot be answered."));
@@ -203,7 +213,7 @@ export class TaskPolling implements OpenTask {
 
   #close(): void {
     this.#isOver = true;
-    this.#session.subscriptions?.modernTasks.close(this);
+    this.#session.subscriptions?.modernTasks.delete(this);
     this.#abort.abort(new HubError("cancelled", "The call is over."));
   }
 
@@ -244,7 +254,7 @@ export class UnfinishedCall {
         this.#inputRounds.start(unfinished);
         return;
       case "tasksRequired":
-        this.sender = { ...this.sender, isDriven: true };
+        this.sender = { ...this.sender, hubPollsTasks: true };
         this.#options.resend();
         return;
       case "task":

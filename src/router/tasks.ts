@@ -54,7 +54,7 @@ const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 /** A legacy client's request about one of its tasks, sent over the session that has the task. */
 export class TaskRequest extends Call implements PendingRequest {
   readonly method: TaskMethodName;
-  readonly isRelayed = true;
+  readonly isClientRequest = true;
   readonly #entry: TaskEntry;
   readonly #rewrite: RequestRewrite;
   #requestId: number | undefined;
@@ -199,7 +199,7 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
     if (task.lostCause !== undefined) return utf8(JSON.stringify(task.toTaskJson()));
     try {
       const params = { taskId: task.remoteId };
-      const { outcome, bytes, body } = await session.ask(TaskMethod.get, params, signal);
+      const { outcome, bytes, body } = await session.sendRequest(TaskMethod.get, params, signal);
       const taskBytes = bytes.subarray(body.start, body.end);
       if (outcome === "result") return exposeTask(task, taskBytes);
       if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);

@@ -106,7 +106,7 @@ export class UpstreamRequest
   /** The request was not sent at once, so its tool may be known from a saved listing only. */
   #waited = false;
 
-  get isRelayed(): true {
+  get isClientRequest(): true {
     return true;
   }
 
@@ -126,7 +126,7 @@ export class UpstreamRequest
       this.fail(serverGoneError(route));
       return;
     }
-    const ownRewrite = session.mayRepeat ? retryEditsOf(rewrite, this.#unfinishedCall) : rewrite;
+    const ownRewrite = session.mayResend ? retryEditsOf(rewrite, this.#unfinishedCall) : rewrite;
     this.#state = { at: "sent", session, id: session.relay(this, request, ownRewrite) };
   }
 
@@ -154,7 +154,7 @@ export class UpstreamRequest
     const { session } = this.#state;
     const { caller } = this.context;
     if (
-      session.mayRepeat &&
+      session.mayResend &&
       response.outcome === "error" &&
       this.#retry.handleHeaderMismatch(response)
     ) {
@@ -305,7 +305,7 @@ const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
 /** A `completion/complete` request. */
 export class CompletionRequest extends UpstreamRequest {
   override onSession(session: Session): void {
-    if (session.can("completions")) super.onSession(session);
+    if (session.supports("completions")) super.onSession(session);
     else this.finish(buildResult(this.context.request.id, EMPTY_COMPLETION), "answered");
   }
 }

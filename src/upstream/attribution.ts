@@ -45,6 +45,6 @@ export class MessageAttribution {
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;
-    return this.#pending.isOpenForOthers(client.id) ? undefined : client;
+    return this.#pending.isUnansweredForOthers(client.id) ? undefined : client;
   }
 }

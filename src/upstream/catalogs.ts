@@ -21,15 +21,16 @@ export interface CatalogCacheOptions {
   readonly alerts: Alerts;
   readonly digest: Sha256;
   /** Rewrites a server's listing as the plugins want it; undefined if there are no plugins. */
-  reviser(): ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
+  listingRewriter():
+    ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
 }
 
 /** Maximum number of catalogs kept: clients choose subsets of servers, and each subset has its own catalog. */
-const MOST_CATALOGS = 64;
+const MAX_CATALOGS = 64;
 
 /** Limits of the log lines about one server's listing: their number, and UTF-16 units of one. */
-const MOST_REMARKS = 100;
-const LONGEST_REMARK = 1000;
+const MAX_NOTES = 100;
+const MAX_NOTE_LENGTH = 1000;
 
 /**
  * The catalogs in use, by subset of servers and client capabilities; each is built when first needed after a change.
@@ -37,9 +38,9 @@ const LONGEST_REMARK = 1000;
 export class CatalogCache {
   names: NameRules;
   /** The instructions used if no server gives any. */
-  notice: string | undefined;
+  fallbackInstructions: string | undefined;
   /** The servers that are not started because their tables in the manifest are invalid. */
-  invalid: readonly InvalidServer[] = [];
+  invalidServers: readonly InvalidServer[] = [];
   /** Changes whenever a catalog may have changed. */
   version = 0;
   readonly #options: CatalogCacheOptions;
@@ -69,14 +70,14 @@ export class CatalogCache {
   /** The catalog of a profile. Callers keep it until `version` changes, as it may be dropped here. */
   catalog(profile: ClientProfile): Catalog {
     const { pool } = this.#options;
-    const isOwn = profile.client !== undefined && pool.hasIsolated;
+    const isOwn = profile.client !== undefined && pool.hasPerClientServers;
     const key = `${profile.subset.key} ${profile.keys.shared}`;
     const known = isOwn ? undefined : this.#catalogs.get(key);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
     if (isOwn) return catalog;
     const [oldest] = this.#catalogs.keys();
-    if (this.#catalogs.size >= MOST_CATALOGS && oldest !== undefined) this.#catalogs.delete(oldest);
+    if (this.#catalogs.size >= MAX_CATALOGS && oldest !== undefined) this.#catalogs.delete(oldest);
     this.#catalogs.set(key, catalog);
     return catalog;
   }
@@ -94,7 +95,7 @@ export class CatalogCache {
   announce(): void {
     const { bus } = this.#options;
     const { tools } = this.catalog(SHARED_PROFILE);
-    const change = diffSections(this.#announced ?? NOTHING, tools);
+    const change = diffSections(this.#announced ?? EMPTY_SECTION, tools);
     this.#announced = tools;
     if (change === undefined) return;
     const { added, removed, altered, moved } = change;
@@ -102,11 +103,11 @@ export class CatalogCache {
     for (const { from } of moved) {
       if (!this.#movedNames.has(from.name)) this.#movedNames.set(from.name, from);
     }
-    this.#tellMoves(tools);
+    this.#updateMoveAlerts(tools);
   }
 
   /** Keeps an alert for every server that has taken names over from another. */
-  #tellMoves(tools: Section): void {
+  #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
     for (const [name, from] of this.#movedNames) {
@@ -133,13 +134,15 @@ export class CatalogCache {
     // Without a listing there is nothing for plugins to add to.
     const { subset, era } = profile;
     const connections = this.#options.pool.connections(profile);
-    const shown = connections.flatMap(({ spec, listing: offer }) => {
-      return offer === undefined ? [] : [{ spec, offer }];
+    const listed = connections.flatMap(({ spec, listing }) => {
+      return listing === undefined ? [] : [{ spec, offer: listing }];
     });
-    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, subset, era));
-    const isWhole = shown.length === connections.length;
-    const built = buildCatalog(sources, this.names, this.#options.digest, isWhole);
-    const { instructions = this.notice } = built;
+    const sources = listed.map(({ spec, offer: listing }) =>
+      this.#sourceOf(spec, listing, subset, era),
+    );
+    const isComplete = listed.length === connections.length;
+    const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
+    const { instructions = this.fallbackInstructions } = built;
     const catalog = { ...built, instructions };
     // The notes of the whole catalog include those of a subset.
     if (subset !== ALL_SERVERS) return catalog;
@@ -149,7 +152,7 @@ export class CatalogCache {
       // Entries without a name were logged when they were listed.
       const isLogged = kind === "unreadable" && remoteName === "";
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
-      this.#logNote(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
+      this.#logNote(server, kind === "shortened" ? "info" : "warn", line.slice(0, MAX_NOTE_LENGTH));
     }
     return catalog;
   }
@@ -160,22 +163,22 @@ export class CatalogCache {
    */
   #sourceOf(
     spec: RunnableServer,
-    offer: ServerListing,
+    listing: ServerListing,
     subset: ServerSubset,
     era: Era,
   ): CatalogSource {
     const prefix = namePrefixOf(subset, spec);
-    const revise = this.#options.reviser();
-    if (revise !== undefined) {
+    const rewrite = this.#options.listingRewriter();
+    if (rewrite !== undefined) {
       return {
-        ...makeSource(spec, offer, prefix, era),
-        transformTools: (listed) => revise(spec.name, listed),
+        ...makeSource(spec, listing, prefix, era),
+        transformTools: (tools) => rewrite(spec.name, tools),
       };
     }
-    const known = this.#sources.get(offer);
+    const known = this.#sources.get(listing);
     if (known?.spec === spec && known.prefix === prefix && known.era === era) return known.source;
-    const source = makeSource(spec, offer, prefix, era);
-    this.#sources.set(offer, { spec, prefix, era, source });
+    const source = makeSource(spec, listing, prefix, era);
+    this.#sources.set(listing, { spec, prefix, era, source });
     return source;
   }
 
@@ -183,25 +186,25 @@ export class CatalogCache {
   #logNote(server: string, level: LogLevel, line: string): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
     this.#loggedNotes.set(server, logged);
-    if (logged.size > MOST_REMARKS || logged.has(line)) return;
+    if (logged.size > MAX_NOTES || logged.has(line)) return;
     logged.add(line);
-    const isLast = logged.size > MOST_REMARKS;
+    const isLast = logged.size > MAX_NOTES;
     const text = isLast ? `No more is said of what server "${server}" lists.` : line;
     this.#options.bus.emit({ kind: "log", level, source: "hub", text });
   }
 }
 
-const NOTHING = new Section("tools", new Map());
+const EMPTY_SECTION = new Section("tools", new Map());
 
 function makeSource(
   spec: RunnableServer,
-  offer: ServerListing,
+  listing: ServerListing,
   prefix: string,
   era: Era,
 ): CatalogSource {
   return {
     server: spec.name,
-    listing: offer,
+    listing,
     era,
     rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
     skills: spec.skills,

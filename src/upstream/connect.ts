@@ -21,7 +21,7 @@ export type PartialListing = Partial<ServerListing>;
 const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
 
 export interface ListOptions {
-  readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;
+  readonly session: Pick<Session, "list" | "handshake" | "era" | "cacheHints" | "listMeta">;
   readonly signal: AbortSignal;
   /** Aborts the listing of all kinds but tools. */
   readonly optionalSignal: AbortSignal;
@@ -33,26 +33,26 @@ export interface ListOptions {
 export async function listServer(options: ListOptions): Promise<PartialListing> {
   const { session, signal } = options;
   const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
-  const list = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
+  const listOptional = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
     session.list(kind, optionalSignal).then((items) => ({ [kind]: items }), toHubError);
   // All kinds are listed concurrently.
-  const optionalLists = Promise.all(OPTIONAL_KINDS.map(list));
+  const optionalLists = Promise.all(OPTIONAL_KINDS.map(listOptional));
   const tools = await session.list("tools", signal);
   const listings: PartialListing[] = [];
   for (const result of await optionalLists) {
     if (result instanceof Error) options.warn(result.message);
     else listings.push(result);
   }
-  const { instructions, declared } = session.met ?? {};
+  const { instructions, declared } = session.handshake ?? {};
   const base = { tools, instructions, declared, ...readListMetadata(session) };
   return Object.assign(base, ...listings) as PartialListing;
 }
 
 /** The cache hints and `_meta` of its lists. */
 export function readListMetadata(
-  session: Pick<Session, "era" | "hints" | "metas">,
+  session: Pick<Session, "era" | "cacheHints" | "listMeta">,
 ): Pick<ServerListing, "hints" | "metas"> {
-  const { metas } = session;
+  const { listMeta: metas } = session;
   return {
     hints: readCacheHints(session),
     metas: metas.size === 0 ? undefined : Object.fromEntries(metas),
@@ -60,7 +60,10 @@ export function readListMetadata(
 }
 
 /** The cache hints of its lists (caching); undefined for a legacy server. */
-function readCacheHints({ era, hints }: Pick<Session, "era" | "hints">): CacheHints | undefined {
+function readCacheHints({
+  era,
+  cacheHints: hints,
+}: Pick<Session, "era" | "cacheHints">): CacheHints | undefined {
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }
 
@@ -288,7 +291,7 @@ export class ConnectAttempt {
       events: {
         listChanged: (kinds) => this.#listChanged(kinds),
         log: (level, source, text) => this.#log(level, source, text),
-        flaw: (output) => this.#events.malformedOutput(output),
+        malformedOutput: (output) => this.#events.malformedOutput(output),
         challenged: (challenge) => this.#onChallenged(challenge),
         closed: (cause) => this.#onLost(cause),
       },
@@ -413,7 +416,7 @@ export class EraMemory {
   }
 
   /** A session was opened. An era that the manifest prescribes is not a finding. */
-  onConnected({ era, greeting }: Session, spec: RunnableServer): void {
+  onConnected({ era, negotiation: greeting }: Session, spec: RunnableServer): void {
     const evidence = greeting?.evidence ?? "memory";
     if (spec.era !== "auto") this.#verdict = undefined;
     else if (evidence !== "memory" || this.#verdict?.era !== era) {

@@ -35,17 +35,17 @@ export class ConnectionHistory {
   #peer: PeerInfo | undefined;
 
   /** Adds up the counters of a session that has ended. */
-  addSession({ calls, lastTool, met }: Session): void {
-    this.#calls += calls;
+  addSession({ callCount, lastTool, handshake }: Session): void {
+    this.#calls += callCount;
     this.#lastTool = lastTool ?? this.#lastTool;
-    this.#peer = met?.peer;
+    this.#peer = handshake?.peer;
   }
 
   status(
     client: string | undefined,
     state: State<Session>,
     clock: Clock,
-    { source: from, listing: offer }: ListingSync,
+    { source, listing }: ListingSync,
   ): ConnectionStatus {
     const next = stateAfterStop(state);
     const session = sessionOf(state);
@@ -57,17 +57,17 @@ export class ConnectionHistory {
       retryAt: retryTimeOf(next, clock),
       ...(since !== undefined && { late: clock.now() - since }),
       responsive: state.at === "connected" ? state.responsive : undefined,
-      way: session?.way,
+      way: session?.httpTransportKind,
       progress: state.at === "authenticating" ? state.progress : undefined,
       cause: causeOfState(next),
       lastError: this.lastError,
-      peer: session?.met?.peer ?? this.#peer,
-      listing: from,
-      tools: offer && countShowable(offer.tools),
-      prompts: offer && countShowable(offer.prompts),
-      resources: offer && countShowable(offer.resources),
+      peer: session?.handshake?.peer ?? this.#peer,
+      listing: source,
+      tools: listing && countShowable(listing.tools),
+      prompts: listing && countShowable(listing.prompts),
+      resources: listing && countShowable(listing.resources),
       startDuration: this.startDuration,
-      calls: this.#calls + (session?.calls ?? 0),
+      calls: this.#calls + (session?.callCount ?? 0),
       inFlight: session?.inFlight ?? 0,
       lastTool: session?.lastTool ?? this.#lastTool,
     };
@@ -90,19 +90,19 @@ export interface SessionWaiter {
 export class SessionWaiters {
   readonly #waiting = new Set<SessionWaiter>();
   /** Receives the error that a waiter threw. */
-  readonly #broke: (error: HubError) => void;
+  readonly #onException: (error: HubError) => void;
 
-  constructor(broke: (error: HubError) => void) {
-    this.#broke = broke;
+  constructor(onException: (error: HubError) => void) {
+    this.#onException = onException;
   }
 
-  add(visitor: SessionWaiter): void {
-    this.#waiting.add(visitor);
+  add(waiter: SessionWaiter): void {
+    this.#waiting.add(waiter);
   }
 
   /** @returns whether it was waiting */
-  delete(visitor: SessionWaiter): boolean {
-    return this.#waiting.delete(visitor);
+  delete(waiter: SessionWaiter): boolean {
+    return this.#waiting.delete(waiter);
   }
 
   /** The waiting request of the only client; undefined if several clients or none are waiting. */
@@ -112,46 +112,46 @@ export class SessionWaiters {
     return others.every(({ channel }) => channel === first?.channel) ? first : undefined;
   }
 
-  enter(session: Session): void {
-    this.#tell((visitor) => visitor.onSession(session));
+  resolveAll(session: Session): void {
+    this.#callAll((waiter) => waiter.onSession(session));
   }
 
   /** Passes the session to one waiter. */
-  admit(visitor: SessionWaiter, session: Session): void {
+  resolve(waiter: SessionWaiter, session: Session): void {
     try {
-      visitor.onSession(session);
+      waiter.onSession(session);
     } catch (thrown) {
-      this.#end(visitor, toHubError(thrown));
+      this.#failAfterException(waiter, toHubError(thrown));
     }
   }
 
-  fail(error: HubError): void {
-    this.#tell((visitor) => visitor.fail(error));
+  failAll(error: HubError): void {
+    this.#callAll((waiter) => waiter.fail(error));
   }
 
   /** Removes all waiters and passes each to `to`. */
-  send(to: (visitor: SessionWaiter) => void): void {
-    this.#tell(to);
+  redirectAll(redirect: (waiter: SessionWaiter) => void): void {
+    this.#callAll(redirect);
   }
 
-  #tell(how: (visitor: SessionWaiter) => void): void {
-    const visitors = [...this.#waiting];
+  #callAll(call: (waiter: SessionWaiter) => void): void {
+    const waiters = [...this.#waiting];
     this.#waiting.clear();
-    for (const visitor of visitors) {
+    for (const waiter of waiters) {
       try {
-        how(visitor);
+        call(waiter);
       } catch (thrown) {
-        this.#end(visitor, toHubError(thrown));
+        this.#failAfterException(waiter, toHubError(thrown));
       }
     }
   }
 
-  #end(visitor: SessionWaiter, error: HubError): void {
-    this.#broke(error);
+  #failAfterException(waiter: SessionWaiter, error: HubError): void {
+    this.#onException(error);
     try {
-      visitor.fail(error);
+      waiter.fail(error);
     } catch (thrown) {
-      this.#broke(toHubError(thrown));
+      this.#onException(toHubError(thrown));
     }
   }
 }
@@ -185,17 +185,17 @@ export class Connection {
     this.#listingSync = new ListingSync(
       {
         clock: options.environment.clock,
-        loadSaved: () => options.recall(),
-        save: (recalled) => options.keep(recalled),
+        loadSaved: () => options.loadSaved(),
+        save: (saved) => options.save(saved),
         changed: () => options.changed(),
         warn: (text) => this.#log("warn", "server", text),
-        limit: () => this.spec.connectTimeout,
+        timeout: () => this.spec.connectTimeout,
       },
-      options.offer,
+      options.listing,
     );
     this.#subscriptions = new Subscriptions({
       clock: options.environment.clock,
-      limit: () => this.spec.callTimeout,
+      timeout: () => this.spec.callTimeout,
       warn: (text) => this.#log("warn", "server", text),
     });
     this.#loginElicitation = new LoginElicitation({
@@ -216,14 +216,14 @@ export class Connection {
       },
       {
         moved: (before, state, cause) => this.#onStateMove(before, state, cause),
-        listed: (session, found, duration) => {
+        listed: (session, listing, duration) => {
           this.#history.startDuration = duration;
           this.#listingSync.eraMemory.onConnected(session, this.spec);
-          this.#listingSync.update(found);
+          this.#listingSync.update(listing);
         },
         late: (reason) => this.#onLate(reason),
         listChanged: (kinds) => this.#listingSync.relist(kinds),
-        idle: () => options.idled(),
+        idle: () => options.onIdleStop(),
         authorizationProgress: (progress) => this.#onAuthorizationProgress(progress),
         signalFailed: (error) => this.#logInternalError(error),
         log: (level, source, text) => this.#log(level, source, text),
@@ -355,14 +355,14 @@ export class Connection {
   async drain(successor: Connection | undefined, limit: number): Promise<void> {
     this.#draining = { successor };
     if (successor !== undefined) this.#subscriptions.handOver(successor.#subscriptions);
-    this.#waiters.send((waiter) => this.withSession(waiter));
+    this.#waiters.redirectAll((waiter) => this.withSession(waiter));
     const session = sessionOf(this.state);
     if (session !== undefined) {
       let cancelTimer = (): void => {};
       const timeout = new Promise<void>((resolve) => {
         cancelTimer = this.#options.environment.clock.after(limit, resolve);
       });
-      await Promise.race([session.quiet(), timeout]);
+      await Promise.race([session.whenIdle(), timeout]);
       cancelTimer();
     }
     await this.stop();
@@ -375,7 +375,7 @@ export class Connection {
   withSession(waiter: SessionWaiter): void {
     const { state } = this;
     if (this.#draining === undefined && state.at === "connected") {
-      this.#waiters.admit(waiter, state.session);
+      this.#waiters.resolve(waiter, state.session);
       return;
     }
     if (this.#draining?.successor !== undefined) {
@@ -441,27 +441,27 @@ export class Connection {
     if (old !== undefined && old !== session) this.#onDisconnected(old);
     if (session !== undefined && old !== session) this.#onConnected(session);
     if (state.at === "stopping" && state.next.at !== "connecting") {
-      this.#waiters.fail(cause ?? this.#stoppedError());
+      this.#waiters.failAll(cause ?? this.#stoppedError());
     }
     if (state.at === "connected" && before.at === "authenticating") {
       // The waiters' requests were refused for want of this authorization.
-      if (cause === undefined) this.#waiters.enter(state.session);
-      else this.#waiters.fail(cause);
+      if (cause === undefined) this.#waiters.resolveAll(state.session);
+      else this.#waiters.failAll(cause);
     }
     this.#options.settled();
   }
 
   #onDisconnected(session: Session): void {
     this.#listingSync.detach();
-    this.#subscriptions.unfollow();
+    this.#subscriptions.detach();
     this.#history.addSession(session);
   }
 
   #onConnected(session: Session): void {
     if (this.#isPaused) session.pause();
     this.#listingSync.attach(session);
-    this.#subscriptions.follow(session);
-    this.#waiters.enter(session);
+    this.#subscriptions.attach(session);
+    this.#waiters.resolveAll(session);
     if (this.#isStartedToList && this.#goal === "onDemand")
       this.#lifecycle.signal({ kind: "idleTimeout" });
     this.#isStartedToList = false;
@@ -476,7 +476,7 @@ export class Connection {
   #onLate(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
     this.#log("warn", "hub", text);
-    this.#waiters.fail(reason);
+    this.#waiters.failAll(reason);
   }
 
   #lateError(since: number): HubError {

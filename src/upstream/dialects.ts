@@ -55,17 +55,17 @@ export interface Dialect {
   /** Called after the handshake: sends what the server must receive first. */
   onHandshake(): void;
   /** Completes the params of a request of the hub's own. */
-  complete(params: object | undefined): object | undefined;
+  completeParams(params: object | undefined): object | undefined;
   /** Adds to a client's request what the server must know about its sender, and removes what it must not get. */
   addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
   /** Whether the answer to a request may be a task. */
-  mayMakeTask(request: Pick<PendingRequest, "method" | "isTask">): boolean;
+  mayCreateTask(request: Pick<PendingRequest, "method" | "isTask">): boolean;
   /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
   /** Unsubscribes; the server's answer is ignored. */
   unsubscribe(id: string, topic?: ListenTopic): void;
   /** A notification without what only one era has, for clients of any era. */
-  strip(notification: Notification): Notification;
+  withoutSubscriptionId(notification: Notification): Notification;
   /**
    * Handles a notification that exists only in this era or has another meaning in it.
    * @param record the request on whose stream it arrived, where the transport knows
@@ -82,8 +82,8 @@ export interface LegacyDialectOptions {
   readonly transport: Transport;
   readonly notifications: ServerNotifications;
   /** Sends a request of the hub's own. */
-  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  post(method: string, params: object): unknown;
+  sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  sendWithoutWaiting(method: string, params: object): unknown;
 }
 
 /** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
@@ -104,7 +104,7 @@ export class LegacyDialect implements Dialect {
     notifications.onHandshake(hasLevels);
   }
 
-  complete(params: object | undefined): object | undefined {
+  completeParams(params: object | undefined): object | undefined {
     return params;
   }
 
@@ -115,21 +115,21 @@ export class LegacyDialect implements Dialect {
     if (params !== undefined) edits.push(...removeTaskParam(bytes, params, known));
   }
 
-  mayMakeTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {
+  mayCreateTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {
     return isTask === true;
   }
 
   async subscribe(uri: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
     if (topic !== undefined) throw new HubError("methodNotFound", "The server tells it unasked.");
-    const { outcome } = await this.#options.ask(Method.subscribe, { uri }, signal);
+    const { outcome } = await this.#options.sendRequest(Method.subscribe, { uri }, signal);
     if (outcome === "error") throw new HubError("internal", "the server has refused.");
   }
 
   unsubscribe(uri: string, topic?: ListenTopic): void {
-    if (topic === undefined) this.#options.post(Method.unsubscribe, { uri });
+    if (topic === undefined) this.#options.sendWithoutWaiting(Method.unsubscribe, { uri });
   }
 
-  strip(notification: Notification): Notification {
+  withoutSubscriptionId(notification: Notification): Notification {
     return notification;
   }
 
@@ -147,13 +147,13 @@ export interface ModernDialectOptions {
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   readonly pending: PendingRequests;
-  readonly listening: ListenSubscription;
+  readonly listenSubscription: ListenSubscription;
   /** Adds a line to the server's log. */
   log(text: string): void;
 }
 
 /** The params member of `subscriptions/listen` for each kind. */
-const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
+const FILTER_KEY_OF_TOPIC = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
 /** The `_meta` envelope of a request, for the hub itself or for a legacy client. */
 export function clientEnvelopeOf(
@@ -162,8 +162,8 @@ export function clientEnvelopeOf(
   capabilities: Capabilities,
 ): object {
   // The hub's own listening may concern tasks.
-  const whole = modernize(capabilities, true);
-  const envelope = { version, client, capabilities: whole, level: undefined };
+  const modernCapabilities = toModernCapabilities(capabilities, true);
+  const envelope = { version, client, capabilities: modernCapabilities, level: undefined };
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
 }
 
@@ -175,7 +175,8 @@ export class ModernDialect implements Dialect {
   readonly #options: ModernDialectOptions;
   readonly #envelope: object;
   /** The last legacy client that something was sent for, and its envelope. */
-  #last: { readonly sender: ClientDeclaration; readonly seal: PreparedEnvelope } | undefined;
+  #lastPrepared:
+    { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
 
   constructor(options: ModernDialectOptions) {
     this.#options = options;
@@ -183,10 +184,10 @@ export class ModernDialect implements Dialect {
   }
 
   onHandshake(): void {
-    this.#options.listening.begin();
+    this.#options.listenSubscription.begin();
   }
 
-  complete(params: object | undefined): object {
+  completeParams(params: object | undefined): object {
     return { ...params, _meta: this.#envelope };
   }
 
@@ -196,24 +197,28 @@ export class ModernDialect implements Dialect {
     if (sender.era === "modern") return;
     const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
     edits.push(...removeTaskParam(bytes, params, members));
-    edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
+    edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
   }
 
   /** In this era the server alone decides whether a call becomes a task. */
-  mayMakeTask({ method }: Pick<PendingRequest, "method">): boolean {
+  mayCreateTask({ method }: Pick<PendingRequest, "method">): boolean {
     return method === Method.toolsCall;
   }
 
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
-    return this.#options.listening.add(MEMBERS[topic ?? "resource"], id, signal);
+    return this.#options.listenSubscription.add(
+      FILTER_KEY_OF_TOPIC[topic ?? "resource"],
+      id,
+      signal,
+    );
   }
 
   unsubscribe(id: string, topic?: ListenTopic): void {
-    this.#options.listening.remove(MEMBERS[topic ?? "resource"], id);
+    this.#options.listenSubscription.remove(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id);
   }
 
   /** Removes the subscription id, which belongs to one hop. */
-  strip(notification: Notification): Notification {
+  withoutSubscriptionId(notification: Notification): Notification {
     const { bytes, params } = notification;
     const members = (params && scanObject(bytes, params.start)?.items) ?? [];
     const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
@@ -225,13 +230,13 @@ export class ModernDialect implements Dialect {
   handleNotification(notification: Notification, record: PendingRequest | undefined): boolean {
     switch (notification.method) {
       case ModernMethod.acknowledged:
-        this.#options.listening.onAcknowledged(notification);
+        this.#options.listenSubscription.onAcknowledged(notification);
         return true;
       case Method.cancelled:
-        this.#options.listening.onCancelled(notification);
+        this.#options.listenSubscription.onCancelled(notification);
         return true;
       case Method.message:
-        this.#logged(notification, record);
+        this.#forwardLogMessage(notification, record);
         return true;
       default:
         return false;
@@ -239,14 +244,14 @@ export class ModernDialect implements Dialect {
   }
 
   close(): void {
-    this.#options.listening.close();
+    this.#options.listenSubscription.close();
   }
 
   /**
    * Over stdio a log message does not name its request: it goes to a client only if all requests that may have caused
    * it are that client's.
    */
-  #logged(notification: Notification, record: PendingRequest | undefined): void {
+  #forwardLogMessage(notification: Notification, record: PendingRequest | undefined): void {
     const { server, pending } = this.#options;
     const text = readLogMessage(notification);
     if (text !== undefined) this.#options.log(text);
@@ -256,17 +261,19 @@ export class ModernDialect implements Dialect {
       record.log?.(line.severity, line.message);
       return;
     }
-    pending.logged?.log?.(line.severity, line.message);
+    pending.logRecipient?.log?.(line.severity, line.message);
   }
 
-  #sealOf(sender: ClientDeclaration): PreparedEnvelope {
-    if (this.#last?.sender === sender) return this.#last.seal;
-    const { info, declared, level } = sender;
+  #envelopeOf(sender: ClientDeclaration): PreparedEnvelope {
+    if (this.#lastPrepared?.sender === sender) return this.#lastPrepared.envelope;
+    const { info, declaredCapabilities: declared, level } = sender;
     const { version } = this.#options;
-    const capabilities = modernize(declared, sender.isDriven === true);
-    const seal = prepareEnvelope(formatEnvelope({ version, client: info, capabilities, level }));
-    this.#last = { sender, seal };
-    return seal;
+    const capabilities = toModernCapabilities(declared, sender.hubPollsTasks === true);
+    const envelope = prepareEnvelope(
+      formatEnvelope({ version, client: info, capabilities, level }),
+    );
+    this.#lastPrepared = { sender, envelope };
+    return envelope;
   }
 }
 
@@ -275,15 +282,15 @@ export class ModernDialect implements Dialect {
  * such tasks do not exist.
  * @param hasTasks the hub polls tasks to their end
  */
-function modernize(declared: Capabilities, hasTasks: boolean): object {
+function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object {
   const { roots, ...others } = withoutTasks(declared);
   const { extensions, experimental } = readAllExtensionSettings(declared);
-  const own = hasTasks ? TASKS_CAPABILITY.extensions : {};
-  const settings = { extensions: { ...extensions, ...own }, experimental };
+  const taskExtension = hasTasks ? TASKS_CAPABILITY.extensions : {};
+  const settings = { extensions: { ...extensions, ...taskExtension }, experimental };
   return { ...others, ...(roots && { roots: {} }), ...formatExtensionSettings(settings) };
 }
 
-interface Inner {
+interface MemberObject {
   readonly range: JsonMember;
   readonly items: readonly JsonMember[];
 }
@@ -293,7 +300,7 @@ function objectsOf(
   bytes: Uint8Array,
   members: readonly JsonMember[],
   key: string,
-): readonly Inner[] {
+): readonly MemberObject[] {
   return members.flatMap((range) => {
     const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
     return items === undefined ? [] : [{ range, items }];
@@ -310,37 +317,37 @@ export interface DialectOptions {
   /** The hub's `clientInfo`, and the capabilities of its clients. */
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
-  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
   /** Changes of these kinds and of resources may have been missed for a while. */
   onGap(kinds: readonly Kind[]): void;
   log(level: "debug" | "warn", text: string): void;
 }
 
 /** The dialect of the era that the handshake negotiated. */
-export function chooseDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
-  const { protocol: spoken, features, announcedKinds: announces } = handshake;
+export function createDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
+  const { protocol, features, announcedKinds } = handshake;
   const { pending } = options;
-  if (spoken.era === "legacy") {
+  if (protocol.era === "legacy") {
     return new LegacyDialect({
       ...options,
-      version: spoken.version,
+      version: protocol.version,
       hasLevels: features.has("logging"),
-      post: (method, params) => pending.post(method, params),
+      sendWithoutWaiting: (method, params) => pending.sendWithoutWaiting(method, params),
     });
   }
   const dialect: ModernDialect = new ModernDialect({
     ...options,
-    version: spoken.version,
+    version: protocol.version,
     log: (text) => options.log("debug", text),
-    listening: new ListenSubscription({
+    listenSubscription: new ListenSubscription({
       ...options,
-      announcedKinds: announces,
+      announcedKinds,
       filterKeys: new Set([
         ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
         ...(features.has("tasks") ? (["taskIds"] as const) : []),
       ]),
-      completeParams: (params) => dialect.complete(params),
-      onGap: () => options.onGap([...announces]),
+      completeParams: (params) => dialect.completeParams(params),
+      onGap: () => options.onGap([...announcedKinds]),
       warn: (text) => options.log("warn", text),
     }),
   });

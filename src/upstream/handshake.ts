@@ -138,7 +138,7 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
 }
 
 /** Maximum length of a server's text in an error message, in UTF-16 units. */
-const LONGEST = 2000;
+const MAX_QUOTED_LENGTH = 2000;
 
 /** The parsed result of the answer to a request of the hub's own. @throws {HubError} handshakeFailed, hubLoop */
 export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
@@ -150,15 +150,23 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   }
   if (response.outcome === "result") return value;
   const { message, data } = membersOf(value);
-  const what = typeof message === "string" ? `an error: ${message.slice(0, LONGEST)}` : "an error";
+  const answerText =
+    typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
   // A toolmux that would start itself without end answers with its own code: another attempt would end the same way.
   if (membersOf(data)["code"] === "hubLoop") {
-    throw new HubError("hubLoop", `Server "${server}" answered with ${what}`, { server, step });
+    throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {
+      server,
+      step,
+    });
   }
-  throw unexpectedAnswerError(server, step, `answered with ${what}`);
+  throw unexpectedAnswerError(server, step, `answered with ${answerText}`);
 }
 
 /** The error of a server that answered something unexpected. */
-export function unexpectedAnswerError(server: string, step: ConnectPhase, what: string): HubError {
-  return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
+export function unexpectedAnswerError(
+  server: string,
+  step: ConnectPhase,
+  predicate: string,
+): HubError {
+  return new HubError("handshakeFailed", `Server "${server}" ${predicate}.`, { server, step });
 }

@@ -95,10 +95,10 @@ export class ConnectionLifecycle {
     this.#authorizations = new AuthorizationQueue({
       clock,
       server: spec.name,
-      authorize: authorize && ((challenge, passage) => authorize(this.spec, challenge, passage)),
+      authorize: authorize && ((challenge, run) => authorize(this.spec, challenge, run)),
       onProgress: (progress) => this.signal({ kind: "progressed", progress }),
       onAuthorized: () => this.signal({ kind: "authorized" }),
-      onDenied: (cause, isForAll) => this.signal({ kind: isForAll ? "lost" : "denied", cause }),
+      onDenied: (cause, isFor401) => this.signal({ kind: isFor401 ? "lost" : "denied", cause }),
     });
   }
 
@@ -157,10 +157,10 @@ export class ConnectionLifecycle {
       clock: this.#options.environment.clock,
       healthInterval,
       idleStop,
-      lost: (cause) => this.signal({ kind: "lost", cause }),
-      responsive: (isResponsive) =>
+      onLost: (cause) => this.signal({ kind: "lost", cause }),
+      setResponsive: (isResponsive) =>
         this.signal({ kind: isResponsive ? "responsive" : "unresponsive" }),
-      idle: () => {
+      onIdle: () => {
         this.#events.idle();
         this.signal({ kind: "idleTimeout" });
       },
@@ -249,10 +249,10 @@ export class ConnectionLifecycle {
     const wasConnected = this.#wasConnected;
     this.#wasConnected = false;
     const attempt = new ConnectAttempt(this.spec, clients, environment, eraMemory, wasConnected, {
-      opened: (session, found, stale, duration) => {
-        this.#events.listed(session, found, duration);
+      opened: (session, listing, changedKinds, duration) => {
+        this.#events.listed(session, listing, duration);
         this.signal({ kind: "opened", session });
-        if (stale.length > 0) this.#events.listChanged(stale);
+        if (changedKinds.length > 0) this.#events.listChanged(changedKinds);
       },
       lost: (cause) => {
         if (attempt === this.#attempt) this.signal({ kind: "lost", cause });

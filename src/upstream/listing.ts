@@ -17,7 +17,7 @@ import type { Session } from "./session.ts";
 /**
  * Pauses before listing again, in ms, doubling from `first`: some servers announce a change whenever they are listed.
  */
-const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };
+const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
 export interface CoalescedRefreshOptions {
   readonly clock: Clock;
@@ -30,65 +30,65 @@ export interface CoalescedRefreshOptions {
 /** Lists a server again after it announces a change; announcements during a listing cause one more listing. */
 export class CoalescedRefresh {
   readonly #options: CoalescedRefreshOptions;
-  #wanted = false;
-  #running = false;
-  #ended = false;
+  #isRequested = false;
+  #isRunning = false;
+  #isEnded = false;
   /** The listing after the running one: one promise for all announcements, as servers may announce without end. */
-  #next: Listed | undefined;
+  #next: Completion | undefined;
   /** Ends the pause after a listing. */
-  #wake: () => void = () => {};
+  #endPause: () => void = () => {};
 
   constructor(options: CoalescedRefreshOptions) {
     this.#options = options;
   }
 
   /** @returns a promise that resolves when a listing that began after this call, or the connection, has ended */
-  announce(): Promise<void> {
-    this.#wanted = true;
-    this.#next ??= makeListed();
-    const { listed } = this.#next;
-    if (!this.#running) void this.#run();
+  request(): Promise<void> {
+    this.#isRequested = true;
+    this.#next ??= makeCompletion();
+    const { promise: listed } = this.#next;
+    if (!this.#isRunning) void this.#run();
     return listed;
   }
 
   /** The connection has closed. */
   end(): void {
-    this.#ended = true;
-    this.#wake();
-    this.#next?.tell();
+    this.#isEnded = true;
+    this.#endPause();
+    this.#next?.resolve();
   }
 
   /** Never rejects, because `list` does not. */
   async #run(): Promise<void> {
-    this.#running = true;
+    this.#isRunning = true;
     let delay = 0;
-    while (this.#wanted && !this.#ended) {
+    while (this.#isRequested && !this.#isEnded) {
       await this.#options.ready();
-      if (this.#ended) return;
-      this.#wanted = false;
-      const present = this.#next;
+      if (this.#isEnded) return;
+      this.#isRequested = false;
+      const current = this.#next;
       this.#next = undefined;
       const outcome = await this.#options.list();
       if (outcome === "again") {
-        this.#wanted = true;
+        this.#isRequested = true;
         // Whoever waited for this listing waits for the next one.
-        this.#next = join(present, this.#next);
-        if (this.#ended) this.#next?.tell();
+        this.#next = joinCompletions(current, this.#next);
+        if (this.#isEnded) this.#next?.resolve();
         continue;
       }
-      present?.tell();
-      if (this.#ended) return;
-      delay = Math.min(Math.max(delay * 2, PAUSE.first), PAUSE.longest[outcome]);
+      current?.resolve();
+      if (this.#isEnded) return;
+      delay = Math.min(Math.max(delay * 2, RELIST_DELAY.min), RELIST_DELAY.max[outcome]);
       await this.#pause(delay);
     }
-    this.#running = false;
+    this.#isRunning = false;
   }
 
   #pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
-      const undo = this.#options.clock.after(ms, resolve);
-      this.#wake = () => {
-        undo();
+      const cancelTimer = this.#options.clock.after(ms, resolve);
+      this.#endPause = () => {
+        cancelTimer();
         resolve();
       };
     });
@@ -96,24 +96,27 @@ export class CoalescedRefresh {
 }
 
 /** A promise of the end of a listing, with its resolver. */
-interface Listed {
-  readonly listed: Promise<void>;
-  tell(): void;
+interface Completion {
+  readonly promise: Promise<void>;
+  resolve(): void;
 }
 
-function makeListed(): Listed {
-  let tell = (): void => {};
-  const listed = new Promise<void>((resolve) => (tell = resolve));
-  return { listed, tell: () => tell() };
+function makeCompletion(): Completion {
+  let resolvePromise = (): void => {};
+  const promise = new Promise<void>((resolve) => (resolvePromise = resolve));
+  return { promise, resolve: () => resolvePromise() };
 }
 
-function join(a: Listed | undefined, b: Listed | undefined): Listed | undefined {
+function joinCompletions(
+  a: Completion | undefined,
+  b: Completion | undefined,
+): Completion | undefined {
   if (a === undefined || b === undefined) return a ?? b;
-  const tell = (): void => {
-    a.tell();
-    b.tell();
+  const resolve = (): void => {
+    a.resolve();
+    b.resolve();
   };
-  return { listed: b.listed, tell };
+  return { promise: b.promise, resolve };
 }
 
 export interface ListingSyncOptions {
@@ -125,7 +128,7 @@ export interface ListingSyncOptions {
   changed(): void;
   warn(text: string): void;
   /** How long listing one kind again may take, in ms. */
-  limit(): number;
+  timeout(): number;
 }
 
 /**
@@ -217,7 +220,7 @@ export class ListingSync {
   /** Lists again over this session whenever a change is announced. */
   attach(session: Session): void {
     this.#session = session;
-    void session.greeting?.lateIsModern?.then((isModern) => {
+    void session.negotiation?.lateIsModern?.then((isModern) => {
       if (!isModern || this.#session !== session || this.#listing === undefined) return;
       this.eraMemory.onLateModernAnswer();
       this.#options.save({ listing: this.#listing, verdict: this.eraMemory.verdict });
@@ -243,12 +246,12 @@ export class ListingSync {
 
   /** Lists these kinds again. */
   relist(kinds: readonly Kind[]): void {
-    for (const kind of kinds) void this.#refreshes.get(kind)?.announce();
+    for (const kind of kinds) void this.#refreshes.get(kind)?.request();
   }
 
   /** Lists all kinds again. @returns a promise that settles when that is done; at once without a session */
   async refresh(): Promise<void> {
-    await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.announce()));
+    await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.request()));
   }
 
   /** While reading is paused, answers to list requests are not read. */
@@ -259,7 +262,7 @@ export class ListingSync {
 
   async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
     const abort = new AbortController();
-    const ms = this.#options.limit();
+    const ms = this.#options.timeout();
     const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
     const timeoutError = new HubError("connectTimeout", text, { server: session.server });
     const cancelTimer = this.#options.clock.after(ms, () => abort.abort(timeoutError));
@@ -281,8 +284,12 @@ export class ListingSync {
 
   /** Lists a kind again when its `ttlMs` is over, unless the server announces changes. */
   #scheduleRelist(session: Session, kind: Kind): void {
-    const ttl = session.hints.get(kind)?.ttlMs ?? 0;
-    if (this.#session !== session || ttl === 0 || session.met?.announcedKinds.has(kind) === true)
+    const ttl = session.cacheHints.get(kind)?.ttlMs ?? 0;
+    if (
+      this.#session !== session ||
+      ttl === 0 ||
+      session.handshake?.announcedKinds.has(kind) === true
+    )
       return;
     this.#ttlTimers.get(kind)?.();
     const delay = Math.min(Math.max(ttl, TTL_BOUNDS.min), TTL_BOUNDS.max);

@@ -154,11 +154,11 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   // Once nothing awaits it, its rejection must not count as unhandled.
   discovering.catch(() => {});
   let cancelTimer = (): void => {};
-  const silence = new Promise<"timeout">((resolve) => {
+  const timeout = new Promise<"timeout">((resolve) => {
     if (knownEra === undefined) cancelTimer = clock.after(probeTimeout, () => resolve("timeout"));
   });
   try {
-    const discovery = await Promise.race([discovering, silence]);
+    const discovery = await Promise.race([discovering, timeout]);
     if (discovery === "timeout") {
       // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
       const toleranceOver = (): Promise<undefined> =>

@@ -109,7 +109,7 @@ export interface ServerNotificationsOptions extends Pick<
 const DEFAULT_LEVEL: LogSeverity = "info";
 const EMPTY_RESULT = utf8("{}");
 /** Requests of a server are not answered while it has this many unread bytes, or more. */
-const MAX_UNREAD = 16 * 1024 * 1024;
+const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 
 /** The notifications of one server, and the clients that they may concern. */
 export class ServerNotifications {
@@ -128,7 +128,7 @@ export class ServerNotifications {
     this.#serverRequests = new ServerRequests({
       ...options,
       send: (message) => void transport.send(message),
-      hasCallsOf: (client) => pending.isBusyFor(client),
+      hasCallsOf: (client) => pending.hasRequestsOf(client),
       suspendDeadlines: (client, isPaused) => pending.setDeadlinesPaused(client, isPaused),
       onUrlElicitation: (id, client) => this.#elicitations.add(id, client),
     });
@@ -138,25 +138,25 @@ export class ServerNotifications {
   onHandshake(hasLevels: boolean): void {
     this.#acceptsNotifications = true;
     this.#hasLevels = hasLevels;
-    this.adjustLevel();
+    this.updateLevel();
   }
 
   /** Sets the lowest log level that one of the server's clients wants, if it changed. */
-  adjustLevel(): void {
+  updateLevel(): void {
     if (!this.#hasLevels) return;
     const clients = this.#options.clients.current();
     // The levels of clients that left no longer count; if no client set one, the server decides.
-    const unwanted = this.#level && DEFAULT_LEVEL;
-    const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
+    const resetLevel = this.#level && DEFAULT_LEVEL;
+    const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? resetLevel;
     if (level === undefined || level === this.#level) return;
     this.#level = level;
     this.#options.request(Method.setLevel, { level });
   }
 
   /** A client has left. */
-  left(client: ClientChannel): void {
+  onClientLeft(client: ClientChannel): void {
     this.#elicitations.removeClient(client);
-    this.adjustLevel();
+    this.updateLevel();
   }
 
   /** The answer to a client's request is an error. @param client undefined: one that cannot be sent notifications */
@@ -172,15 +172,15 @@ export class ServerNotifications {
   onServerRequest(request: Request, serverTask?: ServerTask, record?: PendingRequest): void {
     const { transport } = this.#options;
     // A server that keeps sending requests and reads no answers would make them pile up here.
-    if (transport.queued > MAX_UNREAD) return;
+    if (transport.queued > MAX_QUEUED_BYTES) return;
     if (request.method !== Method.ping) this.#serverRequests.handle(request, serverTask, record);
     else transport.send(buildResult(request.id, EMPTY_RESULT));
   }
 
   /** Refuses a request that servers of this era must not send. */
-  refuse(id: RequestId, method: string): void {
+  refuseRequest(id: RequestId, method: string): void {
     const { transport, server } = this.#options;
-    if (transport.queued > MAX_UNREAD) return;
+    if (transport.queued > MAX_QUEUED_BYTES) return;
     const text = `Server "${server}" sent a request "${method}", which its protocol revision does not have.`;
     transport.send(buildError(id, new HubError("methodNotFound", text, { server }).toRpc()));
   }
@@ -202,7 +202,7 @@ export class ServerNotifications {
         this.#serverRequests.cancel(notification);
         return;
       case Method.elicitationComplete:
-        for (const holder of this.#holders(notification, serverTask, clientRequest)) {
+        for (const holder of this.#recipientsOf(notification, serverTask, clientRequest)) {
           holder.notify(server, bytesOf(notification));
         }
         return;
@@ -213,7 +213,7 @@ export class ServerNotifications {
         const line = prefixLogMessage(server, notification);
         if (line !== undefined) {
           const { severity, message } = line;
-          const client = serverTask?.origin.client ?? this.#readerOf(notification);
+          const client = serverTask?.origin.client ?? this.#logRecipientOf(notification);
           if (clientRequest === undefined) client?.sendLogMessage(server, severity, message);
           else clientRequest.log(severity, message);
         }
@@ -224,22 +224,22 @@ export class ServerNotifications {
   }
 
   /** The client that was sent the elicitation that is complete; if unknown, the only client. */
-  #holders(
+  #recipientsOf(
     notification: Notification,
     serverTask: ServerTask | undefined,
     clientRequest: ClientRequest | undefined,
   ): Iterable<ClientChannel> {
     const id = readElicitationComplete(notification);
     const known = id === undefined ? undefined : this.#elicitations.complete(id);
-    const only =
+    const onlyClient =
       serverTask?.origin.client ??
       clientRequest?.channel ??
       this.#options.attribution.clientOf(notification);
-    return known ?? (only === undefined ? [] : [only]);
+    return known ?? (onlyClient === undefined ? [] : [onlyClient]);
   }
 
   /** The client for a log message that names no request; among several clients, the only one that has set a level. */
-  #readerOf(notification: Notification): ClientChannel | undefined {
+  #logRecipientOf(notification: Notification): ClientChannel | undefined {
     const { attribution } = this.#options;
     const client = attribution.clientOf(notification);
     return client?.level === undefined && attribution.isShared ? undefined : client;
@@ -256,12 +256,12 @@ export class ServerNotifications {
    * A request was abandoned; if it was its client's last one at the server, server requests to that client are
    * cancelled.
    */
-  abandon(): void {
+  onRequestCancelled(): void {
     if (this.#serverRequests.hasOpen) this.#serverRequests.onRequestCancelled();
   }
 
   /** A request has ended: server requests on its stream are cancelled. */
-  settled(record: PendingRequest): void {
+  onRequestEnded(record: PendingRequest): void {
     if (this.#serverRequests.hasOpen) this.#serverRequests.onRequestEnded(record);
   }
 

@@ -34,13 +34,13 @@ export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
   /** Requests one page. @throws what the session throws */
-  ask(method: string, params: object | undefined): Promise<Response>;
+  requestPage(method: string, params: object | undefined): Promise<Response>;
   /** The table to which the cache hint of this listing is added, if the server sends cache hints. */
-  readonly hints?: CacheHintTable;
+  readonly cacheHints?: CacheHintTable;
   /** The table to which the `_meta` of this list is added, as JSON. */
-  readonly metas: Map<Kind, string>;
+  readonly listMeta: Map<Kind, string>;
   /** Reports a fault of the server that does not end the listing. */
-  complain(text: string): void;
+  warn(text: string): void;
 }
 
 /**
@@ -50,26 +50,26 @@ export interface PagingOptions {
 export async function listAll(options: PagingOptions): Promise<readonly ListedItem[]> {
   const { server, kind } = options;
   const items: ListedItem[] = [];
-  let unnamed = 0;
+  let unnamedCount = 0;
   /** Stands for all of them: one hidden entry. */
   const finish = (): readonly ListedItem[] => {
-    if (unnamed > 0) items.push(makePlaceholder("", kind, "missingKey"));
+    if (unnamedCount > 0) items.push(makePlaceholder("", kind, "unnamed"));
     return items;
   };
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
-  options.hints?.delete(kind);
-  options.metas.delete(kind);
+  options.cacheHints?.delete(kind);
+  options.listMeta.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
-    const response = await options.ask(LIST_METHODS[kind], params);
+    const response = await options.requestPage(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
-      if (kind === "resourceTemplates" && isUnknown(response)) return finish();
+      if (kind === "resourceTemplates" && isMethodNotFound(response)) return finish();
       parseOwnResult(server, response, "list");
     }
-    const left = MAX_ITEMS - items.length;
-    const page = readPage(response.bytes, response.body, kind, left, conforms);
+    const capacity = MAX_ITEMS - items.length;
+    const page = readPage(response.bytes, response.body, kind, capacity, conforms);
     if (page === undefined) {
       throw unexpectedAnswerError(
         server,
@@ -77,21 +77,21 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
         `sent a list of ${KIND_NOUNS[kind]}s that is malformed`,
       );
     }
-    if (options.hints !== undefined) noteHint(response, kind, options.hints);
-    if (cursor === undefined) noteMeta(response, kind, options.metas);
-    unnamed += page.unnamedCount;
-    if (page.unnamedCount > 0) options.complain(tellUnnamed(page.unnamedCount, kind));
+    if (options.cacheHints !== undefined) readCacheHint(response, kind, options.cacheHints);
+    if (cursor === undefined) readListMeta(response, kind, options.listMeta);
+    unnamedCount += page.unnamedCount;
+    if (page.unnamedCount > 0) options.warn(describeUnnamed(page.unnamedCount, kind));
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
     cursor = page.nextCursor;
     if (page.isTruncated || (cursor !== undefined && items.length === MAX_ITEMS)) {
-      options.complain(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
+      options.warn(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
       return finish();
     }
     if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
-      options.complain(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
+      options.warn(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
       return finish();
     }
     cursors.add(cursor);
@@ -101,56 +101,57 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
 /** The tools that can be called over HTTP: their parameters that headers repeat must be expressible in headers. */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
-  complain: (text: string) => void,
+  warn: (text: string) => void,
 ): readonly ListedItem[] {
   return tools.filter((tool) => {
-    const fault = mirrorErrorOf(tool);
-    if (fault !== undefined) complain(`Tool "${tool.key}" was left out: ${fault}.`);
-    return fault === undefined;
+    const error = mirrorErrorOf(tool);
+    if (error !== undefined) warn(`Tool "${tool.key}" was left out: ${error}.`);
+    return error === undefined;
   });
 }
 
-function tellUnnamed(count: number, kind: Kind): string {
-  const what = count === 1 ? `A ${KIND_NOUNS[kind]}` : `${count} ${KIND_NOUNS[kind]}s`;
-  return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
+function describeUnnamed(count: number, kind: Kind): string {
+  const subject = count === 1 ? `A ${KIND_NOUNS[kind]}` : `${count} ${KIND_NOUNS[kind]}s`;
+  return `${subject} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 
 /** Maximum time to live, whatever a server says, in ms. */
-const LONGEST_TTL = 24 * 60 * 60_000;
+const MAX_TTL = 24 * 60 * 60_000;
 
-const HINTS = ["ttlMs", "cacheScope"];
+const HINT_MEMBERS = ["ttlMs", "cacheScope"];
 
 /** Reads the cache hint of a page (caching): the shortest of all pages counts, and `private` wins. */
-function noteHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
-  const members = scanObject(bytes, body.start, HINTS, ANY_DEPTH)?.items ?? [];
-  const spelled = lastMember(members, "ttlMs");
-  const said = spelled && parseRange(bytes, spelled);
-  const before = hints.get(kind);
-  const ttlMs = typeof said === "number" && said >= 0 ? Math.min(said, LONGEST_TTL) : 0;
+function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
+  const members = scanObject(bytes, body.start, HINT_MEMBERS, ANY_DEPTH)?.items ?? [];
+  const ttlRange = lastMember(members, "ttlMs");
+  const value = ttlRange && parseRange(bytes, ttlRange);
+  const previous = hints.get(kind);
+  const ttlMs = typeof value === "number" && value >= 0 ? Math.min(value, MAX_TTL) : 0;
   const isPublic = readString(bytes, lastMember(members, "cacheScope")) === "public";
   hints.set(kind, {
-    ttlMs: Math.min(ttlMs, before?.ttlMs ?? ttlMs),
-    cacheScope: isPublic && before?.cacheScope !== "private" ? "public" : "private",
+    ttlMs: Math.min(ttlMs, previous?.ttlMs ?? ttlMs),
+    cacheScope: isPublic && previous?.cacheScope !== "private" ? "public" : "private",
   });
 }
 
 /** Maximum size of a list's `_meta`, in bytes, as it is kept and sent with each list; a longer one is dropped. */
-const LONGEST_META = 64 * 1024;
+const MAX_META_LENGTH = 64 * 1024;
 
 /** Reads the `_meta` of a first page, without what a modern server tells the hub alone. */
-function noteMeta({ bytes, body }: Response, kind: Kind, metas: Map<Kind, string>): void {
+function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
   const members = meta && scanObject(bytes, meta.start)?.items;
-  if (meta === undefined || members === undefined || meta.end - meta.start > LONGEST_META) return;
+  if (meta === undefined || members === undefined || meta.end - meta.start > MAX_META_LENGTH)
+    return;
   const isServer = (key: string): boolean => key === MetaKey.server;
   if (members.every(({ key }) => isServer(key))) return;
   const own = bytes.subarray(0, meta.end);
   const edits = removeMembers(own, meta, members, isServer);
-  metas.set(kind, textOf(joinPieces(applyEdits(own, edits, meta.start))));
+  listMeta.set(kind, textOf(joinPieces(applyEdits(own, edits, meta.start))));
 }
 
 /** Whether the server does not know the method: many that have resources, and so declare templates, do not list any. */
-function isUnknown(response: Response): boolean {
+function isMethodNotFound(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;
 }
 const METHOD_NOT_FOUND = -32601;

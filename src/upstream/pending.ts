@@ -18,7 +18,7 @@ import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.
 /** A request in flight to a server: its only record, in the session's table until it is answered or dropped. */
 export interface PendingRequest extends SendOptions {
   /** It is a client's request; absent on the hub's own. */
-  readonly isRelayed?: true;
+  readonly isClientRequest?: true;
   /** Who sent it; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
   /** The client that sent it; undefined on the hub's own and on those of plugins. */
@@ -52,17 +52,17 @@ export interface RequestRewrite {
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
 /** How long an abandoned request counts as open at the server if no answer to it arrives, in ms. */
-const UNANSWERED_LIMIT = 10 * 60_000;
+const UNANSWERED_TTL = 10 * 60_000;
 /** Maximum number of these that are remembered; the oldest are forgotten. */
-const MOST_UNANSWERED = 1024;
+const MAX_UNANSWERED = 1024;
 
 /** An abandoned request of a client that the server has not answered. */
-interface Unanswered {
+interface UnansweredRequest {
   /** The client that sent it; undefined: one that cannot be told apart from other clients. */
   readonly client: string | undefined;
   readonly sender: ClientDeclaration | undefined;
   /** When it no longer counts, in ms of the clock. */
-  readonly until: number;
+  readonly expiresAt: number;
 }
 
 /** The requests in flight over one transport: allocates their ids, and removes every record exactly once. */
@@ -70,26 +70,26 @@ export class PendingRequests {
   readonly #server: string;
   readonly #transport: Transport;
   readonly #clock: Clock;
-  readonly #lost: (record: PendingRequest) => void;
+  readonly #onLost: (record: PendingRequest) => void;
   readonly #records = new IdTable<PendingRequest>();
   /** Number of clients' requests among them. */
-  #relayed = 0;
+  #clientRequestCount = 0;
   /** By request id, oldest first. */
-  readonly #unanswered = new Map<number, Unanswered>();
+  readonly #unanswered = new Map<number, UnansweredRequest>();
   /** Until when the newest forgotten one counts, in ms of the clock. */
   #forgottenUntil = 0;
   /**
    * By request id, if each has a handle of its own: over stdio this stays empty, and a call costs no more than its
    * record.
    */
-  readonly #exchanges = new IdTable<SentRequest>();
+  readonly #sentRequests = new IdTable<SentRequest>();
   #nextId = 1;
   /** The callbacks that wait until no client's request is in flight. */
   readonly #idleCallbacks: (() => void)[] = [];
   /** Why nothing is in flight any more. */
-  ended: HubError | undefined;
+  endCause: HubError | undefined;
   /** Whether clients' requests must carry the headers that repeat arguments. */
-  isMirrored = false;
+  sendsParamHeaders = false;
   /**
    * The clients with an open server request that names no call, and how many: the deadlines of their requests are
    * paused.
@@ -101,12 +101,12 @@ export class PendingRequests {
     server: string,
     transport: Transport,
     clock: Clock,
-    lost: (record: PendingRequest) => void,
+    onLost: (record: PendingRequest) => void,
   ) {
     this.#server = server;
     this.#clock = clock;
     this.#transport = transport;
-    this.#lost = lost;
+    this.#onLost = onLost;
   }
 
   get(id: number): PendingRequest | undefined {
@@ -114,20 +114,20 @@ export class PendingRequests {
   }
 
   /** The request on whose stream a message arrived; undefined if it has ended. */
-  at(sentRequest: SentRequest): PendingRequest | undefined {
+  requestOf(sentRequest: SentRequest): PendingRequest | undefined {
     return sentRequest.request === undefined ? undefined : this.#records.get(sentRequest.request);
   }
 
   /** Number of clients' requests in flight. */
-  get relayed(): number {
-    return this.#relayed;
+  get clientRequestCount(): number {
+    return this.#clientRequestCount;
   }
 
   /** The clients that have requests in flight; undefined stands for plugins. */
   get clients(): Set<ClientChannel | undefined> {
     const clients = new Set<ClientChannel | undefined>();
-    if (this.#relayed === 0) return clients;
-    this.#records.filter(({ isRelayed, channel }) => {
+    if (this.#clientRequestCount === 0) return clients;
+    this.#records.filter(({ isClientRequest: isRelayed, channel }) => {
       if (isRelayed === true) clients.add(channel);
       return false;
     });
@@ -135,8 +135,8 @@ export class PendingRequests {
   }
 
   /** Whether requests are in flight that may be this client's. */
-  isBusyFor(client: ClientChannel | undefined): boolean {
-    if (this.#relayed === 0) return false;
+  hasRequestsOf(client: ClientChannel | undefined): boolean {
+    if (this.#clientRequestCount === 0) return false;
     const { clients } = this;
     return client === undefined || clients.has(client) || clients.has(undefined);
   }
@@ -146,20 +146,20 @@ export class PendingRequests {
    * `UNANSWERED_LIMIT` has not passed.
    * @param client its id; undefined: it cannot be told apart from others, so each such request may be another's
    */
-  isOpenForOthers(client: string | undefined): boolean {
+  isUnansweredForOthers(client: string | undefined): boolean {
     if (this.#forgottenUntil > this.#clock.now()) return true;
-    return this.#open().some((each) => client === undefined || each.client !== client);
+    return this.#unexpired().some((each) => client === undefined || each.client !== client);
   }
 
   /** The one request that a log message of the server belongs to; undefined if it is ambiguous. */
-  get logged(): PendingRequest | undefined {
-    const wanting = this.#records.filter(({ sender }) => sender?.level !== undefined);
-    const [first] = wanting;
-    if (first === undefined || wanting.some(({ sender }) => sender !== first.sender)) return;
+  get logRecipient(): PendingRequest | undefined {
+    const withLevel = this.#records.filter(({ sender }) => sender?.level !== undefined);
+    const [first] = withLevel;
+    if (first === undefined || withLevel.some(({ sender }) => sender !== first.sender)) return;
     const client = first.channel?.id;
-    const isOfOther = ({ sender, client: other }: Unanswered): boolean =>
+    const isOfOther = ({ sender, client: other }: UnansweredRequest): boolean =>
       sender?.level !== undefined && (client === undefined || client !== other);
-    if (this.#open().some(isOfOther)) return;
+    if (this.#unexpired().some(isOfOther)) return;
     return this.#records.findLast(({ sender }) => sender === first.sender);
   }
 
@@ -170,16 +170,16 @@ export class PendingRequests {
     else this.#pausedClients.delete(client);
     if (count !== (isPaused ? 1 : 0)) return;
     for (const record of this.#records.values()) {
-      if (record.setDeadlinePaused !== undefined && mayBeOf(record, client))
+      if (record.setDeadlinePaused !== undefined && mayBelongTo(record, client))
         record.setDeadlinePaused(isPaused);
     }
   }
 
   /** Resolves when no client's request is in flight. */
-  quiet(): Promise<void> {
+  whenIdle(): Promise<void> {
     return new Promise((resolve) => {
       this.#idleCallbacks.push(resolve);
-      this.#tellQuiet();
+      this.#resolveIdle();
     });
   }
 
@@ -190,19 +190,24 @@ export class PendingRequests {
 
   /** Sends a request with an id of `nextId`. If it cannot be sent, the record fails one turn later. */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
-    const refusal =
-      this.ended === undefined ? this.#refusal() : this.#lossOf(record, this.ended, "notDelivered");
-    if (refusal !== undefined) {
-      queueMicrotask(() => record.fail(refusal));
+    const sendError =
+      this.endCause === undefined
+        ? this.#backlogError()
+        : this.#endErrorOf(record, this.endCause, "notDelivered");
+    if (sendError !== undefined) {
+      queueMicrotask(() => record.fail(sendError));
       return;
     }
     this.#records.set(id, record);
-    if (record.isRelayed === true) this.#relayed++;
+    if (record.isClientRequest === true) this.#clientRequestCount++;
     if (this.#pausedClients.size > 0) this.#applyPauses(record);
     const isRemote = this.#transport.adopt !== undefined;
     let sentRequest: SentRequest;
     try {
-      sentRequest = this.#transport.send(message, isRemote ? this.#outgoing(id, record) : record);
+      sentRequest = this.#transport.send(
+        message,
+        isRemote ? this.#sendOptionsFor(id, record) : record,
+      );
     } catch (error) {
       // A request that was not sent gets no answer: it would count as in flight forever.
       this.remove(id);
@@ -210,33 +215,37 @@ export class PendingRequests {
     }
     if (sentRequest === NO_HANDLE || !this.#records.has(id)) return;
     sentRequest.request = id;
-    this.#exchanges.set(id, sentRequest);
+    this.#sentRequests.set(id, sentRequest);
   }
 
   /** Once per client with an open server request, as each is resumed separately. */
   #applyPauses(record: PendingRequest): void {
     for (const client of this.#pausedClients.keys())
-      if (mayBeOf(record, client)) record.setDeadlinePaused?.(true);
+      if (mayBelongTo(record, client)) record.setDeadlinePaused?.(true);
   }
 
   /** The send options for an HTTP transport, which may lose a single request and stay open. */
-  #outgoing(id: number, record: PendingRequest): SendOptions {
+  #sendOptionsFor(id: number, record: PendingRequest): SendOptions {
     const { method, name, headers } = record;
     return {
       method,
       name,
-      headers: headers ?? (this.isMirrored ? record.paramHeaders : undefined),
+      headers: headers ?? (this.sendsParamHeaders ? record.paramHeaders : undefined),
       unanswered: (cause) => {
         if (this.remove(id) === undefined) return;
         if (cause.code === "answerLost") this.#rememberAbandoned(id, record);
-        this.#lost(record);
+        this.#onLost(record);
         record.fail(cause);
       },
     };
   }
 
   /** Sends a request of the hub's own and ignores the answer. @returns its id */
-  post(method: string, params?: object, fail: (error: HubError) => void = ignore): number {
+  sendWithoutWaiting(
+    method: string,
+    params?: object,
+    fail: (error: HubError) => void = ignore,
+  ): number {
     const id = this.nextId();
     const name = nameOf(params);
     const record = { method, name, onResponse: ignore, fail, onProgress: ignore };
@@ -249,7 +258,7 @@ export class PendingRequests {
    * @param headers for an HTTP transport, besides its own
    * @throws the signal's reason, or {HubError} the transport's end, or that it was not answered
    */
-  ask(
+  sendRequest(
     method: string,
     params: object | undefined,
     signal: AbortSignal,
@@ -266,7 +275,7 @@ export class PendingRequests {
         cancel(id);
         reject(signal.reason);
       };
-      const end = <T>(finish: (value: T) => void, value: T): void => {
+      const settle = <T>(finish: (value: T) => void, value: T): void => {
         signal.removeEventListener("abort", abort);
         finish(value);
       };
@@ -275,8 +284,8 @@ export class PendingRequests {
         method,
         name: nameOf(params),
         headers,
-        onResponse: (response) => end(resolve, response),
-        fail: (error) => end(reject, error),
+        onResponse: (response) => settle(resolve, response),
+        fail: (error) => settle(reject, error),
         onProgress: () => {},
       };
       this.send(id, record, buildRequest(id, method, params));
@@ -287,9 +296,9 @@ export class PendingRequests {
   remove(id: number): PendingRequest | undefined {
     const record = this.#records.remove(id);
     if (record === undefined) return undefined;
-    if (record.isRelayed === true) this.#relayed--;
-    if (this.#exchanges.size > 0) this.#exchanges.remove(id);
-    if (this.#idleCallbacks.length > 0) this.#tellQuiet();
+    if (record.isClientRequest === true) this.#clientRequestCount--;
+    if (this.#sentRequests.size > 0) this.#sentRequests.remove(id);
+    if (this.#idleCallbacks.length > 0) this.#resolveIdle();
     return record;
   }
 
@@ -312,7 +321,7 @@ export class PendingRequests {
 
   /** Removes a record that nothing waits for any more. @returns it, if it was in the table */
   abandon(id: number): PendingRequest | undefined {
-    const sentRequest = this.#exchanges.get(id);
+    const sentRequest = this.#sentRequests.get(id);
     const record = this.remove(id);
     if (record?.channel !== undefined) this.#rememberAbandoned(id, record);
     sentRequest?.abandon();
@@ -322,19 +331,19 @@ export class PendingRequests {
   /** Remembers that a request may still be open at the server. */
   #rememberAbandoned(id: number, { channel, sender }: PendingRequest): void {
     if (channel === undefined) return;
-    const until = this.#clock.now() + UNANSWERED_LIMIT;
-    this.#unanswered.set(id, { client: channel.id, sender, until });
+    const until = this.#clock.now() + UNANSWERED_TTL;
+    this.#unanswered.set(id, { client: channel.id, sender, expiresAt: until });
     const [oldest] = this.#unanswered;
-    if (this.#unanswered.size <= MOST_UNANSWERED || oldest === undefined) return;
+    if (this.#unanswered.size <= MAX_UNANSWERED || oldest === undefined) return;
     this.#unanswered.delete(oldest[0]);
-    this.#forgottenUntil = oldest[1].until;
+    this.#forgottenUntil = oldest[1].expiresAt;
   }
 
   /** The abandoned requests that still count. */
-  #open(): Unanswered[] {
+  #unexpired(): UnansweredRequest[] {
     const now = this.#clock.now();
-    for (const [id, { until }] of this.#unanswered) {
-      if (until > now) break;
+    for (const [id, { expiresAt }] of this.#unanswered) {
+      if (expiresAt > now) break;
       this.#unanswered.delete(id);
     }
     return [...this.#unanswered.values()];
@@ -342,30 +351,35 @@ export class PendingRequests {
 
   /** Fails all requests in flight, and all that are sent later; the first cause stays. */
   fail(cause: HubError): void {
-    this.ended ??= cause;
+    this.endCause ??= cause;
     const records = this.#records.values();
     this.#records.clear();
-    this.#relayed = 0;
-    this.#exchanges.clear();
+    this.#clientRequestCount = 0;
+    this.#sentRequests.clear();
     this.#unanswered.clear();
-    for (const record of records) record.fail(this.#lossOf(record, cause, "answerLost"));
-    this.#tellQuiet();
+    for (const record of records) record.fail(this.#endErrorOf(record, cause, "answerLost"));
+    this.#resolveIdle();
   }
 
   /** The error of one request when the transport ends: over HTTP a client's may be retried on the next transport. */
-  #lossOf(record: PendingRequest, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
-    const isOwn = record.isRelayed !== true || this.#transport.adopt === undefined;
+  #endErrorOf(
+    record: PendingRequest,
+    cause: HubError,
+    code: "answerLost" | "notDelivered",
+  ): HubError {
+    const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
     // A deliberate end is final.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
   }
 
-  #tellQuiet(): void {
-    if (this.relayed === 0) for (const resolve of this.#idleCallbacks.splice(0)) resolve();
+  #resolveIdle(): void {
+    if (this.clientRequestCount === 0)
+      for (const resolve of this.#idleCallbacks.splice(0)) resolve();
   }
 
-  #refusal(): HubError | undefined {
+  #backlogError(): HubError | undefined {
     if (this.#transport.queued < MAX_BACKLOG) return undefined;
     const text = `Server "${this.#server}" does not read what it is sent.`;
     return new HubError("notReading", text, { server: this.#server });
@@ -375,7 +389,7 @@ export class PendingRequests {
 const ignore = (): void => {};
 
 /** Whether a request may be that client's; a plugin's may be any client's. */
-function mayBeOf({ channel }: PendingRequest, client: ClientChannel | undefined): boolean {
+function mayBelongTo({ channel }: PendingRequest, client: ClientChannel | undefined): boolean {
   return client === undefined || channel === undefined || channel === client;
 }
 

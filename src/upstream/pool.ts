@@ -140,9 +140,9 @@ export function connectionFor(
   { spec, connections }: PooledServer,
   profile: ClientProfile,
 ): PooledConnection | undefined {
-  const isGuest = profile.channel === undefined && spec.isolation === "shared";
+  const mayUseAny = profile.channel === undefined && spec.isolation === "shared";
   return (
-    connections.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(connections) : undefined)
+    connections.get(profile.keys[spec.isolation]) ?? (mayUseAny ? firstOf(connections) : undefined)
   );
 }
 
@@ -178,8 +178,8 @@ const DRAIN_LIMIT = 10_000;
 export class ConnectionAssignment {
   readonly #options: PoolOptions;
   readonly #presentProfiles: PresentProfiles;
-  readonly #departures = new DrainingConnections();
-  #held = false;
+  readonly #draining = new DrainingConnections();
+  #isPaused = false;
 
   constructor(options: PoolOptions, presentProfiles: PresentProfiles) {
     this.#options = options;
@@ -188,17 +188,17 @@ export class ConnectionAssignment {
 
   /** Connections without a profile that are still closing. */
   get closing(): readonly Connection[] {
-    return this.#departures.connections;
+    return this.#draining.connections;
   }
 
   /** Resolves when these are closed. */
   allClosed(): Promise<unknown> {
-    return this.#departures.allStopped();
+    return this.#draining.allStopped();
   }
 
   /** The connection that a profile uses, made if needed. */
   obtain(server: PooledServer, profile: ClientProfile): Connection {
-    return connectionFor(server, profile)?.connection ?? this.#connect(server, profile);
+    return connectionFor(server, profile)?.connection ?? this.#create(server, profile);
   }
 
   /** Makes the connection of a profile if needed, and starts it if its goal is up. */
@@ -206,7 +206,7 @@ export class ConnectionAssignment {
     const { goal } = server;
     if (goal === "down") return;
     const known = connectionFor(server, profile)?.connection;
-    if (known === undefined) this.#connect(server, profile);
+    if (known === undefined) this.#create(server, profile);
     else if (goal === "up" && stateAfterStop(known.state).at === "idle") known.start();
   }
 
@@ -215,8 +215,8 @@ export class ConnectionAssignment {
     const connections = [...server.connections];
     for (const [key, { connection, profile }] of connections) {
       server.connections.delete(key);
-      this.#departures.add(connection, key, DRAIN_LIMIT, () =>
-        this.#connect(server, profile, connection.listing),
+      this.#draining.add(connection, key, DRAIN_LIMIT, () =>
+        this.#create(server, profile, connection.listing),
       );
     }
   }
@@ -225,7 +225,7 @@ export class ConnectionAssignment {
   closeAll(server: PooledServer): void {
     for (const [key, { connection }] of server.connections) {
       server.connections.delete(key);
-      this.#departures.add(connection, key, DRAIN_LIMIT);
+      this.#draining.add(connection, key, DRAIN_LIMIT);
     }
   }
 
@@ -242,19 +242,19 @@ export class ConnectionAssignment {
       this.#presentProfiles.unusedConnections(server);
     for (const [key, { connection }] of orphans) {
       connections.delete(key);
-      this.#departures.add(connection, key, limit, succeed);
+      this.#draining.add(connection, key, limit, succeed);
     }
     return orphans.length > 0;
   }
 
   /** Pauses or resumes reading, on these connections and on those that are closing. */
   setPaused(held: boolean, connections: readonly Connection[]): void {
-    this.#held = held;
+    this.#isPaused = held;
     for (const connection of [...connections, ...this.closing]) connection.setPaused(held);
   }
 
   /** @param offer the listing of the connection that this one replaces */
-  #connect(server: PooledServer, profile: ClientProfile, offer?: ServerListing): Connection {
+  #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
     const options = this.#options;
     const { spec } = server;
     const key = profile.keys[spec.isolation];
@@ -265,24 +265,24 @@ export class ConnectionAssignment {
       malformedOutput: server.malformedOutput,
       client: spec.isolation === "perClient" ? profile.client : undefined,
       clients: this.#presentProfiles.clientsOf(spec, profile),
-      offer,
-      ready: this.#departures.conflictingStopped(spec, key),
+      listing,
+      ready: this.#draining.conflictingStopped(spec, key),
       goal: () => server.goal,
-      recall: () => options.memory.recall(spec, profile),
-      keep: (kept) => options.memory.keep(spec, profile, kept),
-      idled: () => {
+      loadSaved: () => options.memory.load(spec, profile),
+      save: (kept) => options.memory.save(spec, profile, kept),
+      onIdleStop: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
     });
     server.connections.set(key, { connection, profile });
-    connection.setPaused(this.#held);
+    connection.setPaused(this.#isPaused);
     void connection.begin();
     return connection;
   }
 }
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
-const FAILED: readonly StateName[] = ["failed", "reconnecting"];
+const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
  * All servers: the goal of each and its connections. It owns the list of servers; `ConnectionAssignment` makes and
@@ -294,12 +294,12 @@ export class ServerPool {
   #servers = new Map<string, PooledServer>();
   /** The present profiles: servers whose goal is up are started for each of them. */
   readonly #presentProfiles = new PresentProfiles();
-  readonly #seating: ConnectionAssignment;
+  readonly #assignment: ConnectionAssignment;
   #isClosed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#seating = new ConnectionAssignment(options, this.#presentProfiles);
+    this.#assignment = new ConnectionAssignment(options, this.#presentProfiles);
   }
 
   /** Every specification, in manifest order. */
@@ -308,7 +308,7 @@ export class ServerPool {
   }
 
   /** Whether some server has a connection per client. */
-  get hasIsolated(): boolean {
+  get hasPerClientServers(): boolean {
     return this.specs.some(({ isolation }) => isolation === "perClient");
   }
 
@@ -345,17 +345,17 @@ export class ServerPool {
     if (difference === "process") server.malformedOutput = new MalformedOutputReporter();
     this.#servers.set(spec.name, server);
     this.#options.alerts.addServer(spec.name);
-    this.#tell(spec.name, known === undefined ? "added" : "changed");
-    const isOther = difference === "process" || goalOf(server.spec) !== goal;
-    if (isOther && !server.isStopped) server.goal = goal;
+    this.#emitChange(spec.name, known === undefined ? "added" : "changed");
+    const resetsGoal = difference === "process" || goalOf(server.spec) !== goal;
+    if (resetsGoal && !server.isStopped) server.goal = goal;
     // A connection that changes between shared and per client has no single successor.
-    const isSplit = server.spec.isolation !== spec.isolation;
+    const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
-    if (server.goal === "down" || isSplit) this.#seating.closeAll(server);
-    else if (difference === "process") this.#seating.replace(server);
+    if (server.goal === "down" || hasNewIsolation) this.#assignment.closeAll(server);
+    else if (difference === "process") this.#assignment.replace(server);
     else for (const connection of connectionsOf(server)) connection.update(spec);
     for (const profile of this.#presentProfiles.profilesOf(spec.name))
-      this.#seating.ensureStarted(server, profile);
+      this.#assignment.ensureStarted(server, profile);
     this.#options.changed();
   }
 
@@ -365,23 +365,23 @@ export class ServerPool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    this.#seating.closeAll(server);
+    this.#assignment.closeAll(server);
     this.#options.alerts.removeServer(name);
-    this.#tell(name, "removed");
+    this.#emitChange(name, "removed");
     this.#options.changed();
   }
 
   /** A profile is present from now on: servers of its subset whose goal is up are started for it. */
-  open(profile: ClientProfile): void {
+  addProfile(profile: ClientProfile): void {
     this.#presentProfiles.add(profile);
-    for (const server of this.#in(profile)) {
+    for (const server of this.#serversOf(profile)) {
       this.#closeUnused(server, profile);
-      this.#seating.ensureStarted(server, profile);
+      this.#assignment.ensureStarted(server, profile);
     }
   }
 
   /** A profile is no longer present: connections that only it used are closed. */
-  close(profile: ClientProfile): void {
+  removeProfile(profile: ClientProfile): void {
     this.#presentProfiles.delete(profile);
     for (const server of this.#servers.values()) this.#closeUnused(server);
   }
@@ -389,20 +389,20 @@ export class ServerPool {
   /** Replaces one present profile by another. */
   replaceProfile(before: ClientProfile, after: ClientProfile): void {
     this.#presentProfiles.delete(before);
-    this.open(after);
+    this.addProfile(after);
   }
 
   /**
    * Whether this extension is part of a client's capability class: some server declared it, or it is not yet known
    * what some server declares.
    */
-  countsExtension(name: string): boolean {
+  distinguishesExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
       const connections = connectionsOf(server);
       if (server.goal === "down") return false;
       if (connections.length === 0) return true;
-      return connections.some(({ listing: offer, isSettled }) => {
-        const declared = offer?.declared;
+      return connections.some(({ listing, isSettled }) => {
+        const declared = listing?.declared;
         return declared === undefined ? !isSettled : Object.hasOwn(declared.extensions, name);
       });
     });
@@ -412,14 +412,14 @@ export class ServerPool {
    * The connection of this profile; undefined if there is no such server for it, or if its goal is down.
    * @throws {HubError} notSupported if the server has a connection per client and the client is unknown
    */
-  find(name: string, profile: ClientProfile): Connection | undefined {
+  connectionFor(name: string, profile: ClientProfile): Connection | undefined {
     const server = profile.subset.has(name) ? this.#servers.get(name) : undefined;
     if (server === undefined || server.goal === "down") return undefined;
     if (server.spec.isolation === "perClient" && profile.client === undefined) {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    return this.#seating.obtain(server, profile);
+    return this.#assignment.obtain(server, profile);
   }
 
   /** Whether there is such a server for this profile, whatever its goal. */
@@ -429,23 +429,23 @@ export class ServerPool {
 
   /** The connections of this profile, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
-    return this.#in(profile).flatMap(
+    return this.#serversOf(profile).flatMap(
       (server) => visibleConnectionFor(server, profile)?.connection ?? [],
     );
   }
 
   /** The servers of its subset whose goal is down. */
-  down(profile: ClientProfile): readonly RunnableServer[] {
-    return this.#in(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
+  stoppedServers(profile: ClientProfile): readonly RunnableServer[] {
+    return this.#serversOf(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
   /** All connections to a server. @throws {HubError} usage if there is no such server */
-  of(name: string): readonly Connection[] {
+  connectionsOf(name: string): readonly Connection[] {
     return connectionsOf(this.#get(name));
   }
 
   /** All connections. */
-  get all(): readonly Connection[] {
+  get allConnections(): readonly Connection[] {
     return [...this.#servers.values()].flatMap(connectionsOf);
   }
 
@@ -464,7 +464,9 @@ export class ServerPool {
 
   /** Reconnects all that failed or wait for their next attempt. @returns the names of the servers */
   reconnectFailed(): readonly string[] {
-    const failed = this.all.filter(({ state }) => FAILED.includes(stateAfterStop(state).at));
+    const failed = this.allConnections.filter(({ state }) =>
+      FAILED_STATES.includes(stateAfterStop(state).at),
+    );
     for (const connection of failed) connection.reconnect();
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
@@ -477,7 +479,7 @@ export class ServerPool {
     const profiles = this.#presentProfiles.profilesOf(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
     for (const profile of isForAll ? [SHARED_PROFILE] : profiles)
-      this.#seating.ensureStarted(server, profile);
+      this.#assignment.ensureStarted(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
     this.#options.changed();
   }
@@ -487,9 +489,9 @@ export class ServerPool {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
     this.#options.changed();
-    const closing = this.#seating.closing.filter(({ spec }) => spec.name === name);
-    const every = [...connectionsOf(server), ...closing];
-    await Promise.all(every.map((connection) => connection.stop()));
+    const closing = this.#assignment.closing.filter(({ spec }) => spec.name === name);
+    const connections = [...connectionsOf(server), ...closing];
+    await Promise.all(connections.map((connection) => connection.stop()));
   }
 
   /**
@@ -499,24 +501,24 @@ export class ServerPool {
   async stopAll(): Promise<void> {
     for (const server of this.#servers.values()) Object.assign(server, STOPPED);
     this.#options.changed();
-    const every = [...this.all, ...this.#seating.closing];
-    await Promise.all(every.map((connection) => connection.stop()));
-    await this.#seating.allClosed();
+    const connections = [...this.allConnections, ...this.#assignment.closing];
+    await Promise.all(connections.map((connection) => connection.stop()));
+    await this.#assignment.allClosed();
   }
 
   /** Stops all servers and starts none any more. @returns a promise that resolves when their processes have ended */
-  end(): Promise<void> {
+  shutDown(): Promise<void> {
     this.#isClosed = true;
     return this.stopAll();
   }
 
   /** Pauses or resumes reading from all servers. */
   setPaused(held: boolean): void {
-    this.#seating.setPaused(held, this.all);
+    this.#assignment.setPaused(held, this.allConnections);
   }
 
   /** The servers of this profile's subset. */
-  #in({ subset }: ClientProfile): readonly PooledServer[] {
+  #serversOf({ subset }: ClientProfile): readonly PooledServer[] {
     return [...this.#servers.values()].filter(({ spec }) => subset.has(spec.name));
   }
 
@@ -528,10 +530,10 @@ export class ServerPool {
 
   /** Closes the connections that no profile uses. */
   #closeUnused(server: PooledServer, successor?: ClientProfile): void {
-    if (this.#seating.closeUnused(server, successor)) this.#options.changed();
+    if (this.#assignment.closeUnused(server, successor)) this.#options.changed();
   }
 
-  #tell(server: string, change: "added" | "changed" | "removed"): void {
+  #emitChange(server: string, change: "added" | "changed" | "removed"): void {
     this.#options.bus.emit({ kind: "server", server, change });
   }
 }

@@ -161,11 +161,11 @@ export interface ClientDeclaration {
   readonly era: Era;
   readonly info: Implementation;
   /** The client's capabilities as declared. */
-  readonly declared: object;
+  readonly declaredCapabilities: object;
   /** The lowest log level that the client wants; undefined: no log messages. */
   readonly level: LogSeverity | undefined;
   /** The hub polls tasks to their end for this client. */
-  readonly isDriven?: true;
+  readonly hubPollsTasks?: true;
 }
 
 /**
@@ -175,6 +175,6 @@ export interface ClientDeclaration {
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",
   info: { name: "", version: "" },
-  declared: {},
+  declaredCapabilities: {},
   level: "info",
 };

@@ -16,49 +16,49 @@ export type ResolveIdentity = (
 /** Saves what servers list for the next start, and reports tools whose description changed. */
 export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
-  readonly #identify: ResolveIdentity;
+  readonly #resolveIdentity: ResolveIdentity;
   readonly #alerts: Alerts;
   readonly #redact: (text: string) => string;
-  readonly #keeping = new Set<Promise<void>>();
+  readonly #saving = new Set<Promise<void>>();
 
   /** @param redact removes secrets of the server from its texts */
   constructor(
     snapshots: Snapshots,
-    identify: ResolveIdentity,
+    resolveIdentity: ResolveIdentity,
     alerts: Alerts,
     redact: (text: string) => string,
   ) {
     this.#snapshots = snapshots;
-    this.#identify = identify;
+    this.#resolveIdentity = resolveIdentity;
     this.#alerts = alerts;
     this.#redact = redact;
   }
 
-  async recall(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined> {
-    const subject = await this.#subject(spec, profile);
-    return subject && (await this.#snapshots.load(subject));
+  async load(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined> {
+    const key = await this.#keyOf(spec, profile);
+    return key && (await this.#snapshots.load(key));
   }
 
-  keep(spec: RunnableServer, profile: ClientProfile, recalled: SavedListing): void {
-    const kept = this.#keep(spec, profile, recalled);
-    this.#keeping.add(kept);
-    void kept.then(() => this.#keeping.delete(kept));
+  save(spec: RunnableServer, profile: ClientProfile, saved: SavedListing): void {
+    const saving = this.#save(spec, profile, saved);
+    this.#saving.add(saving);
+    void saving.then(() => this.#saving.delete(saving));
   }
 
   /** Resolves when everything is saved. */
   async flush(): Promise<void> {
-    await Promise.all(this.#keeping);
+    await Promise.all(this.#saving);
     await this.#snapshots.flush();
   }
 
-  async #keep(
+  async #save(
     spec: RunnableServer,
     profile: ClientProfile,
-    { listing: offer, verdict }: SavedListing,
+    { listing, verdict }: SavedListing,
   ): Promise<void> {
-    const subject = await this.#subject(spec, profile);
-    if (subject === undefined) return;
-    const differences = await this.#snapshots.save(subject, offer, verdict);
+    const key = await this.#keyOf(spec, profile);
+    if (key === undefined) return;
+    const differences = await this.#snapshots.save(key, listing, verdict);
     if (differences.length === 0) return;
     const { name: server } = spec;
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
@@ -67,25 +67,25 @@ export class SavedListings implements ListingMemory {
     this.#alerts.raise({
       kind: "toolsChanged",
       server,
-      text: this.#redact(text).slice(0, LONGEST),
+      text: this.#redact(text).slice(0, MAX_ALERT_LENGTH),
     });
   }
 
-  async #subject(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
-    const identity = await this.#identify(spec);
+  async #keyOf(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
+    const identity = await this.#resolveIdentity(spec);
     const { era, capabilities } = profile;
     return identity && { ...identity, era, capabilities };
   }
 }
 
 /** Maximum length of an alert, in characters: a server may have changed every tool. */
-const LONGEST = 4000;
+const MAX_ALERT_LENGTH = 4000;
 
 /** What the pool saves about servers beyond its own life. */
 export interface ListingMemory {
   /** Never rejects. */
-  recall(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
-  keep(spec: RunnableServer, profile: ClientProfile, recalled: SavedListing): void;
+  load(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
+  save(spec: RunnableServer, profile: ClientProfile, saved: SavedListing): void;
 }
 
 /** What was saved of a server: its listing and its era. */
@@ -111,14 +111,14 @@ export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
   /** Faults of the server's messages, over all its connections. */
   readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the connection that this one replaces. */
-  readonly offer: ServerListing | undefined;
+  readonly listing: ServerListing | undefined;
   /** The listing that was saved when the server last ran. Never rejects. */
-  recall(): Promise<SavedListing | undefined>;
-  keep(recalled: SavedListing): void;
+  loadSaved(): Promise<SavedListing | undefined>;
+  save(saved: SavedListing): void;
   /** Its part of the catalog has changed. */
   changed(): void;
   /** It may have settled or become listable. */
   settled(): void;
   /** It was unused for its idle time and is being stopped. */
-  idled(): void;
+  onIdleStop(): void;
 }

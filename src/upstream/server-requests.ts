@@ -253,8 +253,8 @@ export function readServerRequest(
     throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
   }
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const lack = findLack(method, bytes, members, capabilities);
-  if (lack !== undefined) throw lack;
+  const error = missingCapabilityError(method, bytes, members, capabilities);
+  if (error !== undefined) throw error;
   const tokens = readProgressTokens(bytes, members);
   const last = tokens.at(-1);
   const edits = method === Method.elicitationCreate ? prefixServerName(server, bytes, members) : [];
@@ -262,58 +262,66 @@ export function readServerRequest(
     method,
     isTask: lastMember(members, "task") !== undefined,
     token: last && makeSlice(bytes, last.start, last.end),
-    elicitation: isByUrl(method, bytes, members)
+    elicitation: isUrlElicitation(method, bytes, members)
       ? readString(bytes, lastMember(members, "elicitationId"))
       : undefined,
-    params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
+    params: (token) => params && editRange(bytes, params, [...edits, ...editsOf(tokens, token)]),
   };
 }
 
 /** @throws {HubError} methodNotFound if the capabilities of the client do not allow this request about tasks */
 export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
-  const can =
+  const capability =
     method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
-  if (can !== undefined) return;
+  if (capability !== undefined) return;
   throw new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
 }
 
-function findLack(
+function missingCapabilityError(
   method: ServerRequestMethod,
   bytes: Uint8Array,
   members: readonly JsonMember[],
   { roots, sampling, elicitation }: Capabilities,
 ): HubError | undefined {
-  const lacks = (what: string, needed: Capabilities): HubError =>
-    lackError("invalidParams", `The client cannot be asked for ${what}.`, needed);
-  const cannot = (needed: Capabilities): HubError =>
-    lackError("methodNotFound", `The client cannot be asked for "${method}".`, needed);
+  const missingParam = (feature: string, requiredCapabilities: Capabilities): HubError =>
+    capabilityError(
+      "invalidParams",
+      `The client cannot be asked for ${feature}.`,
+      requiredCapabilities,
+    );
+  const missingMethod = (requiredCapabilities: Capabilities): HubError =>
+    capabilityError(
+      "methodNotFound",
+      `The client cannot be asked for "${method}".`,
+      requiredCapabilities,
+    );
   switch (method) {
     case Method.rootsList:
-      return roots === undefined ? cannot({ roots: {} }) : undefined;
+      return roots === undefined ? missingMethod({ roots: {} }) : undefined;
     case Method.createMessage: {
-      if (sampling === undefined) return cannot({ sampling: {} });
+      if (sampling === undefined) return missingMethod({ sampling: {} });
       const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
       return usesTools && sampling.tools === undefined
-        ? lacks("sampling with tools", { sampling: { tools: {} } })
+        ? missingParam("sampling with tools", { sampling: { tools: {} } })
         : undefined;
     }
     case Method.elicitationCreate: {
       const mode = readString(bytes, lastMember(members, "mode")) ?? "form";
       if (elicitation === undefined) {
-        return cannot({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
+        return missingMethod({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
       }
       if (mode === "url" && elicitation.url === undefined) {
-        return lacks("an elicitation by URL", { elicitation: { url: {} } });
+        return missingParam("an elicitation by URL", { elicitation: { url: {} } });
       }
       if (mode === "form" && elicitation.form === undefined) {
-        return lacks("an elicitation by form", { elicitation: { form: {} } });
+        return missingParam("an elicitation by form", { elicitation: { form: {} } });
       }
       return undefined;
     }
   }
 }
 
-function isByUrl(
+function isUrlElicitation(
   method: ServerRequestMethod,
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -323,14 +331,20 @@ function isByUrl(
   );
 }
 
-function lackError(code: ErrorCode, text: string, needed: Capabilities): HubError {
-  return new HubError(code, text, { data: { requiredCapabilities: needed } });
+function capabilityError(
+  code: ErrorCode,
+  text: string,
+  requiredCapabilities: Capabilities,
+): HubError {
+  return new HubError(code, text, { data: { requiredCapabilities } });
 }
 
 /** The missing client capability, if a server request was refused for that reason. */
 export function missingCapabilityOf({ data }: HubError): object | undefined {
-  const needed = data?.["requiredCapabilities"];
-  return typeof needed === "object" && needed !== null ? needed : undefined;
+  const requiredCapabilities = data?.["requiredCapabilities"];
+  return typeof requiredCapabilities === "object" && requiredCapabilities !== null
+    ? requiredCapabilities
+    : undefined;
 }
 
 /** Adds the server's name in front of the message: the person who answers has to know which server asks. */
@@ -349,7 +363,7 @@ export function prefixServerName(
 const QUOTE = 0x22;
 
 /** A part of the bytes, with the edits that lie in it. */
-function cut(
+function editRange(
   bytes: Uint8Array,
   { start, end }: ByteRange,
   edits: readonly Edit[],

@@ -22,7 +22,7 @@ import type {
   Transport,
 } from "../transport/transport.ts";
 import { MessageAttribution } from "./attribution.ts";
-import { chooseDialect, type Dialect, type ListenTopic } from "./dialects.ts";
+import { createDialect, type Dialect, type ListenTopic } from "./dialects.ts";
 import type { ServerFeature, ServerHandshake } from "./handshake.ts";
 import {
   type EarlyExit,
@@ -60,7 +60,7 @@ export class IncomingNotifications {
   onServerRequest(request: Request, sentRequest: SentRequest | undefined): void {
     const { serverTasks, notifications, pending } = this.#options;
     const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(request);
-    const record = sentRequest && pending.at(sentRequest);
+    const record = sentRequest && pending.requestOf(sentRequest);
     notifications.onServerRequest(
       serverTask === undefined ? request : serverTask.withOwnId(request),
       serverTask,
@@ -91,23 +91,25 @@ export class IncomingNotifications {
         this.#options.listChanged(["resources", "resourceTemplates", "skills"]);
         return;
       case Method.resourceUpdated:
-        this.#options.subscriptions()?.updated(this.#strip(notification));
+        this.#options.subscriptions()?.onUpdated(this.#withoutSubscriptionId(notification));
         return;
       case ModernTaskMethod.changed:
-        this.#options.subscriptions()?.modernTasks.onNotification(this.#strip(notification));
+        this.#options
+          .subscriptions()
+          ?.modernTasks.onNotification(this.#withoutSubscriptionId(notification));
         return;
       default:
-        this.#say(notification, serverTask, sentRequest && pending.at(sentRequest));
+        this.#forward(notification, serverTask, sentRequest && pending.requestOf(sentRequest));
     }
   }
 
   /** Changes of these kinds and of resources may have been missed for a while. */
-  missed(kinds: readonly Kind[]): void {
+  onGap(kinds: readonly Kind[]): void {
     this.#options.listChanged(kinds);
-    this.#options.subscriptions()?.missed();
+    this.#options.subscriptions()?.onGap();
   }
 
-  #say(
+  #forward(
     notification: Notification,
     serverTask: ServerTask | undefined,
     record: PendingRequest | undefined,
@@ -116,8 +118,8 @@ export class IncomingNotifications {
     this.#options.notifications.onNotification(notification, serverTask, record);
   }
 
-  #strip(notification: Notification): Notification {
-    return this.#options.dialect()?.strip(notification) ?? notification;
+  #withoutSubscriptionId(notification: Notification): Notification {
+    return this.#options.dialect()?.withoutSubscriptionId(notification) ?? notification;
   }
 }
 
@@ -130,78 +132,78 @@ export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
 /** Dispatches every message of a server: answers to pending requests, all else to notifications and server requests. */
 export class IncomingMessages {
   /** Number of messages received, including refused pings. */
-  heard = 0;
+  messageCount = 0;
   readonly #options: IncomingMessagesOptions;
-  readonly #news: IncomingNotifications;
-  readonly #complaints = new Set<string>();
+  readonly #notifications: IncomingNotifications;
+  readonly #warned = new Set<string>();
 
   constructor(options: IncomingMessagesOptions) {
     this.#options = options;
-    this.#news = new IncomingNotifications(options);
+    this.#notifications = new IncomingNotifications(options);
   }
 
   /** @param exchange the request on whose stream it arrived, where the transport knows */
   onMessage(message: Message, sentRequest: SentRequest | undefined): void {
-    this.heard++;
+    this.messageCount++;
     switch (message.kind) {
       case "response":
-        this.#settle(message);
+        this.#onResponse(message);
         return;
       case "notification":
-        this.#news.onNotification(message, sentRequest);
+        this.#notifications.onNotification(message, sentRequest);
         return;
       case "request":
         if (this.#options.dialect()?.era !== "modern")
-          this.#news.onServerRequest(message, sentRequest);
-        else this.#refuse(message);
+          this.#notifications.onServerRequest(message, sentRequest);
+        else this.#refuseRequest(message);
         return;
       case "batch":
         if (this.#options.dialect()?.hasBatches !== true) {
-          this.complain("A batch was dropped: this revision has none.");
+          this.warnOnce("A batch was dropped: this revision has none.");
           return;
         }
         for (const item of message.items) this.onMessage(item, sentRequest);
         return;
       case "invalid":
-        this.complain(`A message was dropped: ${message.reason}.`);
+        this.warnOnce(`A message was dropped: ${message.reason}.`);
     }
   }
 
   /** A message was too long to be read. */
   onOversized(head: Buffer, tail: Buffer, size: number): void {
-    this.heard++;
+    this.messageCount++;
     const text = this.#options.pending.failOversized(head, tail, size);
     if (text !== undefined) this.#options.log("warn", text);
   }
 
   /** A ping was answered with an error: the server is alive. */
-  readonly turnedAway = ({ code }: HubError): void => {
-    if (code === "serverRefused" || code === "serverFailed") this.heard++;
+  readonly onPingFailed = ({ code }: HubError): void => {
+    if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
   };
 
   /** Changes of these kinds may have been missed for a while. */
-  missed(...[kinds]: Parameters<IncomingNotifications["missed"]>): void {
-    this.#news.missed(kinds);
+  onGap(...[kinds]: Parameters<IncomingNotifications["onGap"]>): void {
+    this.#notifications.onGap(kinds);
   }
 
   /** Logs a fault once, as a server that has it once has it often. */
-  complain(text: string): void {
-    if (this.#complaints.has(text)) return;
-    this.#complaints.add(text);
+  warnOnce(text: string): void {
+    if (this.#warned.has(text)) return;
+    this.#warned.add(text);
     this.#options.log("warn", text);
   }
 
   /** Modern servers send no requests (2026-07-28); one that does must not be left waiting. */
-  #refuse({ id, method }: Request): void {
-    this.#options.notifications.refuse(id, method);
-    this.complain("A request was refused: servers of its era send none.");
+  #refuseRequest({ id, method }: Request): void {
+    this.#options.notifications.refuseRequest(id, method);
+    this.warnOnce("A request was refused: servers of its era send none.");
   }
 
-  #settle(response: Response): void {
+  #onResponse(response: Response): void {
     const { pending, serverTasks, notifications } = this.#options;
     const record = response.id === undefined ? undefined : pending.remove(response.id);
     if (record !== undefined) {
-      notifications.settled(record);
+      notifications.onRequestEnded(record);
       record.onResponse(response);
       return;
     }
@@ -213,8 +215,8 @@ export class IncomingMessages {
 }
 
 /** How often a request is retried whose answer was lost, and the pause before each retry, doubling, in ms. */
-const TIMES = 3;
-const PAUSE = 100;
+const MAX_RETRIES = 3;
+const FIRST_RETRY_DELAY = 100;
 
 /** Retries idempotent requests over a transport that may lose single requests. */
 export class OwnRequestRetry {
@@ -225,24 +227,24 @@ export class OwnRequestRetry {
   }
 
   /** @throws what the last attempt throws, or the signal's reason */
-  async of<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    for (let count = 0; ; count++) {
+  async run<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    for (let retries = 0; ; retries++) {
       try {
-        return await ask();
+        return await send();
       } catch (error) {
-        if (count === TIMES || signal.aborted || !isLost(error)) throw error;
+        if (retries === MAX_RETRIES || signal.aborted || !isLost(error)) throw error;
       }
-      await this.#pause(PAUSE * 2 ** count, signal);
+      await this.#pause(FIRST_RETRY_DELAY * 2 ** retries, signal);
     }
   }
 
   #pause(ms: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const abort = (): void => {
-        undo();
+        cancelTimer();
         reject(signal.reason);
       };
-      const undo = this.#clock.after(ms, () => {
+      const cancelTimer = this.#clock.after(ms, () => {
         signal.removeEventListener("abort", abort);
         resolve();
       });
@@ -273,7 +275,7 @@ export interface SessionEvents {
   /** Its list of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  flaw?(output: MalformedOutput): void;
+  malformedOutput?(output: MalformedOutput): void;
   /** The server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
@@ -289,34 +291,34 @@ export class Session implements TransportEvents {
   readonly notifications: ServerNotifications;
   /** The tasks that clients' calls became. */
   readonly serverTasks: ServerTasks;
-  readonly #reception: IncomingMessages;
+  readonly #incoming: IncomingMessages;
   /** The handshake once it is complete, and with it the dialect. */
-  met: ServerHandshake | undefined;
+  handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
-  greeting: NegotiationResult | undefined;
+  negotiation: NegotiationResult | undefined;
   /** Number of clients' requests sent, and the tool of the last one. */
-  calls = 0;
+  callCount = 0;
   lastTool: string | undefined;
   /** The cache hints of its last lists, where the server sends them. */
-  readonly hints: CacheHintTable = new Map();
+  readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of its last lists, as JSON. */
-  readonly metas = new Map<Kind, string>();
+  readonly listMeta = new Map<Kind, string>();
   /** The clients' subscriptions. */
   subscriptions: Subscriptions | undefined;
-  #ping: number | undefined;
-  readonly #repetition: OwnRequestRetry | undefined;
+  #pingId: number | undefined;
+  readonly #ownRequestRetry: OwnRequestRetry | undefined;
 
   constructor(options: SessionOptions) {
     const { server, transport, clients, clock, events } = options;
     this.#options = options;
-    this.#repetition = transport.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
+    this.#ownRequestRetry = transport.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
     this.server = server;
     this.#transport = transport;
     this.#pending = new PendingRequests(server, transport, clock, (record) =>
-      this.notifications.settled(record),
+      this.notifications.onRequestEnded(record),
     );
     this.serverTasks = new ServerTasks(server, this.#pending, (params) =>
-      this.#dialect?.complete(params),
+      this.#dialect?.completeParams(params),
     );
     this.notifications = new ServerNotifications({
       server,
@@ -327,10 +329,10 @@ export class Session implements TransportEvents {
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
       request: (method, params) =>
-        void this.ask(method, params, new AbortController().signal).catch(() => {}),
-      warn: (text) => this.#reception.complain(text),
+        void this.sendRequest(method, params, new AbortController().signal).catch(() => {}),
+      warn: (text) => this.#incoming.warnOnce(text),
     });
-    this.#reception = new IncomingMessages({
+    this.#incoming = new IncomingMessages({
       pending: this.#pending,
       serverTasks: this.serverTasks,
       notifications: this.notifications,
@@ -342,8 +344,8 @@ export class Session implements TransportEvents {
   }
 
   /** Number of messages received: when it grows, the server is alive. */
-  get heard(): number {
-    return this.#reception.heard;
+  get messageCount(): number {
+    return this.#incoming.messageCount;
   }
 
   /**
@@ -352,37 +354,37 @@ export class Session implements TransportEvents {
    */
   async open(
     clientInfo: Implementation,
-    approach: NegotiationPlan,
+    plan: NegotiationPlan,
     signal: AbortSignal,
-    linked: () => void,
+    onTransportOpen: () => void,
   ): Promise<EarlyExit | undefined> {
     const { server, clients, clock, events } = this.#options;
     await this.#transport.open(this, signal);
-    linked();
+    onTransportOpen();
     const common = { server, clock, clientInfo, capabilities: clients.capabilities };
     // A handshake request is never cancelled (cancellation, behavior requirements).
     const abandon = (id: number): void => void this.#pending.abandon(id);
-    const greeting = await negotiate({
-      ...approach,
+    const result = await negotiate({
+      ...plan,
       ...common,
       signal,
       sendRequest: (method, params, until, headers) =>
-        this.#pending.ask(method, params, until, abandon, headers),
+        this.#pending.sendRequest(method, params, until, abandon, headers),
     });
-    if ("cause" in greeting) return greeting;
-    if (this.#pending.ended !== undefined) throw this.#pending.ended;
-    this.greeting = greeting;
-    this.met = greeting.handshake;
-    const isModern = greeting.handshake.protocol.era === "modern";
-    this.#transport.adopt?.(greeting.handshake.protocol);
-    this.#pending.isMirrored = isModern && this.#transport.adopt !== undefined;
-    this.#dialect = chooseDialect(greeting.handshake, {
+    if ("cause" in result) return result;
+    if (this.#pending.endCause !== undefined) throw this.#pending.endCause;
+    this.negotiation = result;
+    this.handshake = result.handshake;
+    const isModern = result.handshake.protocol.era === "modern";
+    this.#transport.adopt?.(result.handshake.protocol);
+    this.#pending.sendsParamHeaders = isModern && this.#transport.adopt !== undefined;
+    this.#dialect = createDialect(result.handshake, {
       ...common,
       transport: this.#transport,
       pending: this.#pending,
       notifications: this.notifications,
-      ask: (method, params, until) => this.ask(method, params, until),
-      onGap: (kinds) => this.#reception.missed(kinds),
+      sendRequest: (method, params, until) => this.sendRequest(method, params, until),
+      onGap: (kinds) => this.#incoming.onGap(kinds),
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.onHandshake();
@@ -394,19 +396,19 @@ export class Session implements TransportEvents {
     return this.#dialect?.era ?? "legacy";
   }
 
-  get way(): HttpTransportKind | undefined {
+  get httpTransportKind(): HttpTransportKind | undefined {
     if (this.#transport.adopt === undefined) return undefined;
     return this.#transport.hasStreams === true ? "http" : "sse";
   }
 
   /** Whether a request may have to be written more than once. */
-  get mayRepeat(): boolean {
+  get mayResend(): boolean {
     return this.era === "modern" || this.#transport.adopt !== undefined;
   }
 
   /** Number of clients' requests that are not answered. */
   get inFlight(): number {
-    return this.#pending.relayed;
+    return this.#pending.clientRequestCount;
   }
 
   /** Whether the server is working on something that clients wait for. */
@@ -420,48 +422,52 @@ export class Session implements TransportEvents {
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
-    const complain = (text: string): void => this.#options.events.log("warn", "server", text);
+    const warn = (text: string): void => this.#options.events.log("warn", "server", text);
     const items = await listAll({
       server: this.server,
       kind,
-      ...(this.era === "modern" && { hints: this.hints }),
-      metas: this.metas,
-      ask: (method, params) => this.ask(method, params, signal),
-      complain,
+      ...(this.era === "modern" && { cacheHints: this.cacheHints }),
+      listMeta: this.listMeta,
+      requestPage: (method, params) => this.sendRequest(method, params, signal),
+      warn,
     });
-    const isMirrored = kind === "tools" && this.#pending.isMirrored;
-    return isMirrored ? dropUncallableTools(items, complain) : items;
+    const sendsParamHeaders = kind === "tools" && this.#pending.sendsParamHeaders;
+    return sendsParamHeaders ? dropUncallableTools(items, warn) : items;
   }
 
   offers(kind: Kind): boolean {
-    return this.met?.kinds.has(kind) === true;
+    return this.handshake?.kinds.has(kind) === true;
   }
 
-  can(feature: ServerFeature): boolean {
-    return this.met?.features.has(feature) === true;
+  supports(feature: ServerFeature): boolean {
+    return this.handshake?.features.has(feature) === true;
   }
 
   /** Sends a ping: any answer counts in `heard`. An unanswered ping is dropped. */
   ping(): void {
-    if (this.#ping !== undefined) this.#pending.abandon(this.#ping);
-    const { healthCheckMethod: pulse = Method.ping } = this.#dialect ?? {};
-    const params = this.#dialect?.complete(undefined);
-    this.#ping = this.#pending.post(pulse, params, this.#reception.turnedAway);
+    if (this.#pingId !== undefined) this.#pending.abandon(this.#pingId);
+    const { healthCheckMethod: pingMethod = Method.ping } = this.#dialect ?? {};
+    const params = this.#dialect?.completeParams(undefined);
+    this.#pingId = this.#pending.sendWithoutWaiting(
+      pingMethod,
+      params,
+      this.#incoming.onPingFailed,
+    );
   }
 
   /** Resolves when no client's request is in flight. */
-  quiet(): Promise<void> {
-    return this.#pending.quiet();
+  whenIdle(): Promise<void> {
+    return this.#pending.whenIdle();
   }
 
-  vitals(): Promise<ProcessStats | undefined> {
+  processStats(): Promise<ProcessStats | undefined> {
     return this.#transport.vitals();
   }
 
   /** Sends a client's request under an id of the session's own. @returns that id, for `cancel` */
   relay(record: PendingRequest, request: Request, { edits, tokens }: RequestRewrite): number {
     const id = this.#pending.nextId();
-    this.calls++;
+    this.callCount++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
     if (record.sender !== undefined) this.#dialect?.addSender(request, record.sender, edits);
     this.#pending.send(id, record, withRequestId(request, id, edits, tokens));
@@ -472,10 +478,11 @@ export class Session implements TransportEvents {
    * Sends an idempotent request of the hub's own; cancelled with the signal.
    * @throws {HubError} cancelled, or the transport's end
    */
-  ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
-    const whole = this.#dialect?.complete(params) ?? params;
-    const ask = () => this.#pending.ask(method, whole, signal, (id) => this.cancel(id));
-    return this.#repetition?.of(ask, signal) ?? ask();
+  sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
+    const fullParams = this.#dialect?.completeParams(params) ?? params;
+    const send = () =>
+      this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
+    return this.#ownRequestRetry?.run(send, signal) ?? send();
   }
 
   /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
@@ -488,16 +495,16 @@ export class Session implements TransportEvents {
   }
 
   /** Drops a request and notifies the server. Its record is not called any more. */
-  cancel(id: number, why: CancelReason = "The hub gave up."): void {
+  cancel(id: number, reason: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
-    if (this.#dialect?.mayMakeTask(record) === true) this.serverTasks.onCallCancelled(id);
+    if (this.#dialect?.mayCreateTask(record) === true) this.serverTasks.onCallCancelled(id);
     // In the modern era closing the request's own stream is the cancellation; in the legacy era it means nothing.
-    const isSaid = this.#transport.hasStreams === true && this.era === "modern";
-    if (!isSaid) this.#transport.send(buildCancelled(id, why));
+    const isImplied = this.#transport.hasStreams === true && this.era === "modern";
+    if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
-    this.notifications.settled(record);
-    this.notifications.abandon();
+    this.notifications.onRequestEnded(record);
+    this.notifications.onRequestCancelled();
   }
 
   pause(): void {
@@ -517,7 +524,7 @@ export class Session implements TransportEvents {
   }
 
   frame(message: Message, sentRequest?: SentRequest): void {
-    this.#reception.onMessage(message, sentRequest);
+    this.#incoming.onMessage(message, sentRequest);
   }
 
   log(level: LogLevel, source: LogSource, text: string): void {
@@ -525,11 +532,11 @@ export class Session implements TransportEvents {
   }
 
   flaw(output: MalformedOutput): void {
-    this.#options.events.flaw?.(output);
+    this.#options.events.malformedOutput?.(output);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    this.#reception.onOversized(head, tail, size);
+    this.#incoming.onOversized(head, tail, size);
   }
 
   challenged(challenge: AuthChallenge): void {
@@ -542,7 +549,7 @@ export class Session implements TransportEvents {
   closed(cause: HubError): void {
     this.#fail(cause);
     // Before the handshake is complete, its request fails and reports the cause.
-    if (this.met !== undefined) this.#options.events.closed(cause);
+    if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 
   /** Fails everything that is still open. */

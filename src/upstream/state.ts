@@ -13,15 +13,15 @@ export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number)
 }
 
 /** After this many attempts of a series, the delay is at least `pause` ms: nothing may restart in a tight loop. */
-const HASTE = { attempts: 10, pause: 1000 };
+const MIN_PAUSE = { attempts: 10, pause: 1000 };
 
 /** The delay after that attempt of a series, in ms; `random` in 0…1 subtracts the jitter. */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
-  const least = attempt < HASTE.attempts ? 0 : HASTE.pause;
-  if (reconnect.policy !== "exponential") return least;
+  const minDelay = attempt < MIN_PAUSE.attempts ? 0 : MIN_PAUSE.pause;
+  if (reconnect.policy !== "exponential") return minDelay;
   const { base, max, jitter } = reconnect;
-  const whole = Math.min(max, base * 2 ** Math.max(0, attempt - 1));
-  return Math.max(least, whole * (1 - jitter * random));
+  const fullDelay = Math.min(max, base * 2 ** Math.max(0, attempt - 1));
+  return Math.max(minDelay, fullDelay * (1 - jitter * random));
 }
 
 /**
@@ -99,9 +99,9 @@ export interface StepResult<S> {
 }
 
 /** How long a connection must last, in ms, for its loss to start a new series of attempts. */
-const STABLE = 30_000;
+const STABLE_AFTER = 30_000;
 /** How long a remote connection must have lasted, in ms, to be retried without delay. */
-const BRIEF = 1000;
+const MIN_UPTIME = 1000;
 
 const OPEN: Effect = { kind: "open" };
 const CLOSE: Effect = { kind: "close" };
@@ -112,18 +112,22 @@ const DISCONNECTED: StoppedState = { at: "disconnected" };
 const FIRST: StoppedState = { at: "connecting", attempt: 1 };
 
 /** The next state and the effects of the move. A signal without meaning in a state returns the same state. */
-export function step<S>(state: State<S>, signal: Signal<S>, its: StepEnvironment): StepResult<S> {
+export function step<S>(
+  state: State<S>,
+  signal: Signal<S>,
+  environment: StepEnvironment,
+): StepResult<S> {
   switch (state.at) {
     case "idle":
     case "failed":
     case "disconnected":
-      return whileAtRest(state, signal);
+      return whileStopped(state, signal);
     case "connecting":
-      return whileConnecting(state.attempt, state, signal, its);
+      return whileConnecting(state.attempt, state, signal, environment);
     case "authenticating":
-      return whileAuthenticating(state, signal, its);
+      return whileAuthenticating(state, signal, environment);
     case "connected":
-      return whileConnected(state, signal, its);
+      return whileConnected(state, signal, environment);
     case "reconnecting":
       return whileWaiting(state, signal);
     case "stopping":
@@ -131,7 +135,7 @@ export function step<S>(state: State<S>, signal: Signal<S>, its: StepEnvironment
   }
 }
 
-function whileAtRest<S>(state: StoppedState, { kind }: Signal<S>): StepResult<S> {
+function whileStopped<S>(state: StoppedState, { kind }: Signal<S>): StepResult<S> {
   if (kind === "start" || kind === "reconnect") return to(FIRST, OPEN);
   if (kind === "stop" && state.at !== "disconnected") return to(DISCONNECTED);
   return to(state);
@@ -141,21 +145,21 @@ function whileConnecting<S>(
   attempt: number,
   state: State<S>,
   signal: Signal<S>,
-  its: StepEnvironment,
+  environment: StepEnvironment,
 ): StepResult<S> {
   switch (signal.kind) {
     case "opened":
-      return connect(signal.session, attempt, its);
+      return connect(signal.session, attempt, environment);
     case "late":
       return to({ at: "connecting", attempt, lateSince: signal.since });
     case "challenged":
       return authenticate<S>(attempt, undefined);
     case "lost":
-      return leaveFor(afterLoss(attempt, signal.cause, its));
+      return stopThen(afterLoss(attempt, signal.cause, environment));
     case "stop":
-      return leaveFor(DISCONNECTED);
+      return stopThen(DISCONNECTED);
     case "cancel":
-      return leaveFor(IDLE);
+      return stopThen(IDLE);
     default:
       return to(state);
   }
@@ -164,26 +168,26 @@ function whileConnecting<S>(
 function whileAuthenticating<S>(
   state: Authenticating<S>,
   signal: Signal<S>,
-  its: StepEnvironment,
+  environment: StepEnvironment,
 ): StepResult<S> {
   const { attempt, session } = state;
   switch (signal.kind) {
     case "progressed":
       return to({ ...state, progress: signal.progress });
     case "authorized":
-      if (session !== undefined) return connect(session, attempt, its);
+      if (session !== undefined) return connect(session, attempt, environment);
       return to({ at: "connecting", attempt }, OPEN);
     case "denied":
-      if (session !== undefined) return connect(session, attempt, its);
-      return leaveFor(afterLoss(attempt, signal.cause, its));
+      if (session !== undefined) return connect(session, attempt, environment);
+      return stopThen(afterLoss(attempt, signal.cause, environment));
     case "lost":
-      return leaveFor(afterLoss(attempt, signal.cause, its));
+      return stopThen(afterLoss(attempt, signal.cause, environment));
     case "stop":
-      return leaveFor(DISCONNECTED);
+      return stopThen(DISCONNECTED);
     case "cancel":
-      return leaveFor(IDLE);
+      return stopThen(IDLE);
     case "reconnect":
-      return leaveFor(FIRST);
+      return stopThen(FIRST);
     default:
       return to(state);
   }
@@ -192,20 +196,20 @@ function whileAuthenticating<S>(
 function whileConnected<S>(
   state: Connected<S>,
   signal: Signal<S>,
-  its: StepEnvironment,
+  environment: StepEnvironment,
 ): StepResult<S> {
   const { attempt, session, responsive, since } = state;
   switch (signal.kind) {
     case "lost": {
-      const isSoon = its.isRemote && its.now - since >= BRIEF;
-      return leaveFor(afterLoss(attempt, signal.cause, its, isSoon));
+      const retriesAtOnce = environment.isRemote && environment.now - since >= MIN_UPTIME;
+      return stopThen(afterLoss(attempt, signal.cause, environment, retriesAtOnce));
     }
     case "stop":
-      return leaveFor(DISCONNECTED);
+      return stopThen(DISCONNECTED);
     case "reconnect":
-      return leaveFor(FIRST);
+      return stopThen(FIRST);
     case "idleTimeout":
-      return leaveFor(IDLE);
+      return stopThen(IDLE);
     case "challenged":
       return authenticate(attempt, session);
     case "unresponsive":
@@ -239,7 +243,7 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   const { next } = state;
   switch (kind) {
     case "drained":
-      return arrive(next);
+      return enter(next);
     case "start":
       return to(next.at === "connecting" ? state : { at: "stopping", next: resume(next) });
     case "reconnect":
@@ -260,7 +264,7 @@ function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
 
-function arrive<S>(next: StoppedState): StepResult<S> {
+function enter<S>(next: StoppedState): StepResult<S> {
   if (next.at === "connecting") return to(next, OPEN);
   if (next.at === "reconnecting") return to(next, { kind: "arm", signal: "due", at: next.retryAt });
   return to(next);
@@ -268,7 +272,7 @@ function arrive<S>(next: StoppedState): StepResult<S> {
 
 function connect<S>(session: S, attempt: number, { now }: StepEnvironment): StepResult<S> {
   const state: State<S> = { at: "connected", session, since: now, attempt, responsive: true };
-  return to(state, { kind: "arm", signal: "stable", at: now + STABLE });
+  return to(state, { kind: "arm", signal: "stable", at: now + STABLE_AFTER });
 }
 
 function authenticate<S>(attempt: number, session: S | undefined): StepResult<S> {
@@ -281,7 +285,7 @@ function afterLoss(
   attempt: number,
   cause: HubError,
   { now, random, policy, goal }: StepEnvironment,
-  isSoon = false,
+  retriesAtOnce = false,
 ): StoppedState {
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
@@ -289,11 +293,11 @@ function afterLoss(
   // The next call starts it, and that is soon enough.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
-  const retryAt = isSoon ? now : now + delayAfter(attempt, policy, random);
+  const retryAt = retriesAtOnce ? now : now + delayAfter(attempt, policy, random);
   return { at: "reconnecting", attempt, maxAttempts, retryAt, cause };
 }
 
-function leaveFor<S>(next: StoppedState): StepResult<S> {
+function stopThen<S>(next: StoppedState): StepResult<S> {
   return to({ at: "stopping", next }, CLOSE);
 }
 

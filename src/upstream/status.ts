@@ -125,8 +125,8 @@ export function unavailableReasonOf(
   connections: readonly ConnectionStatus[],
 ): HubError {
   for (const { cause, lastError } of connections) {
-    const known = cause ?? lastError;
-    if (known !== undefined) return known;
+    const error = cause ?? lastError;
+    if (error !== undefined) return error;
   }
   const isWaiting = connections.some(({ state }) => state === "authenticating");
   return isWaiting

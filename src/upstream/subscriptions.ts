@@ -17,7 +17,7 @@ export interface Subscriber {
 }
 
 /** The characters at which a part of a URI may begin. */
-const DIVIDERS = "/?#";
+const SUB_RESOURCE_STARTS = "/?#";
 
 /** A session with the server. */
 export interface SubscriptionSession extends TaskSession {
@@ -28,16 +28,16 @@ export interface SubscriptionSession extends TaskSession {
   unsubscribe(uri: string, topic?: "task"): void;
 }
 
-interface Entry {
-  readonly watchers: Set<Subscriber>;
+interface ResourceSubscription {
+  readonly subscribers: Set<Subscriber>;
   /** The server has confirmed it. */
-  isAgreed: boolean;
+  isAccepted: boolean;
 }
 
 export interface SubscriptionsOptions {
   readonly clock: Clock;
   /** Maximum time for the server's answer, in ms. */
-  limit(): number;
+  timeout(): number;
   warn(text: string): void;
 }
 
@@ -47,7 +47,7 @@ export interface SubscriptionsOptions {
  */
 export class Subscriptions {
   readonly #options: SubscriptionsOptions;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, ResourceSubscription>();
   #session: SubscriptionSession | undefined;
   /** The subscriptions of the connection that replaced this one. */
   #successor: Subscriptions | undefined;
@@ -64,49 +64,49 @@ export class Subscriptions {
   }
 
   /** Adds a subscriber. @returns whether the server has already confirmed the subscription */
-  add(uri: string, watcher: Subscriber): boolean {
-    if (this.#successor !== undefined) return this.#successor.add(uri, watcher);
-    const entry = this.#entries.get(uri) ?? { watchers: new Set(), isAgreed: false };
+  add(uri: string, subscriber: Subscriber): boolean {
+    if (this.#successor !== undefined) return this.#successor.add(uri, subscriber);
+    const entry = this.#entries.get(uri) ?? { subscribers: new Set(), isAccepted: false };
     this.#entries.set(uri, entry);
-    entry.watchers.add(watcher);
-    return entry.isAgreed;
+    entry.subscribers.add(subscriber);
+    return entry.isAccepted;
   }
 
   /** The server has confirmed the subscription. */
-  agree(uri: string): void {
-    if (this.#successor !== undefined) this.#successor.agree(uri);
+  accept(uri: string): void {
+    if (this.#successor !== undefined) this.#successor.accept(uri);
     const entry = this.#entries.get(uri);
-    if (entry !== undefined) entry.isAgreed = true;
+    if (entry !== undefined) entry.isAccepted = true;
   }
 
   /** Removes a subscriber; after the last one the server is unsubscribed, unless it has refused this subscription. */
-  remove(uri: string, watcher: Subscriber, isRefused: boolean): void {
-    if (this.#successor !== undefined) this.#successor.remove(uri, watcher, isRefused);
+  remove(uri: string, subscriber: Subscriber, isRefused: boolean): void {
+    if (this.#successor !== undefined) this.#successor.remove(uri, subscriber, isRefused);
     const entry = this.#entries.get(uri);
-    if (entry?.watchers.delete(watcher) !== true || entry.watchers.size > 0) return;
+    if (entry?.subscribers.delete(subscriber) !== true || entry.subscribers.size > 0) return;
     this.#entries.delete(uri);
     const session = this.#session;
-    if (session === undefined || (isRefused && !entry.isAgreed)) return;
+    if (session === undefined || (isRefused && !entry.isAccepted)) return;
     session.unsubscribe(uri);
   }
 
   /** A new session is open: subscribes to everything again, and notifies everyone, as changes may have been missed. */
-  follow(session: SubscriptionSession): void {
+  attach(session: SubscriptionSession): void {
     this.#session = session;
     session.subscriptions = this;
-    this.modernTasks.follow(session);
+    this.modernTasks.attach(session);
     for (const uri of this.#entries.keys()) void this.#restore(session, uri);
   }
 
-  unfollow(): void {
+  detach(): void {
     this.#session = undefined;
-    this.modernTasks.unfollow();
-    for (const entry of this.#entries.values()) entry.isAgreed = false;
+    this.modernTasks.detach();
+    for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
   /** Another connection, which has no session yet, replaces this one. */
   handOver(successor: Subscriptions): void {
-    for (const [uri, { watchers }] of this.#entries) {
+    for (const [uri, { subscribers: watchers }] of this.#entries) {
       for (const watcher of watchers) successor.add(uri, watcher);
     }
     this.#entries.clear();
@@ -115,58 +115,63 @@ export class Subscriptions {
   }
 
   /** The server announces a change of a resource: one with subscribers, or a part of one. */
-  updated(notification: Notification): void {
+  onUpdated(notification: Notification): void {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
     const { uri, uris } = found;
-    const notified = new Map<object, { watcher: Subscriber; length: number }>();
-    for (const [own, { watchers }] of this.#entries) {
-      if (!isPart(uri, own)) continue;
-      for (const watcher of watchers) {
-        const { length = -1 } = notified.get(watcher.client) ?? {};
-        if (own.length > length) notified.set(watcher.client, { watcher, length: own.length });
+    const notified = new Map<object, { subscriber: Subscriber; length: number }>();
+    for (const [subscribedUri, { subscribers }] of this.#entries) {
+      if (!isSameOrSubResource(uri, subscribedUri)) continue;
+      for (const subscriber of subscribers) {
+        const { length = -1 } = notified.get(subscriber.client) ?? {};
+        if (subscribedUri.length > length)
+          notified.set(subscriber.client, { subscriber, length: subscribedUri.length });
       }
     }
-    for (const { watcher } of notified.values()) watcher.updated(uri, { notification, uris });
+    for (const { subscriber } of notified.values()) subscriber.updated(uri, { notification, uris });
   }
 
   /** Changes may have been missed: notifies everyone. */
-  missed(): void {
-    for (const [uri, { watchers }] of this.#entries) {
-      for (const watcher of watchers) watcher.updated(uri);
+  onGap(): void {
+    for (const [uri, { subscribers }] of this.#entries) {
+      for (const subscriber of subscribers) subscriber.updated(uri);
     }
   }
 
   async #restore(session: SubscriptionSession, uri: string): Promise<void> {
     try {
-      await this.#ask(session, uri);
-      if (session === this.#session) this.agree(uri);
+      await this.#subscribe(session, uri);
+      if (session === this.#session) this.accept(uri);
     } catch (error) {
       if (session !== this.#session) return;
-      const why = toHubError(error).message;
-      this.#options.warn(`The subscription to "${uri}" could not be restored: ${why}`);
+      const reason = toHubError(error).message;
+      this.#options.warn(`The subscription to "${uri}" could not be restored: ${reason}`);
     }
     if (session !== this.#session) return;
-    for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
+    for (const subscriber of this.#entries.get(uri)?.subscribers ?? []) subscriber.updated(uri);
   }
 
-  async #ask(session: SubscriptionSession, uri: string): Promise<void> {
+  async #subscribe(session: SubscriptionSession, uri: string): Promise<void> {
     const { clock } = this.#options;
     const abort = new AbortController();
     const text = `Server "${session.server}" did not answer "${Method.subscribe}" in time.`;
-    const late = new HubError("callTimeout", text, { server: session.server });
-    const undo = clock.after(this.#options.limit(), () => abort.abort(late));
+    const timeoutError = new HubError("callTimeout", text, { server: session.server });
+    const cancelTimer = clock.after(this.#options.timeout(), () => abort.abort(timeoutError));
     try {
       await session.subscribe(uri, abort.signal);
     } finally {
-      undo();
+      cancelTimer();
     }
   }
 }
 
 /** Whether a URI equals another or is a part of it; a common beginning (`/1` and `/10`) is not enough. */
-function isPart(uri: string, whole: string): boolean {
+function isSameOrSubResource(uri: string, whole: string): boolean {
   if (!uri.startsWith(whole)) return false;
   const next = uri[whole.length];
-  return next === undefined || DIVIDERS.includes(next) || DIVIDERS.includes(whole.at(-1) ?? "");
+  return (
+    next === undefined ||
+    SUB_RESOURCE_STARTS.includes(next) ||
+    SUB_RESOURCE_STARTS.includes(whole.at(-1) ?? "")
+  );
 }

@@ -32,44 +32,44 @@ import type { PendingRequests } from "./pending.ts";
 import type { ClientChannel } from "./profile.ts";
 
 /** Maximum time that a task is kept, and that one is kept after its end if the server gives no ttl, in ms. */
-const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
+const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /** Servers count the ttl from creation, clients from when they learn of it; in ms. */
-const SLACK = 60_000;
+const TTL_TOLERANCE = 60_000;
 
 /** A task of a modern server, which a client polls. */
 export class ModernServerTask extends TaskAlias implements OpenTask {
-  readonly #began: number;
-  #ended = 0;
+  readonly #createdAt: number;
+  #endedAt = 0;
   isOver = false;
   /** When it is forgotten, in ms of the clock. */
-  expiry = 0;
+  expiresAt = 0;
 
   /** @param now ms of the clock */
-  constructor(remoteId: string, number: number, standing: ModernTaskStatus, now: number) {
+  constructor(remoteId: string, sequence: number, status: ModernTaskStatus, now: number) {
     // Over HTTP the id may be the only proof that the task is this client's.
-    super(remoteId, number, randomToken());
-    this.#began = now;
-    this.setStatus(standing, now);
+    super(remoteId, sequence, randomToken());
+    this.#createdAt = now;
+    this.setStatus(status, now);
   }
 
   /** The server reported the task's status. */
   setStatus({ isOver, ttl }: ModernTaskStatus, now: number): void {
-    if (isOver && !this.isOver) this.#ended = now;
+    if (isOver && !this.isOver) this.#endedAt = now;
     this.isOver ||= isOver;
     const isKept = ttl !== undefined || !this.isOver;
-    const limit = ttl === undefined ? LONGEST.any : Math.min(ttl + SLACK, LONGEST.any);
-    const end = this.#began + limit;
-    this.expiry = isKept ? end : Math.min(end, this.#ended + LONGEST.ended);
+    const limit = ttl === undefined ? MAX_AGE.any : Math.min(ttl + TTL_TOLERANCE, MAX_AGE.any);
+    const end = this.#createdAt + limit;
+    this.expiresAt = isKept ? end : Math.min(end, this.#endedAt + MAX_AGE.ended);
   }
 
   /** Servers may keep tasks beyond their own end: `tasks/get` tells. */
-  lost(): void {}
+  onSessionLost(): void {}
 }
 
 /** A task that has not ended. */
 export interface OpenTask {
   /** The server is gone, and the task may be lost. */
-  lost(): void;
+  onSessionLost(): void;
 }
 
 /** Listens to the status of a task. */
@@ -102,14 +102,14 @@ export class ModernServerTasks {
   }
 
   /** Adds a task that has not ended. */
-  open(task: OpenTask): void {
+  add(task: OpenTask): void {
     if (this.#successor === undefined) this.#open.add(task);
-    else this.#successor.open(task);
+    else this.#successor.add(task);
   }
 
   /** The task has ended, or nothing waits for it. */
-  close(task: OpenTask): void {
-    this.#successor?.close(task);
+  delete(task: OpenTask): void {
+    this.#successor?.delete(task);
     this.#open.delete(task);
   }
 
@@ -141,20 +141,20 @@ export class ModernServerTasks {
   }
 
   /** A new session is open: subscribes to all watched tasks again. */
-  follow(session: TaskSession): void {
+  attach(session: TaskSession): void {
     this.#session = session;
     // A failure is harmless: watchers can poll as well.
     for (const id of this.#watchers.keys()) session.subscribe(id, NEVER, "task").catch(() => {});
   }
 
-  unfollow(): void {
+  detach(): void {
     this.#session = undefined;
-    for (const task of this.#open) task.lost();
+    for (const task of this.#open) task.onSessionLost();
   }
 
   /** Another connection, which has no session yet, replaces this one. */
   handOver(successor: ModernServerTasks): void {
-    for (const task of this.#open) successor.open(task);
+    for (const task of this.#open) successor.add(task);
     for (const [id, watchers] of this.#watchers) {
       for (const watcher of watchers) successor.watch(id, watcher);
     }
@@ -165,25 +165,25 @@ export class ModernServerTasks {
 }
 
 /** A session that sends requests of the hub's own. */
-interface Answerer {
-  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+interface RequestSender {
+  sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
 }
 
 /** Cancels a task that nothing waits for any more. */
-export function cancelServerTask(session: Answerer, taskId: string): void {
-  session.ask(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
+export function cancelServerTask(session: RequestSender, taskId: string): void {
+  session.sendRequest(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
 }
 
 /** The task that the answer to a call contains. */
 export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
   const members = membersAt(bytes, body);
   const task = readTask(bytes, members);
-  return task && { task, standing: readModernTask(bytes, members) };
+  return task && { task, status: readModernTask(bytes, members) };
 }
 
 export interface CreatedModernTask {
   readonly task: TaskMention;
-  readonly standing: ModernTaskStatus;
+  readonly status: ModernTaskStatus;
 }
 
 /** The client and the call of which a task was created. */
@@ -360,7 +360,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
 
   #cancel(taskId: string | undefined): void {
     if (taskId !== undefined)
-      this.#pending.post(TaskMethod.cancel, this.#completeParams({ taskId }));
+      this.#pending.sendWithoutWaiting(TaskMethod.cancel, this.#completeParams({ taskId }));
   }
 }
 
@@ -388,8 +388,8 @@ function readTaskCreation({
 }
 
 /** Page size of `tasks/list`. */
-const PAGE = 50;
-const LIST = "tasks";
+const PAGE_SIZE = 50;
+const CURSOR_KIND = "tasks";
 const INVALID_PARAMS = -32602;
 
 /** One page of the tasks that a client created, each with its current status. */
@@ -405,15 +405,17 @@ export interface TaskPage<Entry> {
  */
 export function readTaskPage<Entry>(
   all: readonly Entry[],
-  numberOf: (entry: Entry) => number,
+  sequenceOf: (entry: Entry) => number,
   request: Request,
 ): TaskPage<Entry> {
-  const after = Number(readCursorParam(LIST, request) ?? 0);
-  const rest = all.filter((entry) => numberOf(entry) > after);
-  const entries = rest.slice(0, PAGE);
-  const last = rest.length > PAGE ? entries.at(-1) : undefined;
+  const after = Number(readCursorParam(CURSOR_KIND, request) ?? 0);
+  const rest = all.filter((entry) => sequenceOf(entry) > after);
+  const entries = rest.slice(0, PAGE_SIZE);
+  const last = rest.length > PAGE_SIZE ? entries.at(-1) : undefined;
   const end =
-    last === undefined ? "]}" : `],"nextCursor":"${encodeCursor(LIST, `${numberOf(last)}`)}"}`;
+    last === undefined
+      ? "]}"
+      : `],"nextCursor":"${encodeCursor(CURSOR_KIND, `${sequenceOf(last)}`)}"}`;
   return {
     entries,
     write: (tasks) => {

@@ -13,7 +13,7 @@ import { type ClientChannel, type ClientProfile, namePrefixOf, profileOf } from 
 import type { CatalogCache } from "./catalogs.ts";
 import type { ServerNotifications } from "./notifications.ts";
 
-type Prefixed = Pick<RunnableServer, "name" | "prefix">;
+type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
 
 export interface ClientViewOptions {
   readonly pool: ServerPool;
@@ -27,7 +27,7 @@ export interface ClientViewOptions {
  * How long a handshake waits for saved listings, in ms: enough for a busy machine, as instructions that are missing
  * then are never sent.
  */
-const RECALL_WAIT = 500;
+const LOAD_SAVED_WAIT = 500;
 
 /** What one client sees of the hub: its catalog, and the connections that its calls use. */
 export class ClientView {
@@ -39,10 +39,10 @@ export class ClientView {
   #isOpen = false;
   /** Whether a list may be answered; before that, `whenListed` waits. */
   #isListable = false;
-  readonly #waiting = new Set<(catalog: Catalog) => void>();
+  readonly #listWaiters = new Set<(catalog: Catalog) => void>();
   /** The callbacks that wait for saved listings before they are loaded. */
   readonly #waitingForSaved = new Set<(catalog: Catalog) => void>();
-  #recall: "notStarted" | "loading" | "done" = "notStarted";
+  #savedListingsState: "notStarted" | "loading" | "done" = "notStarted";
   #cancelTimer: () => void = () => {};
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
@@ -54,7 +54,9 @@ export class ClientView {
   declareCapabilities(capabilities: string, channel: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#options;
-    const counted = filterCapabilityClass(capabilities, (name) => pool.countsExtension(name));
+    const counted = filterCapabilityClass(capabilities, (name) =>
+      pool.distinguishesExtension(name),
+    );
     this.#profile = profileOf(counted, before.client, channel, before.subset);
     this.#catalog = undefined;
     if (this.#isOpen) {
@@ -88,42 +90,42 @@ export class ClientView {
 
   /** @throws {HubError} notSupported; see `ServerPool.find` */
   connection(server: string): Connection | undefined {
-    return this.#options.pool.find(server, this.#profile);
+    return this.#options.pool.connectionFor(server, this.#profile);
   }
 
   /** The names of the servers that are known to declare skills. */
   get skillServers(): readonly string[] {
     return this.#options.pool
       .connections(this.#profile)
-      .filter(({ listing: offer }) => declaresSkills(offer?.declared?.extensions ?? {}))
+      .filter(({ listing }) => declaresSkills(listing?.declared?.extensions ?? {}))
       .map(({ spec }) => spec.name);
   }
 
   /** The connections of servers that list nothing but may have that exposed name or URI. */
-  unlisted(kind: Kind, name: string): readonly Connection[] {
+  unlistedConnections(kind: Kind, name: string): readonly Connection[] {
     return this.#options.pool
       .connections(this.#profile)
-      .filter(({ listing: offer, canStart: mayRun }) => offer === undefined && mayRun)
-      .filter(({ spec }) => !isNamed(kind) || this.#fits(spec, name));
+      .filter(({ listing, canStart }) => listing === undefined && canStart)
+      .filter(({ spec }) => !isNamed(kind) || this.#mayOffer(spec, name));
   }
 
   /** The error for an unknown exposed name or URI. */
-  explainAbsence(kind: Kind, name: string): HubError {
+  notFoundError(kind: Kind, name: string): HubError {
     const noun = KIND_NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
     if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
     const { subset } = this.#profile;
-    const isLikely = (spec: Prefixed): boolean =>
-      subset.isSingle || (spec.prefix !== "" && this.#fits(spec, name));
-    const { invalid } = this.#options.catalogCache;
-    const wrong = invalid.find((spec) => subset.has(spec.name) && isLikely(spec));
-    if (wrong !== undefined) return invalidError(wrong);
-    const down = this.#options.pool.down(this.#profile).find(isLikely);
-    if (down === undefined) {
+    const isLikely = (spec: PrefixedServer): boolean =>
+      subset.isSingle || (spec.prefix !== "" && this.#mayOffer(spec, name));
+    const { invalidServers: invalid } = this.#options.catalogCache;
+    const invalidServer = invalid.find((spec) => subset.has(spec.name) && isLikely(spec));
+    if (invalidServer !== undefined) return invalidError(invalidServer);
+    const stopped = this.#options.pool.stoppedServers(this.#profile).find(isLikely);
+    if (stopped === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
     }
-    const why = `Server "${down.name}" is stopped, so there is no ${noun} "${name}" now.`;
-    return new HubError("serverStopped", why, { server: down.name });
+    const reason = `Server "${stopped.name}" is stopped, so there is no ${noun} "${name}" now.`;
+    return new HubError("serverStopped", reason, { server: stopped.name });
   }
 
   /** Starts the servers whose goal is up. */
@@ -131,16 +133,16 @@ export class ClientView {
     if (this.#isOpen) return;
     this.#isOpen = true;
     const { pool, clock } = this.#options;
-    const undo = clock.after(this.#options.listWait(), () => this.#openList());
-    const forget = clock.after(RECALL_WAIT, () => this.#tellRecalled());
+    const cancelListTimer = clock.after(this.#options.listWait(), () => this.#setListable());
+    const cancelSavedTimer = clock.after(LOAD_SAVED_WAIT, () => this.#resolveSavedLoaded());
     this.#cancelTimer = () => {
-      undo();
-      forget();
+      cancelListTimer();
+      cancelSavedTimer();
     };
-    pool.open(this.#profile);
+    pool.addProfile(this.#profile);
     // Only now do all connections exist.
-    if (this.#recall === "notStarted") this.#recall = "loading";
-    this.settle();
+    if (this.#savedListingsState === "notStarted") this.#savedListingsState = "loading";
+    this.updateReadiness();
   }
 
   /** The client's roots have changed. */
@@ -150,18 +152,18 @@ export class ClientView {
 
   /** The client has changed its log level. */
   levelChanged(): void {
-    for (const notifications of this.#notifications) notifications.adjustLevel();
+    for (const notifications of this.#notifications) notifications.updateLevel();
   }
 
   /** The client has left. */
   close(): void {
     this.#cancelTimer();
-    this.#waiting.clear();
+    this.#listWaiters.clear();
     this.#waitingForSaved.clear();
     const { channel } = this;
-    this.#options.pool.close(this.#profile);
+    this.#options.pool.removeProfile(this.#profile);
     if (channel !== undefined)
-      for (const notifications of this.#notifications) notifications.left(channel);
+      for (const notifications of this.#notifications) notifications.onClientLeft(channel);
   }
 
   /**
@@ -171,27 +173,27 @@ export class ClientView {
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
     if (this.#isListable) callback(this.catalog);
-    else this.#waiting.add(callback);
-    return () => void this.#waiting.delete(callback);
+    else this.#listWaiters.add(callback);
+    return () => void this.#listWaiters.delete(callback);
   }
 
   /**
    * Calls back with the catalog when saved listings are loaded, or at the time limit.
    * @returns a function that cancels the callback
    */
-  whenRecalled(callback: (catalog: Catalog) => void): () => void {
-    if (this.#recall === "done") callback(this.catalog);
+  whenSavedLoaded(callback: (catalog: Catalog) => void): () => void {
+    if (this.#savedListingsState === "done") callback(this.catalog);
     else this.#waitingForSaved.add(callback);
     return () => void this.#waitingForSaved.delete(callback);
   }
 
   /** Checks whether lists need not wait any more. */
-  settle(): void {
+  updateReadiness(): void {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#options.pool.connections(this.#profile);
-    const isRecalled = !connections.some(({ isLoadingSaved: isRecalling }) => isRecalling);
-    if (this.#recall === "loading" && isRecalled) this.#tellRecalled();
-    if (connections.every(({ isListable }) => isListable)) this.#openList();
+    const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
+    if (this.#savedListingsState === "loading" && isSavedLoaded) this.#resolveSavedLoaded();
+    if (connections.every(({ isListable }) => isListable)) this.#setListable();
   }
 
   /**
@@ -203,24 +205,24 @@ export class ClientView {
     return connections.flatMap(({ notifications }) => notifications ?? []);
   }
 
-  #fits(spec: Prefixed, name: string): boolean {
+  #mayOffer(spec: PrefixedServer, name: string): boolean {
     const prefix = namePrefixOf(this.#profile.subset, spec);
     return prefix === "" || name.startsWith(prefix + this.#options.catalogCache.names.separator);
   }
 
-  #tellRecalled(): void {
-    this.#recall = "done";
+  #resolveSavedLoaded(): void {
+    this.#savedListingsState = "done";
     const waiting = [...this.#waitingForSaved];
     this.#waitingForSaved.clear();
     for (const callback of waiting) callback(this.catalog);
   }
 
-  #openList(): void {
-    this.#tellRecalled();
+  #setListable(): void {
+    this.#resolveSavedLoaded();
     this.#isListable = true;
     this.#cancelTimer();
-    const waiting = [...this.#waiting];
-    this.#waiting.clear();
+    const waiting = [...this.#listWaiters];
+    this.#listWaiters.clear();
     for (const callback of waiting) callback(this.catalog);
   }
 }

@@ -87,7 +87,7 @@ class Patient {
     assert.ok(loaded.ok);
     const spec = loaded.manifest.servers.find((server) => server.name === name);
     assert.ok(spec?.kind === "stdio" || spec?.kind === "remote");
-    const { identify } = openTransportFactory(this.world, () =>
+    const { resolveIdentity: identify } = openTransportFactory(this.world, () =>
       Promise.reject(new Error("nobody")),
     );
     const identity = await identify(spec, new Map());

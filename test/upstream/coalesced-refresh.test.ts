@@ -21,7 +21,7 @@ function begin(...outcomes: Outcome[]) {
     },
   });
   const told: string[] = [];
-  const announce = (who: string): void => void refresh.announce().then(() => void told.push(who));
+  const announce = (who: string): void => void refresh.request().then(() => void told.push(who));
   return { refresh, clock, latches, told, announce, count: () => count };
 }
 

@@ -23,8 +23,8 @@ const SILENCE = (): undefined => undefined;
 /** A session as its vigil sees it, which is asked for signs of life and gives none by itself. */
 class Watched {
   readonly server = "a";
-  heard = 0;
-  calls = 0;
+  messageCount = 0;
+  callCount = 0;
   inFlight = 0;
   readonly subscriptions = undefined;
 
@@ -60,12 +60,12 @@ function watch(settings: { healthInterval?: number; idleStop?: number }): Watch 
     healthInterval: 0,
     idleStop: 0,
     ...settings,
-    lost: (cause) => {
+    onLost: (cause) => {
       tell(cause.code);
       vigil.end();
     },
-    responsive: (responsive) => tell(responsive ? "responsive" : "unresponsive"),
-    idle: () => tell("idle"),
+    setResponsive: (responsive) => tell(responsive ? "responsive" : "unresponsive"),
+    onIdle: () => tell("idle"),
   });
   return { clock, session, vigil, told };
 }
@@ -75,7 +75,7 @@ describe("a server that is watched", () => {
     const { clock, session } = watch({ healthInterval: 1000 });
     for (let i = 0; i < 10; i++) {
       await clock.advanceAsync(900);
-      session.heard++;
+      session.messageCount++;
     }
     assert.equal(session.pings, 0);
   });
@@ -92,7 +92,7 @@ describe("a server that is watched", () => {
   it("that answers every second ping only is not lost", async () => {
     const { clock, session, told } = watch({ healthInterval: 1000 });
     session.onPing = () => {
-      if (session.pings % 2 === 0) session.heard++;
+      if (session.pings % 2 === 0) session.messageCount++;
     };
     await clock.advanceAsync(100_000);
     assert.ok(session.pings > 50);
@@ -105,7 +105,7 @@ describe("a server that is watched", () => {
     await clock.advanceAsync(100_000);
     assert.equal(told[0], "unresponsive at 3000");
     assert.ok(told.every((what) => what.startsWith("unresponsive")));
-    session.heard++;
+    session.messageCount++;
     await clock.advanceAsync(1000);
     assert.equal(told.at(-1), "responsive at 101000");
   });
@@ -169,7 +169,7 @@ describe("a server that nobody uses", () => {
   it("counts its time from its last call, however short that was", async () => {
     const { clock, session, told } = watch({ idleStop: 1000 });
     await clock.advanceAsync(700);
-    session.calls++;
+    session.callCount++;
     await clock.advanceAsync(999);
     assert.deepEqual(told, []);
     await clock.advanceAsync(251);

@@ -297,7 +297,7 @@ function makePool(
     },
     bus,
     alerts: new Alerts(bus),
-    memory: { recall: () => Promise.resolve(undefined), keep: () => {} },
+    memory: { load: () => Promise.resolve(undefined), save: () => {} },
     random: () => 0,
     changed: () => {},
     settled: () => {},
@@ -315,13 +315,13 @@ describe("the pool", () => {
       profileOf("", "client-2", ALONE),
       profileOf('{"sampling":{}}', "client-3", ALONE),
     ];
-    for (const profile of [first, same, other]) pool.open(profile);
+    for (const profile of [first, same, other]) pool.addProfile(profile);
     await turn();
     assert.equal(a.transportCount, 2);
-    assert.equal(pool.find("a", first), pool.find("a", same));
-    assert.notEqual(pool.find("a", first), pool.find("a", other));
+    assert.equal(pool.connectionFor("a", first), pool.connectionFor("a", same));
+    assert.notEqual(pool.connectionFor("a", first), pool.connectionFor("a", other));
     assert.equal(pool.connections(first).length, 1);
-    await pool.end();
+    await pool.shutDown();
     assert.equal(a.openCount, 0);
   });
 
@@ -329,7 +329,7 @@ describe("the pool", () => {
     const a = new ScriptedServer("x");
     const pool = makePool({ a }, [stdioSpecOf("a", OWN)]);
     const [before, after] = [profileOf("", "client-1"), profileOf('{"roots":{}}', "client-1")];
-    assert.notEqual(pool.find("a", before), pool.find("a", after));
+    assert.notEqual(pool.connectionFor("a", before), pool.connectionFor("a", after));
     await turn();
     assert.equal(a.transportCount, 2);
   });
@@ -337,7 +337,7 @@ describe("the pool", () => {
   it("refuses a server that each client has for itself to a client that nobody knows, and says why", () => {
     const a = new ScriptedServer("x");
     const pool = makePool({ a }, [stdioSpecOf("a", OWN)]);
-    assert.throws(() => pool.find("a", SHARED_PROFILE), {
+    assert.throws(() => pool.connectionFor("a", SHARED_PROFILE), {
       code: "notSupported",
       message: /"a".*isolation = "perClient".*which client/,
     });
@@ -347,7 +347,7 @@ describe("the pool", () => {
   it("shows a client nothing of another's own server, but all to who is nobody in particular", async () => {
     const pool = makePool({ a: new ScriptedServer("x") }, [stdioSpecOf("a", OWN)]);
     const [one, other] = [profileOf("", "client-1"), profileOf("", "client-2")];
-    pool.open(one);
+    pool.addProfile(one);
     await turn();
     assert.equal(pool.connections(one).length, 1);
     assert.deepEqual(pool.connections(other), []);
@@ -356,7 +356,7 @@ describe("the pool", () => {
 
   it("has nothing for a server that there is not, or that is down", () => {
     const pool = makePool({}, [stdioSpecOf("off", { enabled: false })]);
-    assert.equal(pool.find("none", SHARED_PROFILE), undefined);
-    assert.equal(pool.find("off", SHARED_PROFILE), undefined);
+    assert.equal(pool.connectionFor("none", SHARED_PROFILE), undefined);
+    assert.equal(pool.connectionFor("off", SHARED_PROFILE), undefined);
   });
 });

@@ -115,7 +115,7 @@ async function serveReplayHub(
     transportFactory: {
       redact: (text) => text,
       finish: () => Promise.resolve(),
-      identify: () => Promise.resolve(undefined),
+      resolveIdentity: () => Promise.resolve(undefined),
       openTransport: ({ name }) => {
         const options = servers.get(name);
         if (options === undefined) {

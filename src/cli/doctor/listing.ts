@@ -110,7 +110,7 @@ async function sourceFromSnapshot(
   survey: SnapshotSurvey,
   world: CommandContext,
 ): Promise<CatalogSource | undefined> {
-  const { identify } = openTransportFactory(world, () =>
+  const { resolveIdentity: identify } = openTransportFactory(world, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
   const identity = await identify(spec, new Map());

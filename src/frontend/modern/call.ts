@@ -209,7 +209,9 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   addTask(answer: Response, place: TaskLocation): Response | undefined {
-    return declaresTasks(this.sender.declared) ? this.#host.addTask(answer, place) : undefined;
+    return declaresTasks(this.sender.declaredCapabilities)
+      ? this.#host.addTask(answer, place)
+      : undefined;
   }
 
   respond(message: EncodedMessage | undefined): void {

@@ -342,7 +342,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
 
   #discover({ request }: ModernRequest, responder: ModernResponder): void {
     this.#respondWhenReady(responder, (callback) =>
-      this.#view.whenRecalled(({ instructions, capabilities: offered }) => {
+      this.#view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, stampResultBytes(result, this.serverInfo, NO_CACHING)));
       }),

@@ -73,7 +73,7 @@ export class ModernClients {
 
   /** A server may have settled. */
   serverSettled(): void {
-    for (const { view } of this.#clients.values()) view.settle();
+    for (const { view } of this.#clients.values()) view.updateReadiness();
   }
 
   /** The catalog may have changed. */
@@ -102,7 +102,7 @@ export class ModernClients {
     const latest = this.#latest;
     if (latest?.capabilityClass === capabilityClass && latest.subset === subset)
       return latest.client;
-    const client = this.#findOrCreate(capabilityClass, sender.declared, subset);
+    const client = this.#findOrCreate(capabilityClass, sender.declaredCapabilities, subset);
     this.#latest = { capabilityClass, subset, client };
     return client;
   }

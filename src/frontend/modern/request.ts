@@ -147,7 +147,7 @@ function identify(envelope: Envelope): SenderIdentity {
   const sender = {
     era: "modern",
     info: { name, version: clientVersion },
-    declared,
+    declaredCapabilities: declared,
     level,
   } as const;
   const extensions = Object.keys(readExtensionSettings(declared, "extensions"));
@@ -182,7 +182,7 @@ export function checkRequestState({ request, members }: ModernRequest): void {
 
 /** @throws {HubError} missingCapability if the client does not declare the tasks extension */
 export function requireTasks({ request, sender }: ModernRequest): void {
-  if (!declaresTasks(sender.declared)) throw tasksUnsupportedError(request.method);
+  if (!declaresTasks(sender.declaredCapabilities)) throw tasksUnsupportedError(request.method);
 }
 
 function membersOf({ bytes, params, members }: Request): readonly JsonMember[] {

@@ -75,7 +75,7 @@ function jsonErrorText(text: string): string | undefined {
   return undefined;
 }
 
-/** The error for a response that is not JSON-RPC. `isMet`: the server has answered as an MCP server before. */
+/** The error for a response that is not JSON-RPC. @param isNegotiated the server has answered as an MCP server before */
 export function errorOfResponse(
   head: ResponseHead,
   body: Buffer,
