@@ -52,14 +52,14 @@ export default definePlugin<v.InferOutput<typeof options>>({
           const from = performance.now();
           const answered = next(call);
           // The promise of `next` is returned unchanged, so that the answer does not wait for the log.
-          const tell = (ending: Parameters<typeof formatCall>[1]): void => {
+          const logEnd = (ending: Parameters<typeof formatCall>[1]): void => {
             const duration = performance.now() - from;
             backlog.add(formatCall(call, ending, { started, duration }, redaction));
           };
           answered
             .then(
-              (answer) => tell(describeAnswer(answer)),
-              (error: unknown) => tell(describeFailure(error)),
+              (answer) => logEnd(describeAnswer(answer)),
+              (error: unknown) => logEnd(describeFailure(error)),
             )
             .catch((error: unknown) =>
               host.log("error", `a call is missing in the log: ${String(error)}`),

@@ -62,11 +62,11 @@ export default definePlugin<v.InferOutput<typeof options>>({
           if (key === undefined) return next(call);
           const known = store.get(key);
           if (known !== undefined) return known;
-          const shelf = store.groupOf(tool.server);
+          const group = store.groupOf(tool.server);
           const answer = await next(call);
           if (answer.size > store.maxEntrySize || answer.isError) return answer;
-          const kept = copyForCache(call, answer);
-          if (kept !== undefined) store.put(shelf, key, kept);
+          const copy = copyForCache(call, answer);
+          if (copy !== undefined) store.put(group, key, copy);
           return answer;
         };
       },

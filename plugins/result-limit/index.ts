@@ -34,12 +34,12 @@ export default definePlugin({
   whenBroken: "pass",
   options,
   setup({ max, maxMedia, keep, ttl }, host) {
-    const shelf = new ContentStore(keep, ttl, clock);
+    const content = new ContentStore(keep, ttl, clock);
     const readMore = (): string | undefined => host.nameOf(SERVER, TOOL);
-    const store = { tool: readMore, put: shelf.put.bind(shelf) };
+    const store = { tool: readMore, put: content.put.bind(content) };
     const open = new Set<Transport>();
     const end = async (): Promise<void> => {
-      shelf.close();
+      content.close();
       await Promise.all([...open].map((transport) => transport.close()));
     };
     host.signal.addEventListener("abort", () => void end(), { once: true });
@@ -62,7 +62,7 @@ export default definePlugin({
           open.add(transport);
           // oxlint-disable-next-line unicorn/prefer-add-event-listener
           transport.onclose = () => open.delete(transport);
-          serve(transport, shelf, () => readMore() ?? TOOL);
+          serve(transport, content, () => readMore() ?? TOOL);
           return link;
         },
       },

@@ -50,13 +50,13 @@ type Params = Readonly<Record<string, unknown>>;
  * Serves the stored results as an MCP server. Anyone who knows an id may read its result, so none is listed.
  * @param tool the current exposed name of the tool
  */
-export function serve(transport: Transport, shelf: ContentStore, tool: () => string): void {
+export function serve(transport: Transport, store: ContentStore, tool: () => string): void {
   // oxlint-disable-next-line unicorn/prefer-add-event-listener
   transport.onmessage = (message: unknown): void => {
     const { id, method, params } = (message ?? {}) as Params;
     // Notifications need no answer, and there are no requests whose responses could arrive.
     if (id === undefined || typeof method !== "string") return;
-    const reply = handleRequest(method, (params ?? {}) as Params, shelf, tool);
+    const reply = handleRequest(method, (params ?? {}) as Params, store, tool);
     void transport.send({ jsonrpc: "2.0", id, ...reply });
   };
   void transport.start();
@@ -65,7 +65,7 @@ export function serve(transport: Transport, shelf: ContentStore, tool: () => str
 function handleRequest(
   method: string,
   params: Params,
-  shelf: ContentStore,
+  store: ContentStore,
   tool: () => string,
 ): Reply {
   switch (method) {
@@ -76,13 +76,13 @@ function handleRequest(
     case "tools/list":
       return { result: { tools: [READ_MORE] } };
     case "tools/call":
-      return callTool(params, shelf, tool);
+      return callTool(params, store, tool);
     case "resources/list":
       return { result: { resources: [] } };
     case "resources/templates/list":
       return { result: { resourceTemplates: TEMPLATES } };
     case "resources/read":
-      return readResource(params["uri"], shelf);
+      return readResource(params["uri"], store);
     default:
       return rpcError(CODES.methodNotFound, `There is no method ${method.slice(0, 100)}.`);
   }
@@ -99,7 +99,7 @@ function initializeResult(requested: unknown): object {
 
 function callTool(
   { name, arguments: args }: Params,
-  shelf: ContentStore,
+  store: ContentStore,
   tool: () => string,
 ): Reply {
   if (name !== TOOL) return rpcError(CODES.invalidParams, `The only tool here is ${TOOL}.`);
@@ -113,7 +113,7 @@ function callTool(
   if (typeof page !== "number" || !Number.isSafeInteger(page) || page < 1) {
     return toolError("Give a page as a whole number, 1 or more.");
   }
-  const kept = shelf.get(id);
+  const kept = store.get(id);
   if (kept === undefined) {
     return toolError(
       "There is no result of that id any more: results are kept for a while only. Call the tool that it came from again, and ask for less.",
@@ -129,9 +129,9 @@ function callTool(
   return { result: { content: [textItem(text), textItem(notice)] } };
 }
 
-function readResource(uri: unknown, shelf: ContentStore): Reply {
+function readResource(uri: unknown, store: ContentStore): Reply {
   const place = typeof uri === "string" ? readUri(uri) : undefined;
-  const kept = place && shelf.get(place.id);
+  const kept = place && store.get(place.id);
   const contents = kept && contentsOf(kept, place.page);
   if (contents !== undefined) return { result: { contents: [{ uri, ...contents }] } };
   const message = "There is no such resource any more: results are kept for a while only.";

@@ -24,13 +24,13 @@ export default definePlugin<v.InferOutput<typeof options>>({
   options,
   whenBroken: "pass",
   setup({ unrepairable }, host) {
-    const told = new Set<string>();
+    const logged = new Set<string>();
     /** Logs a change, once per tool; tools with the same change share a line. */
-    const tell = (server: string, what: string, { names, level }: LoggedChange): void => {
-      const fresh = names.filter((name) => !told.has(`${server}\0${name}\0${what}`));
+    const logOnce = (server: string, what: string, { names, level }: LoggedChange): void => {
+      const fresh = names.filter((name) => !logged.has(`${server}\0${name}\0${what}`));
       if (fresh.length === 0) return;
-      if (told.size > MAX_REMEMBERED) told.clear();
-      for (const name of fresh) told.add(`${server}\0${name}\0${what}`);
+      if (logged.size > MAX_REMEMBERED) logged.clear();
+      for (const name of fresh) logged.add(`${server}\0${name}\0${what}`);
       const list = fresh.slice(0, MAX_NAMES).map((name) => `"${sanitizeName(name)}"`);
       if (fresh.length > MAX_NAMES) list.push(`${fresh.length - MAX_NAMES} more`);
       const tools = `tool${fresh.length > 1 ? "s" : ""} ${list.join(", ")}`;
@@ -38,20 +38,24 @@ export default definePlugin<v.InferOutput<typeof options>>({
     };
     return {
       list(items, server) {
-        const remarks = new Map<string, LoggedChange>();
+        const changes = new Map<string, LoggedChange>();
         const shown = items.flatMap((given) => {
           const { tool, done, isMinor } = repairTool(given);
           const isHidden = tool === undefined && unrepairable === "hide";
-          const fate = isHidden ? "not shown, as " : tool === undefined ? "shown, although " : "";
-          const remark = remarks.get(fate + done) ?? {
+          const outcome = isHidden
+            ? "not shown, as "
+            : tool === undefined
+              ? "shown, although "
+              : "";
+          const change = changes.get(outcome + done) ?? {
             names: [],
             level: isMinor ? "info" : "warn",
           };
-          if (done !== "") remarks.set(fate + done, remark);
-          remark.names.push(given.name);
+          if (done !== "") changes.set(outcome + done, change);
+          change.names.push(given.name);
           return isHidden ? [] : [tool ?? given];
         });
-        for (const [what, remark] of remarks) tell(server, what, remark);
+        for (const [what, change] of changes) logOnce(server, what, change);
         return shown;
       },
     };
@@ -80,11 +84,11 @@ function repairTool(tool: Tool): RepairedTool {
     return { tool: undefined, done, isMinor: false };
   }
   const output = outputSchema === undefined ? undefined : repair(outputSchema, "results");
-  const remarks: string[] = [];
+  const descriptions: string[] = [];
   const changes: Record<string, unknown> = {};
   let isMinor = true;
   if (input.kind === "repaired") {
-    remarks.push(`its inputSchema was repaired: ${input.done}`);
+    descriptions.push(`its inputSchema was repaired: ${input.done}`);
     changes["inputSchema"] = input.schema;
     const texts = typeof description === "string" ? [description, input.text] : [input.text];
     if (input.text !== "")
@@ -92,14 +96,14 @@ function repairTool(tool: Tool): RepairedTool {
     isMinor &&= input.isMinor;
   }
   if (output?.kind === "repaired") {
-    remarks.push(`its outputSchema was repaired: ${output.done}`);
+    descriptions.push(`its outputSchema was repaired: ${output.done}`);
     changes["outputSchema"] = output.schema;
     isMinor &&= output.isMinor;
   }
   // Without an output schema, results may still be structured.
   const isDropped = output?.kind === "unrepairable";
-  if (isDropped) remarks.push(`its outputSchema was left out: ${output.fault}`);
-  const done = remarks.join("; ");
+  if (isDropped) descriptions.push(`its outputSchema was left out: ${output.fault}`);
+  const done = descriptions.join("; ");
   if (done === "") return { tool, done, isMinor };
   const { outputSchema: _, ...rest } = { ...tool, ...changes };
   return isDropped

@@ -164,8 +164,8 @@ function combineSchemas({ schemas }: ArgumentSchemas, mode: "all" | "any"): unkn
 
 /** A schema with nothing but the first description. */
 function descriptionOnly({ schemas }: ArgumentSchemas): Schema {
-  const told = schemas.filter(isObject).map(({ description }) => description);
-  const description = told.find((text) => typeof text === "string");
+  const descriptions = schemas.filter(isObject).map(({ description }) => description);
+  const description = descriptions.find((text) => typeof text === "string");
   return description === undefined ? {} : { description };
 }
 

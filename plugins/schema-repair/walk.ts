@@ -117,10 +117,10 @@ export class SchemaRepairer {
     }
     for (const keyword of SCHEMA_MAP_KEYWORDS) {
       const map = draft.get(keyword);
-      const isFine =
+      const isValid =
         isObject(map) && (keyword !== "patternProperties" || Object.keys(map).every(isPattern));
       // `additionalProperties` applies to all names that these do not match.
-      if (draft.has(keyword) && !isFine) drop(keyword, "additionalProperties");
+      if (draft.has(keyword) && !isValid) drop(keyword, "additionalProperties");
     }
   }
 

@@ -127,7 +127,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
     const loading = serverCredentialsOf(spec, resolved);
     let credentials: ServerCredentials | undefined;
     const throwRedacted = redactingThrower(resolved);
-    const bear = async (signal: AbortSignal): Promise<Record<string, string>> => {
+    const bearerHeaders = async (signal: AbortSignal): Promise<Record<string, string>> => {
       credentials = await loading;
       const storedToken = await credentials.token(terms, signal).catch(ignoreIfOptional);
       const token = storedToken ?? (await obtainToken(credentials, signal));
@@ -156,7 +156,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
     return {
       getHeaders: (signal) => {
         const ready = credentials?.usableToken;
-        return ready === undefined ? bear(signal).catch(throwRedacted) : bearer(ready);
+        return ready === undefined ? bearerHeaders(signal).catch(throwRedacted) : bearer(ready);
       },
       renew: async (challenge, signal) =>
         (await loading).renew(challenge, terms, signal).catch(throwRedacted),

@@ -13,7 +13,7 @@ import {
 /** The few APIs that differ between Bun, Deno and Node. All other code uses node: modules and web APIs. */
 
 interface BunRuntime {
-  readonly secrets: SystemKeychain;
+  readonly secrets: RuntimeKeychain;
   gc(force: boolean): void;
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
@@ -23,7 +23,7 @@ interface BunRuntime {
 }
 
 /** The operating system's keychain (`Bun.secrets`). */
-export interface SystemKeychain {
+export interface RuntimeKeychain {
   get(key: { service: string; name: string }): Promise<string | null>;
   set(entry: { service: string; name: string; value: string }): Promise<void>;
   delete(key: { service: string; name: string }): Promise<boolean>;
@@ -61,7 +61,7 @@ export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */
-export const systemKeychain = bun && ((): SystemKeychain => bun.secrets);
+export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
 /** Bun's own streams are used, since `process.stdin` and `process.stdout` take about 7 ms at start-up there. */
 export function ownStdin(): ByteInput {

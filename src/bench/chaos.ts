@@ -5,7 +5,7 @@ import { processTable } from "../process/process-table.ts";
 import type { LoadChaos } from "./load.ts";
 import type { CancelResult, ChaosResult, KillResult } from "./result.ts";
 import { LatencyHistogram, type LevelStats } from "./stats.ts";
-import type { BenchTarget } from "./target.ts";
+import type { BenchConnection } from "./target.ts";
 
 /** How late system timers may fire, in ms. */
 const TIMER_LATENESS = 2;
@@ -57,7 +57,7 @@ const FIRST_KILL_PART = 0.3;
 
 export interface ChaosOptions {
   readonly chaos: ChaosResult;
-  readonly target: Pick<BenchTarget, "subject" | "responses" | "processStats">;
+  readonly target: Pick<BenchConnection, "subject" | "responses" | "processStats">;
   readonly stats: LevelStats;
   readonly clock: Clock;
 }

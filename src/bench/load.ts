@@ -12,7 +12,7 @@ import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import type { LoadSettingsResult } from "./result.ts";
 import { failureOfLoss, failureOf, type LevelStats } from "./stats.ts";
-import { BENCH_CLIENT, type BenchTargetEvents } from "./target.ts";
+import { BENCH_CLIENT, type BenchConnectionEvents } from "./target.ts";
 
 /** How calls are sent and cancelled. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
@@ -23,7 +23,7 @@ export interface LoadGeneratorOptions {
   readonly target: {
     readonly session: RequestChannel | undefined;
     readonly failure: HubError | undefined;
-    events: BenchTargetEvents | undefined;
+    events: BenchConnectionEvents | undefined;
   };
   readonly template: CallTemplate;
   /** Maximum number of calls in flight. */
@@ -261,7 +261,7 @@ class Caller implements PendingRequest {
 
 /** Closed or open loop, and the length of a level: a duration in ms, or a number of calls. */
 export type Loop = LoadSettingsResult["loop"];
-export type Extent = LoadSettingsResult["extent"];
+export type LevelLength = LoadSettingsResult["extent"];
 
 /** Rounding tolerance in ms: a call that is due by less counts as due. */
 const EPSILON = 1e-6;
@@ -280,7 +280,7 @@ export class Schedule {
   #taken = 0;
 
   /** @param start in ms, on the clock of the `now` arguments */
-  constructor(loop: Loop, extent: Extent, start: number) {
+  constructor(loop: Loop, extent: LevelLength, start: number) {
     this.#loop = loop;
     this.#start = start;
     const isCounted = "calls" in extent;

@@ -8,7 +8,7 @@ import { membersOf } from "../upstream/handshake.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {
   type CallTemplate,
-  type Extent,
+  type LevelLength,
   LoadGenerator,
   type Loop,
   makeCallTemplate,
@@ -23,7 +23,7 @@ import type {
   SubjectResult,
 } from "./result.ts";
 import { LevelStats } from "./stats.ts";
-import { type BenchSubject, BenchTarget } from "./target.ts";
+import { type BenchSubject, BenchConnection } from "./target.ts";
 import { machineInfo, ProcessUsageMeter } from "./usage.ts";
 
 /** Maximum number of tool names listed in a message. */
@@ -67,14 +67,14 @@ function listNames(tools: readonly ListedItem[]): string {
 
 export interface LevelOptions {
   readonly plan: BenchPlan;
-  readonly target: BenchTarget;
+  readonly target: BenchConnection;
   readonly template: CallTemplate;
   readonly concurrency: number;
   readonly onProgress: (event: BenchProgress) => void;
 }
 
 /** Intervals of the timeline: their maximum number, and their minimum length in ms. */
-const SPANS = { maxCount: 60, minLength: 250 };
+const TIMELINE_SPANS = { maxCount: 60, minLength: 250 };
 
 /** Measures one subject with a fixed number of concurrent calls, in one round or several. */
 export class LevelRun {
@@ -88,7 +88,7 @@ export class LevelRun {
     const { plan, target, concurrency, onProgress } = options;
     const { extent, loop } = plan;
     const duration = "duration" in extent ? extent.duration : 0;
-    const span = Math.max(SPANS.minLength, duration / SPANS.maxCount);
+    const span = Math.max(TIMELINE_SPANS.minLength, duration / TIMELINE_SPANS.maxCount);
     const subject = target.subject.name;
     this.#options = options;
     this.#stats = new LevelStats(
@@ -107,7 +107,11 @@ export class LevelRun {
   }
 
   /** Runs one round. @throws {HubError} as `LoadGenerator.run`; results so far are kept */
-  async run(extent: Extent, warmUp: Extent | undefined, signal: AbortSignal): Promise<void> {
+  async run(
+    extent: LevelLength,
+    warmUp: LevelLength | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { target, concurrency, onProgress } = this.#options;
     if (warmUp !== undefined) {
       onProgress({ kind: "warmUp", subject: target.subject.name, concurrency });
@@ -134,7 +138,7 @@ export class LevelRun {
     };
   }
 
-  #makeLoad(extent: Extent, stats: LevelStats, chaos?: Chaos): LoadGenerator {
+  #makeLoad(extent: LevelLength, stats: LevelStats, chaos?: Chaos): LoadGenerator {
     const { plan, target, template, concurrency } = this.#options;
     const { loop, timeout } = plan;
     return new LoadGenerator({
@@ -166,9 +170,9 @@ export interface BenchPlan {
   /** Maximum number of calls in flight, one for each level. */
   readonly levels: readonly number[];
   readonly loop: Loop;
-  readonly extent: Extent;
+  readonly extent: LevelLength;
   /** Uncounted load before each level; undefined: none. */
-  readonly warmUp: Extent | undefined;
+  readonly warmUp: LevelLength | undefined;
   readonly chaos: ChaosResult;
   /** The tool to call; undefined: a read-only one is chosen. */
   readonly tool: string | undefined;
@@ -197,7 +201,7 @@ export interface DirectServer {
 export const ROUNDS = 4;
 
 /** The extent of part `part` (from 0) of `parts` nearly equal ones. */
-export function divideExtent(extent: Extent, parts: number, part: number): Extent {
+export function divideLevelLength(extent: LevelLength, parts: number, part: number): LevelLength {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;
   const upTo = (end: number): number => Math.floor((calls * end) / parts);
@@ -221,7 +225,7 @@ export interface BenchOutcome {
 
 /** A subject with an open connection, and its results so far. */
 interface MeasuredTarget {
-  readonly target: BenchTarget;
+  readonly target: BenchConnection;
   readonly template: CallTemplate;
   readonly levels: LevelResult[];
 }
@@ -291,7 +295,7 @@ async function openTargets(
     toolName: string | undefined,
   ): Promise<string> => {
     onProgress({ kind: "starting", subject: subject.name });
-    const target = await BenchTarget.open(subject, plan.era, signal);
+    const target = await BenchConnection.open(subject, plan.era, signal);
     try {
       const tool = await target.find((tools) => {
         if (subject.kind === "hub" && tools.length === 0)
@@ -333,8 +337,8 @@ async function measureLevel(
   const rounds = levels.length > 1 ? ROUNDS : 1;
   try {
     for (let round = 0; round < rounds; round++) {
-      const extent = divideExtent(plan.extent, rounds, round);
-      const warmUp = plan.warmUp && divideExtent(plan.warmUp, rounds, round);
+      const extent = divideLevelLength(plan.extent, rounds, round);
+      const warmUp = plan.warmUp && divideLevelLength(plan.warmUp, rounds, round);
       const turns = round % 2 === 0 ? levels : levels.toReversed();
       for (const { level } of turns) await level.run(extent, warmUp, signal);
     }

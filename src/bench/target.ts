@@ -24,7 +24,7 @@ const RECONNECT = { attempts: 50, pause: 100 };
 const RELIST_INTERVAL = 200;
 
 /** Events of the connection to a subject. */
-export interface BenchTargetEvents {
+export interface BenchConnectionEvents {
   /** The connection is open again after it was lost. */
   reconnected(): void;
   /** The connection was lost, and all attempts to reconnect failed. */
@@ -32,7 +32,7 @@ export interface BenchTargetEvents {
 }
 
 /** A connection to the measured subject: one session at a time, replaced when it is lost. */
-export class BenchTarget {
+export class BenchConnection {
   readonly subject: BenchSubject;
   readonly #era: Era;
   readonly #signal: AbortSignal;
@@ -48,7 +48,7 @@ export class BenchTarget {
   /** Responses received over previous sessions, whether or not they were awaited. */
   #earlierResponses = 0;
   /** Receives events during a load run. */
-  events: BenchTargetEvents | undefined;
+  events: BenchConnectionEvents | undefined;
   /** Time from the start until the handshake was done, and until tools were listed, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
   tools: readonly ListedItem[] = [];
@@ -64,8 +64,12 @@ export class BenchTarget {
    * @param era preferred era if the subject supports both
    * @throws {HubError} the error of its start, or the signal's reason; nothing is left running then
    */
-  static async open(subject: BenchSubject, era: Era, signal: AbortSignal): Promise<BenchTarget> {
-    const target = new BenchTarget(subject, era, signal);
+  static async open(
+    subject: BenchSubject,
+    era: Era,
+    signal: AbortSignal,
+  ): Promise<BenchConnection> {
+    const target = new BenchConnection(subject, era, signal);
     const session = await target.#connect();
     target.#session = session;
     target.ready.handshake = performance.now() - target.#startTime;

@@ -4,7 +4,7 @@ import { runtimeName } from "../base/runtime.ts";
 import { VERSION } from "../base/version.ts";
 import { type ProcessEntry, type ProcessIdentity, processTable } from "../process/process-table.ts";
 import type { CostResult, MachineResult } from "./result.ts";
-import type { BenchTarget } from "./target.ts";
+import type { BenchConnection } from "./target.ts";
 
 /** Usage of one process: CPU time in ms, memory in bytes. */
 interface ProcessSample {
@@ -74,7 +74,7 @@ const LIST_INTERVAL = 1000;
  * processes are sampled.
  */
 export class ProcessUsageMeter {
-  readonly #target: BenchTarget;
+  readonly #target: BenchConnection;
   readonly #samples = new Map<string, ProcessSample>();
   readonly #hub = new UsageSum(true);
   readonly #server = new UsageSum(false);
@@ -83,7 +83,7 @@ export class ProcessUsageMeter {
   #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(target: BenchTarget) {
+  constructor(target: BenchConnection) {
     this.#target = target;
   }
 

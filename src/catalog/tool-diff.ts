@@ -241,7 +241,7 @@ export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | und
 }
 
 /** The diff to an earlier version of which only the changed parts are known. */
-export function diffFromMarks(after: ListedItem, parts: readonly ToolPart[]): ToolDiff {
+export function diffFromFingerprints(after: ListedItem, parts: readonly ToolPart[]): ToolDiff {
   const changes = new ChangeText(`Removed and added again with another ${parts.join(", ")}.`);
   const current = toolPartTreesOf(after);
   for (const part of parts) {

@@ -157,7 +157,7 @@ function parseJson(text: string): { readonly value: unknown } | undefined {
 }
 
 /** One `key=value`; dots in the key lead into nested objects. */
-interface Pair {
+interface ArgumentPair {
   readonly key: string;
   readonly value: GivenValue;
 }
@@ -165,7 +165,7 @@ interface Pair {
 /** Source of a call's arguments. */
 export type ArgumentSource =
   | { readonly kind: "json"; readonly text: string }
-  | { readonly kind: "pairs"; readonly pairs: readonly Pair[] };
+  | { readonly kind: "pairs"; readonly pairs: readonly ArgumentPair[] };
 
 /** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
 export async function readArgumentSource(
@@ -193,9 +193,13 @@ export function formatArguments(source: ArgumentSource, inputSchema: unknown): s
 }
 
 /** @param base prefix of the keys in messages: the object's own key and a dot; empty for the arguments as a whole */
-function formatObject(pairs: readonly Pair[], forms: readonly ValueForm[], base: string): string {
+function formatObject(
+  pairs: readonly ArgumentPair[],
+  forms: readonly ValueForm[],
+  base: string,
+): string {
   const form = objectFormFor(forms, pairs);
-  const groups = new Map<string, { values: GivenValue[]; pairs: Pair[] }>();
+  const groups = new Map<string, { values: GivenValue[]; pairs: ArgumentPair[] }>();
   for (const { key, value } of pairs) {
     const [name, rest] = splitKey(key, form);
     const group = groups.get(name) ?? { values: [], pairs: [] };
@@ -214,7 +218,7 @@ function formatObject(pairs: readonly Pair[], forms: readonly ValueForm[], base:
 }
 
 function formatMember(
-  { values, pairs }: { values: readonly GivenValue[]; pairs: readonly Pair[] },
+  { values, pairs }: { values: readonly GivenValue[]; pairs: readonly ArgumentPair[] },
   forms: readonly ValueForm[],
   key: string,
 ): string {
@@ -240,7 +244,10 @@ const ANY_OBJECT: ObjectValueForm = {
 };
 
 /** With several object forms, the first one that has all of the keys. */
-function objectFormFor(forms: readonly ValueForm[], pairs: readonly Pair[]): ObjectValueForm {
+function objectFormFor(
+  forms: readonly ValueForm[],
+  pairs: readonly ArgumentPair[],
+): ObjectValueForm {
   const objects = forms.filter((form) => form.kind === "object");
   const knows = (form: ObjectValueForm): boolean =>
     pairs.every(({ key }) => form.properties.has(splitKey(key, form)[0]));
@@ -282,7 +289,7 @@ function missingKeysError(
   return usageError(`The tool needs ${missing.join(" and ")}.${hint}`);
 }
 
-async function readPair(word: string, context: CommandContext): Promise<Pair> {
+async function readPair(word: string, context: CommandContext): Promise<ArgumentPair> {
   const equals = word.indexOf("=");
   const isJson = word[equals - 1] === ":";
   const key = word.slice(0, isJson ? equals - 1 : equals);

@@ -207,11 +207,11 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
 };
 
 /** Maximum length of a file name's stem, in characters; file systems allow 255 bytes in all. */
-const MAX_STEM_LENGTH = 80;
+const MAX_BASENAME_LENGTH = 80;
 
 /** One line in place of an attachment: `[image: image/png, 12.3 KB]`. */
 export function describeAttachment({ what, type, name, bytes }: Attachment): string {
-  return `[${what}: ${[name, type, printSize(bytes.length)].filter(Boolean).join(", ")}]`;
+  return `[${what}: ${[name, type, formatSize(bytes.length)].filter(Boolean).join(", ")}]`;
 }
 
 /**
@@ -221,9 +221,9 @@ export function describeAttachment({ what, type, name, bytes }: Attachment): str
 export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
   const name = attachmentFileName(attachment);
   const extension = extname(name);
-  const stem = name.slice(0, name.length - extension.length);
+  const baseName = name.slice(0, name.length - extension.length);
   for (let count = 1; ; count++) {
-    const path = join(folder, count === 1 ? name : `${stem}-${count}${extension}`);
+    const path = join(folder, count === 1 ? name : `${baseName}-${count}${extension}`);
     try {
       await writeFile(path, attachment.bytes, { flag: "wx" });
       return path;
@@ -243,8 +243,8 @@ export function attachmentFileName({ what, type, name }: Attachment): string {
   const safe = decodePercent(last).replace(/[^A-Za-z0-9._-]+/g, "_");
   const own = /^(?<stem>.+?)(?<extension>\.[A-Za-z0-9]{1,10})?$/.exec(safe)?.groups;
   const extension = own?.["extension"] ?? findExtension(type);
-  const stem = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_STEM_LENGTH);
-  return `${stem || what}${extension}`;
+  const baseName = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_BASENAME_LENGTH);
+  return `${baseName || what}${extension}`;
 }
 
 function decodePercent(text: string): string {
@@ -263,7 +263,7 @@ function findExtension(type: string): string {
 }
 
 /** `512 B`, `12.3 KB`, `4.0 MB`. */
-function printSize(bytes: number): string {
+function formatSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   return bytes < 999_950 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import type { OwnStreams } from "../frontend/early-initialize.ts";
+import type { StdioStreams } from "../frontend/early-initialize.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
@@ -56,7 +56,7 @@ const MAX_MESSAGE = 1024 * 1024;
  */
 export async function answerWithError(
   startError: HubError,
-  streams: OwnStreams | undefined,
+  streams: StdioStreams | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const stdio = new StdioServerTransport(MAX_MESSAGE, streams);

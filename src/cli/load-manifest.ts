@@ -20,7 +20,7 @@ export function openLog(
 }
 
 /** A loaded manifest, and hashes of what it was loaded from; see `LoadedManifest`. */
-export interface LoadedBasis {
+export interface ManifestWithHashes {
   readonly manifest: Manifest;
   readonly fingerprint: string;
   readonly pluginFingerprint: string;
@@ -31,7 +31,7 @@ export async function loadManifestLogged(
   invocation: Invocation,
   context: CommandContext,
   log: CommandLog,
-): Promise<LoadedBasis> {
+): Promise<ManifestWithHashes> {
   const loaded = await loadManifest(loadOptions(invocation, context));
   for (const note of loaded.notes) log("warn", note);
   if (!loaded.ok) throw manifestError(loaded.problems);

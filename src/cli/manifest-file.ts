@@ -47,10 +47,10 @@ export interface ExistingServers {
 export async function readExistingServers(
   file: string,
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ExistingServers> {
-  const options = loadOptions(invocation, world);
-  const env = { ...world.env, TOOLMUX_SERVERS: undefined };
+  const options = loadOptions(invocation, context);
+  const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
   // A named file may not belong to the discovered ones.
   const isUsed = listDependencies(options).includes(file);

@@ -156,7 +156,7 @@ export async function openHub(
     snapshots,
     plugins,
     redact,
-    tap: makeTransportWrapper?.(redact),
+    wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
   });

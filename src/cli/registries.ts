@@ -41,17 +41,17 @@ export async function openRegistries(
 /** The manifest's setting; a missing or invalid manifest does not prevent a search. */
 async function readManifestSetting(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly string[] | undefined> {
-  const loaded = await loadManifest(loadOptions(invocation, world));
+  const loaded = await loadManifest(loadOptions(invocation, context));
   return loaded.ok ? loaded.manifest.registries : undefined;
 }
 
-async function findApiKey(world: CommandContext): Promise<string | undefined> {
-  const { SMITHERY_API_KEY: variable } = world.env;
+async function findApiKey(context: CommandContext): Promise<string | undefined> {
+  const { SMITHERY_API_KEY: variable } = context.env;
   if (variable !== undefined && variable !== "") return variable;
   // A secret store that cannot be opened does not prevent a search.
-  const secret = await openSecrets(world)
+  const secret = await openSecrets(context)
     .find(API_KEY_SECRET)
     .catch(() => undefined);
   return secret?.value;

@@ -3,7 +3,7 @@ import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import type { CommandLog, LoadedBasis } from "./load-manifest.ts";
+import type { CommandLog, ManifestWithHashes } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
 /** A running hub, and its plugin setup. */
@@ -20,7 +20,7 @@ export interface ReloadableHub {
 export function followManifest(
   { hub, setUpPlugins }: ReloadableHub,
   options: LoadOptions,
-  loaded: LoadedBasis,
+  loaded: ManifestWithHashes,
   log: CommandLog,
 ): ManifestWatcher {
   let { manifest, pluginFingerprint } = loaded;

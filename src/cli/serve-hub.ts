@@ -6,7 +6,7 @@ import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
-import { type CommandLog, type LoadedBasis, loadOptions } from "./load-manifest.ts";
+import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
@@ -18,7 +18,7 @@ import type { HubRecording } from "./commands/record.ts";
 /** Delay of work that can wait until the first response is sent, in ms. */
 const BACKGROUND_DELAY = 100;
 /** Interval for checking that the parent process is the same, in ms. */
-const PARENT_INTERVAL = 2000;
+const PARENT_CHECK_MS = 2000;
 /** Longest wait for writing the initialize cache at shutdown, in ms. */
 const CACHE_WRITE_TIMEOUT = 500;
 
@@ -37,7 +37,7 @@ export interface ServeOptions {
   readonly invocation: Invocation;
   readonly context: CommandContext;
   readonly output: HostOutput;
-  readonly loaded: LoadedBasis;
+  readonly loaded: ManifestWithHashes;
   /** The HTTP address from the command line; undefined: stdio only. */
   readonly requestedAddress: HttpAddress | undefined;
 }
@@ -130,7 +130,7 @@ export async function serveHub({
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */
 async function openRequestedRecording(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   address: HttpAddress | undefined,
   log: CommandLog,
 ): Promise<HubRecording | undefined> {
@@ -141,7 +141,7 @@ async function openRequestedRecording(
   }
   const { openHubRecording: open } = await import("./commands/record.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, invocation, world, secrets, (text) => log("warn", text));
+  return open(path, invocation, context, secrets, (text) => log("warn", text));
 }
 
 /** Collects the client capability classes for which snapshots are loaded. */
@@ -280,7 +280,7 @@ export function untilParentGone(): Promise<void> {
   return new Promise((resolve) => {
     const timer = setInterval(() => {
       if (process.ppid !== parent) resolve();
-    }, PARENT_INTERVAL);
+    }, PARENT_CHECK_MS);
     timer.unref();
   });
 }

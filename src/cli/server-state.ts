@@ -42,12 +42,12 @@ export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
   if (connection !== undefined) return { at: "connected", server, tools, connection };
   const [elapsed] = connections.flatMap(({ late }) => late ?? []);
   if (elapsed !== undefined) return { at: "starting", server, elapsed };
-  if (connections.some(isResting)) return { at: "idle", server, tools };
+  if (connections.some(isIdle)) return { at: "idle", server, tools };
   return { at: "failed", server, cause: unavailableReasonOf(server, connections) };
 }
 
 /** An idle server may have failed earlier; that no longer counts if its listing came from the server itself. */
-function isResting({ state, cause, lastError, listing }: ConnectionStatus): boolean {
+function isIdle({ state, cause, lastError, listing }: ConnectionStatus): boolean {
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
   return listing === "server" || (listing === "snapshot" && lastError === undefined);
 }

@@ -199,12 +199,12 @@ class SecretRedactor {
 }
 
 function openEntryResolver(
-  world: CommandContext,
+  context: CommandContext,
   redactor: SecretRedactor,
   findHubs: () => Promise<string | undefined>,
 ): EntryResolver {
-  const { env, cwd } = world;
-  const schemesFor = openSchemeResolvers(world, findHubs);
+  const { env, cwd } = context;
+  const schemesFor = openSchemeResolvers(context, findHubs);
   return {
     server: cached(async (spec: StdioServer, schemes) =>
       redactor.addSecrets(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),

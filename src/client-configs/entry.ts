@@ -397,7 +397,7 @@ async function readEnvFile(
     },
   );
   // A project's file is not trusted: it could name any file of the user.
-  const isUserFile = client.user(home).some((spot) => spot.file === file);
+  const isUserFile = client.user(home).some((location) => location.file === file);
   const read =
     isUserFile && fullPath.startsWith("/")
       ? await readFileLimited(fullPath, MAX_ENV_FILE)

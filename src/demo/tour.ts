@@ -10,11 +10,11 @@ import type { TerminalStyle } from "../terminal/terminal.ts";
 import type { SlowServerHistory } from "./servers.ts";
 
 /** What the steps of the demo share. */
-export interface TourContext {
+export interface DemoContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
   /** What the broken server prints to stderr before it exits. */
-  readonly lastWords: string;
+  readonly lastMessage: string;
   /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
   readonly waitForStderr: (text: string, ms: number) => Promise<void>;
   /** Process ids that must be gone at the end. */
@@ -22,10 +22,10 @@ export interface TourContext {
 }
 
 /** One step of the demo. */
-export interface TourStop {
+export interface DemoStep {
   readonly title: string;
   /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if it is not as expected */
-  readonly run: (tour: TourContext) => Promise<string>;
+  readonly run: (context: DemoContext) => Promise<string>;
 }
 
 /** Timeout of each request, in ms, so that the demo always ends. */
@@ -40,7 +40,7 @@ const STEP_DELAY = 60;
 const EXPECTED_TOOLS =
   "clock__now clock__offset slow__count slow__history text__count text__reverse text__trim text__upper";
 
-export const TOUR_STOPS: readonly TourStop[] = [
+export const DEMO_STEPS: readonly DemoStep[] = [
   { title: "start the hub and shake hands", run: connect },
   { title: "list the tools of all servers", run: listTools },
   { title: "a broken server costs only itself", run: findBroken },
@@ -52,32 +52,32 @@ export const TOUR_STOPS: readonly TourStop[] = [
   { title: "leave", run: leave },
 ];
 
-async function connect({ client, transport, pids }: TourContext): Promise<string> {
+async function connect({ client, transport, pids }: DemoContext): Promise<string> {
   await client.connect(transport, { timeout: REQUEST_TIMEOUT });
   if (transport.pid !== null) pids.push(transport.pid);
   const { name, version } = client.getServerVersion() ?? {};
   return `${name} ${version}`;
 }
 
-async function listTools({ client }: TourContext): Promise<string> {
+async function listTools({ client }: DemoContext): Promise<string> {
   const { tools } = await client.listTools(undefined, { timeout: REQUEST_TIMEOUT });
   const names = tools.map(({ name }) => name);
   expectEqual(names.join(" "), EXPECTED_TOOLS);
   return `${tools.length} tools of three servers, each under its server's prefix`;
 }
 
-async function findBroken({ client, lastWords, waitForStderr }: TourContext): Promise<string> {
+async function findBroken({ client, lastMessage, waitForStderr }: DemoContext): Promise<string> {
   const response = call(client, "broken__price", {});
   const refused = await response.then(
     () => false,
     () => true,
   );
   if (!refused) throw demoError("a tool that is not there was called");
-  await waitForStderr(lastWords, STDERR_TIMEOUT);
-  return `the fourth server exited; the hub tells why: ${lastWords}`;
+  await waitForStderr(lastMessage, STDERR_TIMEOUT);
+  return `the fourth server exited; the hub tells why: ${lastMessage}`;
 }
 
-async function callOne({ client }: TourContext): Promise<string> {
+async function callOne({ client }: DemoContext): Promise<string> {
   const { structuredContent } = await call(client, "clock__now", { zone: "Asia/Tokyo" });
   const { time, epoch } = structuredContent as { time: string; epoch: number };
   if (Math.abs(Date.now() - epoch) > REQUEST_TIMEOUT) throw demoError(`the clock says ${time}`);
@@ -85,7 +85,7 @@ async function callOne({ client }: TourContext): Promise<string> {
   return `it is ${time} in Tokyo`;
 }
 
-async function callMany({ client }: TourContext): Promise<string> {
+async function callMany({ client }: DemoContext): Promise<string> {
   const calls = Array.from({ length: CONCURRENT_CALLS }, async (_, i) => {
     const result = await call(client, "text__upper", { text: `number ${i}` });
     expectEqual(textOf(result), `NUMBER ${i}`);
@@ -94,7 +94,7 @@ async function callMany({ client }: TourContext): Promise<string> {
   return "every answer belongs to its call";
 }
 
-async function callSlow({ client }: TourContext): Promise<string> {
+async function callSlow({ client }: DemoContext): Promise<string> {
   const calls = [1, 2, 3].map(async (steps) => {
     const result = await call(client, "slow__count", { steps, pause: STEP_DELAY });
     expectEqual(textOf(result), `Counted to ${steps}.`);
@@ -104,7 +104,7 @@ async function callSlow({ client }: TourContext): Promise<string> {
   return `one after the other they take at least ${alone} ms`;
 }
 
-async function followProgress({ client }: TourContext): Promise<string> {
+async function followProgress({ client }: DemoContext): Promise<string> {
   const seen: string[] = [];
   const result = await call(
     client,
@@ -120,7 +120,7 @@ async function followProgress({ client }: TourContext): Promise<string> {
   return `${seen.join(" ")}, then the result`;
 }
 
-async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
+async function cancelHalfWay({ client, pids }: DemoContext): Promise<string> {
   const abort = new AbortController();
   const running = call(
     client,
@@ -145,7 +145,7 @@ async function cancelHalfWay({ client, pids }: TourContext): Promise<string> {
   return `the server saw it after step ${history.cancelled[0]} of ${COUNT_STEPS}`;
 }
 
-async function leave({ client, pids }: TourContext): Promise<string> {
+async function leave({ client, pids }: DemoContext): Promise<string> {
   await client.close();
   const left = pids.filter(isAlive);
   if (left.length > 0) throw demoError(`process ${left.join(", ")} still runs`);
@@ -195,24 +195,24 @@ const TITLE_WIDTH = 40;
  * Start here: starts a hub, calls it with an MCP client, and prints a line for each step: its title, duration
  * and outcome. @returns whether every step succeeded
  */
-export async function runTour(
+export async function runDemoSteps(
   { command, args, env }: DemoProgram,
-  lastWords: string,
+  lastMessage: string,
   { colors }: TerminalStyle,
   signal: AbortSignal,
 ): Promise<boolean> {
   const transport = new StdioClientTransport({ command, args: [...args], env, stderr: "pipe" });
   const client = new Client({ name: "toolmux-demo", version: VERSION });
-  const context: TourContext = {
+  const context: DemoContext = {
     client,
     transport,
-    lastWords,
+    lastMessage,
     waitForStderr: watchStderr(transport),
     pids: [],
   };
   let failed = 0;
   try {
-    for (const { title, run } of TOUR_STOPS) {
+    for (const { title, run } of DEMO_STEPS) {
       const started = performance.now();
       let line: string;
       try {
@@ -231,7 +231,7 @@ export async function runTour(
   return failed === 0;
 }
 
-function watchStderr({ stderr }: StdioClientTransport): TourContext["waitForStderr"] {
+function watchStderr({ stderr }: StdioClientTransport): DemoContext["waitForStderr"] {
   let output = "";
   stderr?.on("data", (chunk: Buffer) => (output += chunk.toString()));
   return (text, ms) =>

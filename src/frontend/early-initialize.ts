@@ -19,7 +19,7 @@ import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import { settlesWithin } from "../base/clock.ts";
 
 /** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
-export interface OwnStreams {
+export interface StdioStreams {
   readonly input: ByteInput;
   output(onBroken: () => void): ByteOutput;
   /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
@@ -37,7 +37,7 @@ export interface InitializeAnswer {
 }
 
 /** Streams that have not been used. */
-export function openStreams(): OwnStreams {
+export function openStreams(): StdioStreams {
   return { input: ownStdin(), output: ownStdout, isInitializeAnswered: false };
 }
 
@@ -52,7 +52,7 @@ const MAX_WAIT = 500;
  * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
  * has read. Only a request of the usual form is answered, and only as the first message.
  */
-export class EarlyInitialize implements OwnStreams, ByteInput {
+export class EarlyInitialize implements StdioStreams, ByteInput {
   readonly input: ByteInput = this;
   readonly #serverInfo: Implementation;
   readonly #answers: InitializeAnswers;

@@ -41,16 +41,16 @@ export class InProcessClient {
    */
   static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<InProcessClient> {
     signal.throwIfAborted();
-    const [ours, theirs] = memoryTransportPair();
+    const [clientEnd, hubEnd] = memoryTransportPair();
     const session = new Session({
       server: "toolmux",
-      transport: ours,
+      transport: clientEnd,
       clients: NO_CLIENTS,
       clock: systemClock,
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
     // Ends with the hub, which the caller stops.
-    void hub.accept(theirs, signal);
+    void hub.accept(hubEnd, signal);
     await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
     return new InProcessClient(session, signal);
   }

@@ -325,8 +325,8 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
   notify(server: string, message: EncodedMessage): void {
-    const asked = this.#running.findLast(({ call }) => call?.server === server);
-    (asked ?? this.#connectionResponder).notify(message);
+    const requested = this.#running.findLast(({ call }) => call?.server === server);
+    (requested ?? this.#connectionResponder).notify(message);
   }
 
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {

@@ -6,7 +6,7 @@ import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import { NO_HANDLE } from "../transport/memory.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
-import { openStreams, type OwnStreams } from "./early-initialize.ts";
+import { openStreams, type StdioStreams } from "./early-initialize.ts";
 
 /** Longest wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_TIMEOUT = 500;
@@ -14,7 +14,7 @@ const FLUSH_TIMEOUT = 500;
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class StdioServerTransport implements Transport {
   readonly #maxMessage: number;
-  readonly #streams: OwnStreams;
+  readonly #streams: StdioStreams;
   /** Responder of an `initialize` that EarlyInitialize has answered: the client reads it, but its answer is dropped. */
   readonly #answeredResponder: Responder = {
     notify: (message) => void this.send(message),
@@ -27,7 +27,7 @@ export class StdioServerTransport implements Transport {
    * @param maxMessage longest message that is read, in bytes
    * @param streams may have been read before, by EarlyInitialize
    */
-  constructor(maxMessage: number, streams: OwnStreams = openStreams()) {
+  constructor(maxMessage: number, streams: StdioStreams = openStreams()) {
     this.#maxMessage = maxMessage;
     this.#streams = streams;
   }

@@ -25,7 +25,7 @@ export interface ActivePluginsOptions {
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** The functions with effects outside this process. */
-  readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "tap">;
+  readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "wrapTransport">;
 }
 
 /** Maximum time that running calls of replaced plugins may take to finish, in ms. */
@@ -95,7 +95,7 @@ export class ActivePlugins {
 
   async openTransport(spec: RunnableServer): Promise<Transport> {
     const transport = await this.#openTransport(spec);
-    return this.#options.external.tap?.(transport, spec.name) ?? transport;
+    return this.#options.external.wrapTransport?.(transport, spec.name) ?? transport;
   }
 
   #openTransport(spec: RunnableServer): Promise<Transport> {

@@ -35,7 +35,7 @@ export interface HubOptions {
   /** Fills in a specification's `${…}` and makes its transport, not opened yet. @throws {HubError} valueMissing */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Wraps each server's transport; absent: not wrapped. */
-  readonly tap?: TransportWrapper | undefined;
+  readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: none can be obtained.
    * @throws {HubError} unauthorized, or the signal's reason

@@ -120,8 +120,8 @@ async function discoverTrusted(paths: readonly string[], state: string): Promise
     untrusted.push(path);
     notes.push(`${path} was passed over: ${reason}`);
   }
-  const picked = useFirst(trusted);
-  return { ...picked, notes: [...notes, ...picked.notes], untrusted };
+  const selected = useFirst(trusted);
+  return { ...selected, notes: [...notes, ...selected.notes], untrusted };
 }
 
 function describeUntrusted(path: string): string {

@@ -12,9 +12,9 @@ import { toObjectJson } from "./answer.ts";
 /** What the running hub does for plugins. */
 export interface HubAccess {
   /** The tools that clients see. */
-  list(member: PluginInstance, signal: AbortSignal): Promise<readonly Tool[]>;
+  list(plugin: PluginInstance, signal: AbortSignal): Promise<readonly Tool[]>;
   /** Calls a tool as a client would, through all plugins but this one. `args` is the JSON text of an object. */
-  call(member: PluginInstance, name: string, args: string, signal: AbortSignal): Promise<Answer>;
+  call(plugin: PluginInstance, name: string, args: string, signal: AbortSignal): Promise<Answer>;
   nameOf(server: string, tool: string): string | undefined;
 }
 

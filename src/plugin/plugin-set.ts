@@ -16,7 +16,7 @@ import type { HubAccess } from "./host.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
-import { LeasedTransport } from "./servers.ts";
+import { CountedTransport } from "./servers.ts";
 import { buildCallChain, type ChainedCall } from "./call-chain.ts";
 
 /** The path of a tool's calls through the plugins that apply to it. */
@@ -155,7 +155,7 @@ export class PluginSet {
     }
     try {
       const transport: unknown = await make();
-      if (isTransport(transport)) return new LeasedTransport(transport, this);
+      if (isTransport(transport)) return new CountedTransport(transport, this);
       throw new TypeError(`what it made for its server "${server}" is no link`);
     } catch (error) {
       throw new HubError("pluginFailed", member.logFailure(error).message, {

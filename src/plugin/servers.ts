@@ -152,23 +152,23 @@ function specOf(
 }
 
 /** Counts the open transports. */
-export interface LeaseOwner {
+export interface TransportCounter {
   addUse(): void;
   removeUse(): void;
 }
 
 /** A plugin's transport that keeps the plugin set in use while it is open. */
-export class LeasedTransport implements Transport {
+export class CountedTransport implements Transport {
   readonly #transport: Transport;
-  readonly #owner: LeaseOwner;
+  readonly #counter: TransportCounter;
   #state: "new" | "used" | "closed" = "new";
   /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
-  constructor(transport: Transport, owner: LeaseOwner) {
+  constructor(transport: Transport, counter: TransportCounter) {
     this.#transport = transport;
-    this.#owner = owner;
+    this.#counter = counter;
     if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
     if (transport.adopt !== undefined) this.adopt = (spoken) => transport.adopt?.(spoken);
   }
@@ -180,7 +180,7 @@ export class LeasedTransport implements Transport {
   async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (this.#state === "new") {
       this.#state = "used";
-      this.#owner.addUse();
+      this.#counter.addUse();
     }
     const forwarded: TransportEvents = {
       frame: (message, sentRequest, inbound) => events.frame(message, sentRequest, inbound),
@@ -231,7 +231,7 @@ export class LeasedTransport implements Transport {
   }
 
   #end(): void {
-    if (this.#state === "used") this.#owner.removeUse();
+    if (this.#state === "used") this.#counter.removeUse();
     this.#state = "closed";
   }
 }

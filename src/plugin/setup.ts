@@ -199,8 +199,8 @@ function findInvalidHook(hooks: unknown): string | undefined {
   for (const key of TABLE_HOOKS) {
     const table = all[key] ?? {};
     if (typeof table !== "object" || Array.isArray(table)) return `its ${key} are no object`;
-    const strange = Object.entries(table).find(([, value]) => typeof value !== "function");
-    if (strange !== undefined) return `its ${key}.${strange[0]} is no function`;
+    const invalidHook = Object.entries(table).find(([, value]) => typeof value !== "function");
+    if (invalidHook !== undefined) return `its ${key}.${invalidHook[0]} is no function`;
   }
   return undefined;
 }

@@ -49,7 +49,7 @@ export function removeTaskParam(
 const NO_EDITS: readonly Edit[] = [];
 
 /** A task id and all its ranges in a message; of duplicate members, the last one counts, as in parsers. */
-export interface TaskMention {
+export interface TaskReference {
   readonly id: string;
   readonly idRanges: readonly ByteRange[];
 }
@@ -66,7 +66,7 @@ export function membersAt(bytes: Uint8Array, range: ByteRange | undefined): read
 export function readTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-): TaskMention | undefined {
+): TaskReference | undefined {
   const idRanges = members.filter(({ key }) => key === "taskId");
   const id = readString(bytes, idRanges.at(-1));
   return id === undefined ? undefined : { id, idRanges };
@@ -76,7 +76,7 @@ export function readTask(
 export function readRelatedTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-): TaskMention | undefined {
+): TaskReference | undefined {
   return readTask(
     bytes,
     membersOfAll(bytes, membersOfAll(bytes, members, "_meta"), RELATED_TASK_KEY),
@@ -87,7 +87,7 @@ export function readRelatedTask(
 export function readCreatedTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
-): TaskMention | undefined {
+): TaskReference | undefined {
   return readTask(bytes, membersOfAll(bytes, members, "task"));
 }
 
@@ -230,18 +230,18 @@ export class TaskAlias {
   }
 
   /** Edits that replace the receiver's id by the hub's. */
-  toOwnId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
-    return replaceTaskId(mentions, this.remoteId, this.id);
+  toOwnId(...references: readonly (TaskReference | undefined)[]): Edit[] {
+    return replaceTaskId(references, this.remoteId, this.id);
   }
 
   /** Edits that replace the hub's id by the receiver's. */
-  toRemoteId(...mentions: readonly (TaskMention | undefined)[]): Edit[] {
-    return replaceTaskId(mentions, this.id, this.remoteId);
+  toRemoteId(...references: readonly (TaskReference | undefined)[]): Edit[] {
+    return replaceTaskId(references, this.id, this.remoteId);
   }
 
   /** A message of the receiver about this task, with the id that the requestor knows. */
   withOwnId<M extends Notification | Request>(message: M): M {
-    return applyMessageEdits(message, this.toOwnId(...mentionsIn(message)));
+    return applyMessageEdits(message, this.toOwnId(...referencesIn(message)));
   }
 }
 
@@ -271,31 +271,33 @@ export class TaskAliases<T extends TaskAlias> {
 
   /** The task that a message of the receiver belongs to. */
   taskOfMessage(message: Notification | Request): T | undefined {
-    for (const mention of mentionsIn(message)) {
-      const task = mention && this.#byRemoteId.get(mention.id);
+    for (const reference of referencesIn(message)) {
+      const task = reference && this.#byRemoteId.get(reference.id);
       if (task !== undefined) return task;
     }
     return undefined;
   }
 }
 
-function mentionsIn({
+function referencesIn({
   method,
   bytes,
   params,
-}: Notification | Request): (TaskMention | undefined)[] {
+}: Notification | Request): (TaskReference | undefined)[] {
   const members = membersAt(bytes, params);
   const own = method === TaskMethod.status ? readTask(bytes, members) : undefined;
   return [own, readRelatedTask(bytes, members)];
 }
 
 function replaceTaskId(
-  mentions: readonly (TaskMention | undefined)[],
+  references: readonly (TaskReference | undefined)[],
   id: string,
   replacement: string,
 ): Edit[] {
   const json = utf8(JSON.stringify(replacement));
-  return mentions.flatMap((mention) => (mention?.id === id ? editsOf(mention.idRanges, json) : []));
+  return references.flatMap((reference) =>
+    reference?.id === id ? editsOf(reference.idRanges, json) : [],
+  );
 }
 
 /** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */

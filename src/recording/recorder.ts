@@ -131,7 +131,10 @@ export class Recorder {
   async close(): Promise<void> {
     if (!this.#isOver) {
       if (this.#missing.messages > 0) this.#noteMissing();
-      this.#push({ text: JSON.stringify({ t: this.#time(), event: "end" }), size: LINE_OVERHEAD });
+      this.#enqueue({
+        text: JSON.stringify({ t: this.#time(), event: "end" }),
+        size: LINE_OVERHEAD,
+      });
     }
     const written = this.#draining ?? Promise.resolve();
     await settlesWithin(
@@ -175,11 +178,11 @@ export class Recorder {
       return;
     }
     if (this.#missing.messages > 0) this.#noteMissing();
-    this.#push(line);
+    this.#enqueue(line);
   }
 
   /** Queues a line regardless of the limit. */
-  #push(line: QueuedLine): void {
+  #enqueue(line: QueuedLine): void {
     this.#queue.push(line);
     this.#queuedBytes += line.size;
     this.#draining ??= this.#drain();
@@ -231,7 +234,7 @@ export class Recorder {
     const { messages, bytes } = this.#missing;
     this.#missing = { messages: 0, bytes: 0 };
     const text = JSON.stringify({ t: this.#time(), event: "missing", messages, bytes });
-    this.#push({ text, size: LINE_OVERHEAD });
+    this.#enqueue({ text, size: LINE_OVERHEAD });
   }
 
   #stop(): void {
@@ -242,18 +245,20 @@ export class Recorder {
 
   #encodeLine(line: QueuedLine): Uint8Array {
     const { redact } = this.#options;
-    if ("text" in line) return utf8(`${maskJson(line.text, redact) ?? WITHHELD}\n`);
+    if ("text" in line) return utf8(`${maskJson(line.text, redact) ?? WITHHELD_LINE}\n`);
     const { head, message } = line;
     const bytes = joinPieces(message);
     const text = textOf(bytes);
     // Servers' results are forwarded unparsed, and clients may send anything, so it may not be JSON.
     if (skipWhitespace(bytes, skipValue(bytes, skipWhitespace(bytes, 0))) !== bytes.length) {
-      return utf8(`${maskJson(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
+      return utf8(
+        `${maskJson(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD_LINE}\n`,
+      );
     }
     const shown = maskJson(text, redact);
     if (shown === undefined) {
       const placeholderLine = `${head}"cut":${JSON.stringify(placeholderOf(bytes))}}`;
-      return utf8(`${maskJson(placeholderLine, redact) ?? WITHHELD}\n`);
+      return utf8(`${maskJson(placeholderLine, redact) ?? WITHHELD_LINE}\n`);
     }
     const start = `${maskJson(head, redact) ?? ""}"message":`;
     return Buffer.concat([
@@ -266,7 +271,7 @@ export class Recorder {
 
 const LINE_END = utf8("}\n");
 /** In place of a line that cannot be masked. */
-const WITHHELD = JSON.stringify({ event: "withheld" });
+const WITHHELD_LINE = JSON.stringify({ event: "withheld" });
 
 function placeholderOf(bytes: Buffer): Placeholder {
   const message = parseMessage(bytes);

@@ -28,8 +28,8 @@ import type { ExchangeMatcher, NearestMatch } from "./matcher.ts";
 
 export interface ReplayOptions {
   readonly server: string;
-  readonly score: ExchangeMatcher;
-  readonly review: ReplayReport;
+  readonly matcher: ExchangeMatcher;
+  readonly report: ReplayReport;
   readonly clock: Clock;
   /** 1: as recorded; 2: twice as fast; Infinity: without delays. */
   readonly speed: number;
@@ -128,7 +128,7 @@ class ServerReplay {
   }
 
   #startExchange(request: Request): void {
-    const { score, review, server } = this.#options;
+    const { matcher, report, server } = this.#options;
     const { method } = request;
     const replayed = {
       server,
@@ -137,7 +137,7 @@ class ServerReplay {
         return nameOrUriOf(request);
       },
     };
-    const match = score.match(request);
+    const match = matcher.match(request);
     if (match.kind === "unknown") {
       // Hubs send `ping` and `logging/setLevel` at any time, recorded or not.
       if (method === Method.ping || method === Method.setLevel) {
@@ -145,21 +145,21 @@ class ServerReplay {
         return;
       }
       // A client that supports both eras tries one; the error makes it fall back to the other.
-      if (isInitialization(method) && score.hasInitialization) {
+      if (isInitialization(method) && matcher.hasInitialization) {
         const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
         this.#transport.send(buildError(request.id, error.toRpc()));
         return;
       }
       const { nearest } = match;
-      const text = review.notRecorded(replayed, nearest);
+      const text = report.notRecorded(replayed, nearest);
       const data = nearest && { line: nearest.exchange.line, differences: nearest.differences };
       this.#refuse(request, text, data);
       return;
     }
     const { exchange, isRepeated, skipped } = match;
-    if (isRepeated) review.repeated(replayed, exchange);
-    else review.countReplayed();
-    if (skipped !== undefined) review.outOfOrder(replayed, exchange, skipped);
+    if (isRepeated) report.repeated(replayed, exchange);
+    else report.countReplayed();
+    if (skipped !== undefined) report.outOfOrder(replayed, exchange, skipped);
     const token = progressTokenOf(request);
     const due = this.#options.clock.now();
     const active = {
@@ -275,7 +275,7 @@ class ServerReplay {
   ): void {
     const differences = compareValues(contentOf(recorded), contentOf(actual));
     if (differences.length > 0)
-      this.#options.review.answeredDifferently(replayed, line, differences);
+      this.#options.report.answeredDifferently(replayed, line, differences);
   }
 
   #cancel(notification: Notification): void {

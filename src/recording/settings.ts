@@ -30,7 +30,7 @@ const RECORDED_SETTINGS = [
  * The part of a manifest that affects recorded messages, as a manifest: names, limits and rules, but not how
  * servers are reached.
  */
-export function describeManifest({ hub, servers }: Manifest): object {
+export function recordableManifest({ hub, servers }: Manifest): object {
   const { name, separator, nameLimit, clientPrefix, listWait, parallelStarts } = hub;
   const runnable = servers.filter(isRunnable);
   return {

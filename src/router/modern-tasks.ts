@@ -18,7 +18,7 @@ import {
   type ModernTaskStatus,
   readModernTask,
   readTask,
-  type TaskMention,
+  type TaskReference,
 } from "../protocol/tasks.ts";
 import type { SessionWaiter } from "../upstream/connection.ts";
 import type { PendingRequest } from "../upstream/pending.ts";
@@ -93,17 +93,17 @@ export class ModernClientTasks {
       const text = `Server "${server}" has made a task of the call, but does not say which.`;
       throw new HubError("internal", text, { server });
     }
-    const { task: mention, status } = created;
+    const { task: reference, status } = created;
     if (!this.#makeRoom()) {
-      cancelServerTask(session, mention.id);
+      cancelServerTask(session, reference.id);
       throw new HubError("invalidRequest", `${MAX_TASKS} tasks of this client have not ended.`);
     }
-    const task = new ModernServerTask(mention.id, ++this.#taskCount, status, this.#clock.now());
+    const task = new ModernServerTask(reference.id, ++this.#taskCount, status, this.#clock.now());
     const openTasks = session.subscriptions?.modernTasks;
     if (!task.isOver) openTasks?.add(task);
     this.#entries.set(task.id, { task, connection, route, openTasks, owner });
     this.#scheduleExpiry();
-    return applyMessageEdits(answer, task.toOwnId(mention));
+    return applyMessageEdits(answer, task.toOwnId(reference));
   }
 
   /** @throws {HubError} invalidParams if the client has no task of that id, or the server is not visible to it */
@@ -144,7 +144,7 @@ export class ModernClientTasks {
 
   #makeRoom(): boolean {
     if (this.#entries.size < MAX_TASKS) return true;
-    const ended = [...this.#entries.values()].find(({ task: ticket }) => ticket.isOver);
+    const ended = [...this.#entries.values()].find(({ task: endedTask }) => endedTask.isOver);
     if (ended !== undefined) this.#remove(ended);
     return ended !== undefined;
   }
@@ -331,8 +331,8 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#events.onSubscribeAnswer(false);
   }
 
-  onNotification(notification: Notification, task: TaskMention): void {
-    const { task: ticket, route } = this.#entry;
+  onNotification(notification: Notification, task: TaskReference): void {
+    const { task: alias, route } = this.#entry;
     const { bytes, params } = notification;
     const members = membersAt(bytes, params);
     this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
@@ -340,7 +340,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     if (result !== undefined) this.#links.record(route.server, result);
     const names = prefixInputNames(route.server, this.#readInputs(bytes, params));
     this.#events.onNotification(
-      bytesOf(applyMessageEdits(notification, [...ticket.toOwnId(task), ...names])),
+      bytesOf(applyMessageEdits(notification, [...alias.toOwnId(task), ...names])),
     );
   }
 

@@ -35,11 +35,11 @@ export async function openKeyring(): Promise<Keyring> {
   }
   // In a variable, so that bundlers do not follow it: the package is no dependency.
   const name = "@napi-rs/keyring";
-  return wrapPackage((await import(name)) as KeyringPackage);
+  return keyringFromPackage((await import(name)) as KeyringPackage);
 }
 
 /** The package behind the interface. */
-export function wrapPackage({ AsyncEntry }: KeyringPackage): Keyring {
+export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
   const get = async (service: string, name: string): Promise<string | undefined> =>
     (await new AsyncEntry(service, name).getPassword()) ?? undefined;
   return {

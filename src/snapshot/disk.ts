@@ -21,7 +21,7 @@ import {
 } from "../catalog/listing.ts";
 import { type Hmac, obtainHmac, readHmac } from "./hmac.ts";
 import {
-  type EraVerdict,
+  type DetectedEra,
   formatSnapshotKey,
   isUsable,
   MAX_SNAPSHOT_BYTES,
@@ -32,12 +32,12 @@ import {
   type Snapshots,
   type StoredSnapshot,
 } from "./snapshots.ts";
-import type { ToolMark } from "./tool-marks.ts";
+import type { ToolFingerprint } from "./tool-marks.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
  * name; when it was saved; the listing apart from its items, with the era that was negotiated; the positions of the
- * items' parts; the marks of the tools. The rest are the items, kind by kind, each as the bytes that the server sent,
+ * items' parts; the fingerprints of the tools. The rest are the items, kind by kind, each as the bytes that the server sent,
  * with a line end.
  *
  *     <HMAC-SHA-256, hex>
@@ -75,7 +75,7 @@ interface ItemEntry {
 /** Encodes a snapshot as the file with that name. */
 export async function encodeSnapshot(
   name: string,
-  { listing, verdict, savedAt, readMarks }: StoredSnapshot,
+  { listing, detectedEra: verdict, savedAt, readFingerprints }: StoredSnapshot,
   hmac: Hmac,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => listing[kind]);
@@ -89,7 +89,7 @@ export async function encodeSnapshot(
       declared: listing.declared,
     },
     entries,
-    [...readMarks()],
+    [...readFingerprints()],
   ].map((it) => JSON.stringify(it));
   const head = ["0".repeat(HMAC_LENGTH), name, savedAt, ...json, ""].join("\n");
   const lineEnd = Buffer.of(LF);
@@ -124,14 +124,14 @@ export async function decodeSnapshot(
     declared,
   } = JSON.parse(readLine()) as {
     text?: string;
-    verdict?: EraVerdict;
+    verdict?: DetectedEra;
     hints?: CacheHints;
     metas?: ListMetas;
     declared?: ServerCapabilities;
   };
   const entries = JSON.parse(readLine()) as Record<Kind, ItemEntry[]>;
-  const marksRange = { start: position, end: file.indexOf(LF, position) };
-  position = marksRange.end + 1;
+  const fingerprintsRange = { start: position, end: file.indexOf(LF, position) };
+  position = fingerprintsRange.end + 1;
   const readItem = ({ key, size, keys, meta, state }: ItemEntry): ListedItem => {
     const bytes = file.subarray(position, position + size);
     position += size + 1;
@@ -145,9 +145,14 @@ export async function decodeSnapshot(
     ...(metas && { metas }),
     ...(declared && { declared }),
   };
-  const readMarks = () =>
-    new Map(JSON.parse(textOf(file, marksRange.start, marksRange.end)) as [string, ToolMark][]);
-  return { listing, verdict, savedAt, readMarks };
+  const readFingerprints = () =>
+    new Map(
+      JSON.parse(textOf(file, fingerprintsRange.start, fingerprintsRange.end)) as [
+        string,
+        ToolFingerprint,
+      ][],
+    );
+  return { listing, detectedEra: verdict, savedAt, readFingerprints };
 }
 
 function toEntry({ key, bytes, keys, meta, state }: ListedItem): ItemEntry {
@@ -265,21 +270,21 @@ export interface SnapshotFile {
 }
 
 /** All snapshot files. Reading them changes nothing. */
-export interface SnapshotSurvey {
+export interface SnapshotIndex {
   readonly files: readonly SnapshotFile[];
   /** The first usable snapshot for one of the keys. */
   find(keys: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
 }
 
-const EMPTY_SURVEY: SnapshotSurvey = { files: [], find: () => Promise.resolve(undefined) };
+const EMPTY_INDEX: SnapshotIndex = { files: [], find: () => Promise.resolve(undefined) };
 
 /** @param folder the state folder @param now ms since the epoch */
-export async function surveySnapshots(folder: string, now: number): Promise<SnapshotSurvey> {
+export async function readSnapshotIndex(folder: string, now: number): Promise<SnapshotIndex> {
   const snapshotFolder = join(folder, "snapshots");
   const names = (await readdir(snapshotFolder).catch(() => [])).filter((name) =>
     /^[0-9a-f]{64}$/.test(name),
   );
-  if (names.length === 0) return EMPTY_SURVEY;
+  if (names.length === 0) return EMPTY_INDEX;
   const hmac = await readHmac(folder);
   const usable = new Map<string, StoredSnapshot>();
   const files: SnapshotFile[] = [];

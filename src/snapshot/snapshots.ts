@@ -1,6 +1,6 @@
 import type { ToolDiff } from "../catalog/tool-diff.ts";
 import { isShowable, KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
-import { compareWithHistory, type ToolMarks } from "./tool-marks.ts";
+import { compareWithHistory, type ToolFingerprints } from "./tool-marks.ts";
 
 /**
  * The snapshot folder: the last listing of each server on disk, so that a client's first list is complete at once. Main
@@ -17,12 +17,12 @@ export interface SnapshotKey {
   readonly url: string | undefined;
   readonly principal: string | undefined;
   /** The era of the clients that it was listed for, and their capabilities. */
-  readonly era: EraVerdict["era"];
+  readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
 
 /** The era that a server was found to speak, and when, in ms since the epoch. */
-export interface EraVerdict {
+export interface DetectedEra {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
   /** The server did not answer; it may only have been slow. */
@@ -33,7 +33,7 @@ export interface EraVerdict {
 export interface Snapshot {
   readonly listing: ServerListing;
   /** undefined if it is unknown or too old. */
-  readonly verdict?: EraVerdict | undefined;
+  readonly detectedEra?: DetectedEra | undefined;
   /** ms since the epoch. An unchanged listing is saved again only after a day. */
   readonly savedAt: number;
 }
@@ -49,15 +49,15 @@ export interface Snapshots {
   save(
     key: SnapshotKey,
     listing: ServerListing,
-    verdict?: EraVerdict,
+    detectedEra?: DetectedEra,
   ): Promise<readonly ToolDiff[]>;
   /** Resolves when all saves have ended. */
   flush(): Promise<void>;
 }
 
-/** A snapshot with the marks of its tools and earlier ones. */
+/** A snapshot with the fingerprints of its tools and of those of earlier listings. */
 export interface StoredSnapshot extends Snapshot {
-  readonly readMarks: () => ToolMarks;
+  readonly readFingerprints: () => ToolFingerprints;
 }
 
 /** Where snapshots are stored. All methods but `read` may reject. */
@@ -76,7 +76,7 @@ export interface SnapshotStore {
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
 /** How long the era of a server is not checked again: after an answer, and without one. */
-const MAX_VERDICT_AGE = 7 * DAY;
+const MAX_DETECTED_ERA_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
 /** Maximum size of a snapshot, in bytes. */
 export const MAX_SNAPSHOT_BYTES = 8 * 1024 * 1024;
@@ -126,20 +126,20 @@ export class SnapshotKeeper implements Snapshots {
   async load(key: SnapshotKey): Promise<Snapshot | undefined> {
     const stored = await this.#read(key);
     if (stored === undefined) return undefined;
-    const { listing, savedAt, verdict } = stored;
-    const age = Math.abs(this.#options.now() - (verdict?.askedAt ?? 0));
-    const maxAge = verdict?.isGuess === true ? MAX_GUESS_AGE : MAX_VERDICT_AGE;
-    return { listing, savedAt, verdict: age > maxAge ? undefined : verdict };
+    const { listing, savedAt, detectedEra } = stored;
+    const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
+    const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
+    return { listing, savedAt, detectedEra: age > maxAge ? undefined : detectedEra };
   }
 
   save(
     key: SnapshotKey,
     listing: ServerListing,
-    verdict?: EraVerdict,
+    detectedEra?: DetectedEra,
   ): Promise<readonly ToolDiff[]> {
     this.#pendingSaves++;
     const save = this.#lastSave.then(async () => {
-      const differences = await this.#write(key, listing, verdict);
+      const differences = await this.#write(key, listing, detectedEra);
       this.#pendingSaves--;
       await this.#prune();
       return differences;
@@ -171,7 +171,7 @@ export class SnapshotKeeper implements Snapshots {
   async #write(
     key: SnapshotKey,
     listing: ServerListing,
-    verdict: EraVerdict | undefined,
+    detectedEra: DetectedEra | undefined,
   ): Promise<readonly ToolDiff[]> {
     const { store } = this.#options;
     const savedAt = this.#options.now();
@@ -182,14 +182,22 @@ export class SnapshotKeeper implements Snapshots {
       const stored = await this.#read(key);
       const isSame =
         stored !== undefined &&
-        isSameVerdict(stored.verdict, verdict) &&
+        isSameDetectedEra(stored.detectedEra, detectedEra) &&
         sameListings(stored.listing, listing);
       if (isSame && Math.abs(savedAt - stored.savedAt) <= DAY) return differences;
       const previousTools = stored?.listing.tools.filter(isShowable) ?? [];
-      const history = { items: previousTools, marks: stored?.readMarks() ?? new Map() };
+      const history = {
+        items: previousTools,
+        fingerprints: stored?.readFingerprints() ?? new Map(),
+      };
       const result = await compareWithHistory(history, listing.tools.filter(isShowable), savedAt);
       differences = result.differences;
-      const snapshot = { listing, verdict, savedAt, readMarks: () => result.marks };
+      const snapshot = {
+        listing,
+        detectedEra,
+        savedAt,
+        readFingerprints: () => result.fingerprints,
+      };
       if (await store.write(key, snapshot)) this.#isPruned = false;
       else this.#warnTooLarge();
     } catch (error) {
@@ -260,7 +268,7 @@ class MemoryStore implements SnapshotStore {
 }
 
 /** Whether storing one instead of the other would lose nothing. */
-function isSameVerdict(a: EraVerdict | undefined, b: EraVerdict | undefined): boolean {
+function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import {
-  diffFromMarks,
+  diffFromFingerprints,
   diffTools,
   TOOL_PARTS,
   type ToolDiff,
@@ -10,7 +10,7 @@ import {
 import type { ListedItem } from "../catalog/listing.ts";
 
 /** How a tool was last described. */
-export interface ToolMark {
+export interface ToolFingerprint {
   /** When it was first seen with this description, in ms since the epoch. */
   readonly since: number;
   /** SHA-256 of each part of the description, base64url; no entry for a missing part. */
@@ -18,59 +18,65 @@ export interface ToolMark {
 }
 
 /** By the server's own tool names: first those of the last listing, then removed ones, last removed first. */
-export type ToolMarks = ReadonlyMap<string, ToolMark>;
+export type ToolFingerprints = ReadonlyMap<string, ToolFingerprint>;
 
-/** The last listing, and the marks of all earlier ones. */
+/** The last listing, and the fingerprints of all tools of earlier ones. */
 export interface ListingHistory {
   readonly items: readonly ListedItem[];
-  readonly marks: ToolMarks;
+  readonly fingerprints: ToolFingerprints;
 }
 
 /** Maximum number of remembered tools. */
-const MAX_MARKS = 5000;
+const MAX_FINGERPRINTS = 5000;
 
 /**
  * Compares a listing with earlier ones. A new tool is no difference; a tool that returns is compared with its last
  * description.
  * @param now ms since the epoch
- * @returns the differences, and the marks to store
+ * @returns the differences, and the fingerprints to store
  */
 export async function compareWithHistory(
   history: ListingHistory,
   items: readonly ListedItem[],
   now: number,
-): Promise<{ differences: readonly ToolDiff[]; marks: ToolMarks }> {
+): Promise<{ differences: readonly ToolDiff[]; fingerprints: ToolFingerprints }> {
   const previous = uniqueByName(history.items);
-  const marks = new Map<string, ToolMark>();
+  const fingerprints = new Map<string, ToolFingerprint>();
   const differences: ToolDiff[] = [];
   for (const [name, item] of uniqueByName(items)) {
     const previousItem = previous.get(name);
-    const knownMark = history.marks.get(name);
+    const knownFingerprint = history.fingerprints.get(name);
     const isSame =
       previousItem !== undefined && Buffer.compare(previousItem.bytes, item.bytes) === 0;
-    const mark =
-      isSame && knownMark !== undefined ? knownMark : { since: now, prints: await hashParts(item) };
+    const fingerprint =
+      isSame && knownFingerprint !== undefined
+        ? knownFingerprint
+        : { since: now, prints: await hashParts(item) };
     const difference =
       previousItem !== undefined
         ? diffTools(previousItem, item)
-        : knownMark && diffReturned(knownMark, mark, item);
+        : knownFingerprint && diffReturned(knownFingerprint, fingerprint, item);
     if (difference !== undefined) differences.push(difference);
-    if (marks.size < MAX_MARKS)
-      marks.set(name, difference === undefined ? (knownMark ?? mark) : mark);
+    if (fingerprints.size < MAX_FINGERPRINTS)
+      fingerprints.set(
+        name,
+        difference === undefined ? (knownFingerprint ?? fingerprint) : fingerprint,
+      );
   }
-  for (const [name, mark] of history.marks) {
-    if (marks.size < MAX_MARKS && !marks.has(name)) marks.set(name, mark);
+  for (const [name, fingerprint] of history.fingerprints) {
+    if (fingerprints.size < MAX_FINGERPRINTS && !fingerprints.has(name))
+      fingerprints.set(name, fingerprint);
   }
-  return { differences, marks };
+  return { differences, fingerprints };
 }
 
 function diffReturned(
-  previous: ToolMark,
-  current: ToolMark,
+  previous: ToolFingerprint,
+  current: ToolFingerprint,
   item: ListedItem,
 ): ToolDiff | undefined {
   const parts = TOOL_PARTS.filter((part) => previous.prints[part] !== current.prints[part]);
-  return parts.length === 0 ? undefined : diffFromMarks(item, parts);
+  return parts.length === 0 ? undefined : diffFromFingerprints(item, parts);
 }
 
 /** Of several tools with one name the first counts, as in the catalog. */
@@ -80,7 +86,7 @@ function uniqueByName(items: readonly ListedItem[]): ReadonlyMap<string, ListedI
   return first;
 }
 
-async function hashParts(item: ListedItem): Promise<ToolMark["prints"]> {
+async function hashParts(item: ListedItem): Promise<ToolFingerprint["prints"]> {
   const hashes: Partial<Record<ToolPart, string>> = {};
   for (const [part, text] of toolPartTexts(item)) {
     const hash = await crypto.subtle.digest("SHA-256", Buffer.from(text));

@@ -27,7 +27,7 @@ export interface AuthorizationRun {
  */
 export type AuthorizeFunction = (challenge: AuthChallenge, run: AuthorizationRun) => Promise<void>;
 
-export interface AuthorizationQueueOptions {
+export interface AuthorizationRunnerOptions {
   readonly clock: Clock;
   readonly server: string;
   /** undefined: authorization cannot be obtained. */
@@ -52,15 +52,15 @@ const RETRY_PAUSE = 60_000;
 const MAX_UNPROVEN_GRANTS = 2;
 
 /** Runs the authorizations of one server, one at a time, and refuses new ones for a while after a failure. */
-export class AuthorizationQueue {
-  readonly #options: AuthorizationQueueOptions;
+export class AuthorizationRunner {
+  readonly #options: AuthorizationRunnerOptions;
   /** The run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
   /** When grants were obtained that no successful connection has proved good yet, in ms of the clock. */
   #unprovenGrants: readonly number[] = [];
 
-  constructor(options: AuthorizationQueueOptions) {
+  constructor(options: AuthorizationRunnerOptions) {
     this.#options = options;
   }
 

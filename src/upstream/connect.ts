@@ -5,7 +5,7 @@ import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/li
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
-import type { EraVerdict } from "../snapshot/snapshots.ts";
+import type { DetectedEra } from "../snapshot/snapshots.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
 import type { MalformedOutput, Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
@@ -391,43 +391,43 @@ export class ConnectAttempt {
  * time.
  */
 export class EraMemory {
-  #verdict: EraVerdict | undefined;
+  #detectedEra: DetectedEra | undefined;
   /** A process of it exited when it was sent `server/discover`. */
   #hasExited = false;
 
   /** What was found; undefined if it is not to be relied on. */
-  get verdict(): EraVerdict | undefined {
-    return this.#verdict;
+  get detectedEra(): DetectedEra | undefined {
+    return this.#detectedEra;
   }
 
   get knownEra(): Era | undefined {
-    return this.#verdict?.era ?? (this.#hasExited ? "legacy" : undefined);
+    return this.#detectedEra?.era ?? (this.#hasExited ? "legacy" : undefined);
   }
 
   /** The server exited when it was sent `server/discover`: only a legacy server may. */
   onProbeExit(): void {
-    this.#verdict = undefined;
+    this.#detectedEra = undefined;
     this.#hasExited = true;
   }
 
   /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
-  loadSaved(verdict: EraVerdict | undefined): void {
-    this.#verdict ??= verdict;
+  loadSaved(detectedEra: DetectedEra | undefined): void {
+    this.#detectedEra ??= detectedEra;
   }
 
   /** A session was opened. An era that the manifest prescribes is not a finding. */
   onConnected({ era, negotiation: greeting }: Session, spec: RunnableServer): void {
     const evidence = greeting?.evidence ?? "memory";
-    if (spec.era !== "auto") this.#verdict = undefined;
-    else if (evidence !== "memory" || this.#verdict?.era !== era) {
+    if (spec.era !== "auto") this.#detectedEra = undefined;
+    else if (evidence !== "memory" || this.#detectedEra?.era !== era) {
       const isGuess = evidence === "timeout";
-      this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
+      this.#detectedEra = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
     }
   }
 
   /** The server has answered `server/discover` as a modern one after all, too late for this session. */
   onLateModernAnswer(): void {
-    this.#verdict = { era: "modern", askedAt: Date.now() };
+    this.#detectedEra = { era: "modern", askedAt: Date.now() };
   }
 
   /**
@@ -435,7 +435,7 @@ export class EraMemory {
    * has only exited again.
    */
   onHandshakeFailure({ code }: HubError): void {
-    this.#verdict = undefined;
+    this.#detectedEra = undefined;
     if (code !== "connectionLost") this.#hasExited = false;
   }
 }

@@ -107,8 +107,8 @@ export class SessionWaiters {
 
   /** The waiting request of the only client; undefined if several clients or none are waiting. */
   get clientRequest(): ClientRequest | undefined {
-    const occasions = [...this.#waiting].flatMap(({ clientRequest }) => clientRequest ?? []);
-    const [first, ...others] = occasions;
+    const requests = [...this.#waiting].flatMap(({ clientRequest }) => clientRequest ?? []);
+    const [first, ...others] = requests;
     return others.every(({ channel }) => channel === first?.channel) ? first : undefined;
   }
 

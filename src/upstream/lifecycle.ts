@@ -14,7 +14,7 @@ import {
   step,
   updateAlerts,
 } from "./state.ts";
-import { AuthorizationQueue } from "./authorization.ts";
+import { AuthorizationRunner } from "./authorization.ts";
 import {
   ConnectAttempt,
   type ConnectEnvironment,
@@ -79,7 +79,7 @@ export class ConnectionLifecycle {
   #cancelTimer: () => void = () => {};
   #healthMonitor: HealthMonitor | undefined;
   #isPaused = false;
-  readonly #authorizations: AuthorizationQueue;
+  readonly #authorizations: AuthorizationRunner;
   /** The server's last 401 or 403. */
   #challenge: AuthChallenge = { status: 401, header: undefined };
   /** The last session was lost while it was connected: a remote server may be back soon. */
@@ -92,7 +92,7 @@ export class ConnectionLifecycle {
     this.#options = options;
     this.#events = events;
     const { clock, authorize } = options.environment;
-    this.#authorizations = new AuthorizationQueue({
+    this.#authorizations = new AuthorizationRunner({
       clock,
       server: spec.name,
       authorize: authorize && ((challenge, run) => authorize(this.spec, challenge, run)),

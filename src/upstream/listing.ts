@@ -196,7 +196,7 @@ export class ListingSync {
     cancelTimer();
     this.#isLoadingSaved = false;
     this.#resolveSavedLoaded();
-    this.eraMemory.loadSaved(saved?.verdict);
+    this.eraMemory.loadSaved(saved?.detectedEra);
     // The server may have been listed in the meantime.
     if (saved === undefined || this.#isOwn) return;
     this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
@@ -212,7 +212,7 @@ export class ListingSync {
     this.#source = "server";
     this.#isOwn = true;
     if (!isSame) this.#listing = listing;
-    this.#options.save({ listing, verdict: this.eraMemory.verdict });
+    this.#options.save({ listing, detectedEra: this.eraMemory.detectedEra });
     if (!isSame) this.#options.changed();
     return !isSame;
   }
@@ -223,7 +223,7 @@ export class ListingSync {
     void session.negotiation?.lateIsModern?.then((isModern) => {
       if (!isModern || this.#session !== session || this.#listing === undefined) return;
       this.eraMemory.onLateModernAnswer();
-      this.#options.save({ listing: this.#listing, verdict: this.eraMemory.verdict });
+      this.#options.save({ listing: this.#listing, detectedEra: this.eraMemory.detectedEra });
     });
     for (const kind of KINDS) {
       const refresh = new CoalescedRefresh({

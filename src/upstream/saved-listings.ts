@@ -54,11 +54,11 @@ export class SavedListings implements ListingMemory {
   async #save(
     spec: RunnableServer,
     profile: ClientProfile,
-    { listing, verdict }: SavedListing,
+    { listing, detectedEra }: SavedListing,
   ): Promise<void> {
     const key = await this.#keyOf(spec, profile);
     if (key === undefined) return;
-    const differences = await this.#snapshots.save(key, listing, verdict);
+    const differences = await this.#snapshots.save(key, listing, detectedEra);
     if (differences.length === 0) return;
     const { name: server } = spec;
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
@@ -89,7 +89,7 @@ export interface ListingMemory {
 }
 
 /** What was saved of a server: its listing and its era. */
-export type SavedListing = Pick<Snapshot, "listing" | "verdict">;
+export type SavedListing = Pick<Snapshot, "listing" | "detectedEra">;
 
 /** The options of a server pool. */
 export interface PoolOptions {

@@ -97,13 +97,13 @@ export class ClientTasks {
   ): ServerRequestContent & ClientTaskEntry {
     const { bytes, params } = request;
     const members = membersAt(bytes, params);
-    const mention = readTask(bytes, members);
-    const entry = mention && this.#byOwnId.get(mention.id);
+    const reference = readTask(bytes, members);
+    const entry = reference && this.#byOwnId.get(reference.id);
     if (entry === undefined || params === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
     const tokens = readProgressTokens(bytes, members);
-    const edits = entry.task.toRemoteId(mention, readRelatedTask(bytes, members));
+    const edits = entry.task.toRemoteId(reference, readRelatedTask(bytes, members));
     const paramsStart = { start: 0, end: params.start, replacement: "" };
     const messageStart = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
@@ -126,8 +126,8 @@ export class ClientTasks {
   ): ClientTaskResult {
     const members = membersAt(body, { start: 0, end: body.length });
     task.isOver ||= method === TaskMethod.result || readTaskStatus(body, members).isOver;
-    const mention = method === TaskMethod.result ? undefined : readTask(body, members);
-    return { result: applyEdits(body, task.toOwnId(mention, readRelatedTask(body, members))) };
+    const reference = method === TaskMethod.result ? undefined : readTask(body, members);
+    return { result: applyEdits(body, task.toOwnId(reference, readRelatedTask(body, members))) };
   }
 
   /**

@@ -24,7 +24,7 @@ import {
   readTask,
   TaskAliases,
   TaskAlias,
-  type TaskMention,
+  type TaskReference,
   TaskMethod,
   type TaskStatus,
 } from "../protocol/tasks.ts";
@@ -75,7 +75,7 @@ export interface OpenTask {
 /** Listens to the status of a task. */
 export interface TaskWatcher {
   /** @param task the ranges of its id in the notification */
-  onNotification(notification: Notification, task: TaskMention): void;
+  onNotification(notification: Notification, task: TaskReference): void;
 }
 
 /** A session with the server. */
@@ -182,7 +182,7 @@ export function readCreatedModernTask({ bytes, body }: Response): CreatedModernT
 }
 
 export interface CreatedModernTask {
-  readonly task: TaskMention;
+  readonly task: TaskReference;
   readonly status: ModernTaskStatus;
 }
 
@@ -297,17 +297,17 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   addCreated(response: Response, origin: TaskOrigin): CreatedTask | undefined {
     const created = readTaskCreation(response);
     if (created === undefined || response.id === undefined) return undefined;
-    const { mention, members } = created;
+    const { reference, members } = created;
     const { bytes } = response;
     const serverTask = new ServerTask(
       this.#server,
-      mention.id,
+      reference.id,
       readTaskStatus(bytes, members),
       origin,
     );
     this.add(serverTask);
     this.#byCall.set(response.id, serverTask);
-    const edits = serverTask.toOwnId(mention, readRelatedTask(bytes, members));
+    const edits = serverTask.toOwnId(reference, readRelatedTask(bytes, members));
     return { task: serverTask, response: applyMessageEdits(response, edits) };
   }
 
@@ -334,7 +334,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   /** Cancels the task that a response says it has created. @returns whether there is one */
   cancelCreated(response: Response): boolean {
     const created = readTaskCreation(response);
-    if (created !== undefined) this.#cancel(created.mention.id);
+    if (created !== undefined) this.#cancel(created.reference.id);
     return created !== undefined;
   }
 
@@ -380,11 +380,12 @@ function readTaskCreation({
   bytes,
   body,
 }: Response):
-  { readonly mention: TaskMention; readonly members: ReturnType<typeof membersAt> } | undefined {
+  | { readonly reference: TaskReference; readonly members: ReturnType<typeof membersAt> }
+  | undefined {
   if (outcome === "error") return undefined;
   const members = membersAt(bytes, body);
-  const mention = readCreatedTask(bytes, members);
-  return mention && { mention, members };
+  const reference = readCreatedTask(bytes, members);
+  return reference && { reference, members };
 }
 
 /** Page size of `tasks/list`. */

@@ -7,7 +7,7 @@ import { chooseTool } from "../../src/bench/run.ts";
 import { failureOfLoss, failureOf, LatencyHistogram, LevelStats } from "../../src/bench/stats.ts";
 import {
   CALL_MARK,
-  type Extent,
+  type LevelLength,
   LoadGenerator,
   type Loop,
   makeCallTemplate,
@@ -82,7 +82,7 @@ class OneAtATime implements RequestChannel {
 
 interface Run {
   readonly loop: Loop;
-  readonly extent: Extent;
+  readonly extent: LevelLength;
   readonly concurrency: number;
   readonly stall?: { readonly from: number; readonly to: number };
   readonly timeout?: number;

@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
 import { chooseTool } from "../../src/bench/run.ts";
-import { type BenchSubject, BenchTarget } from "../../src/bench/target.ts";
+import { type BenchSubject, BenchConnection } from "../../src/bench/target.ts";
 import { respond } from "../../src/bench/echo-server.ts";
 import { makeCallTemplate } from "../../src/bench/load.ts";
 import { HubError } from "../../src/base/errors.ts";
@@ -46,7 +46,7 @@ function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
   return { subject: { kind: "server", name: "echo", makeTransport: makeLink }, links };
 }
 
-function call(contact: BenchTarget, args: string): Promise<Response> {
+function call(contact: BenchConnection, args: string): Promise<Response> {
   const [tool] = contact.tools;
   assert.ok(tool !== undefined);
   const { request, rewrite, tool: name } = makeCallTemplate(tool, args, contact.era, true);
@@ -60,7 +60,7 @@ describe("a subject", () => {
   for (const era of ["legacy", "modern"] satisfies Era[]) {
     it(`is met in the ${era} era if that is wanted, and echoes texts as they are spelled`, async () => {
       const { subject } = makeSubject();
-      const contact = await BenchTarget.open(subject, era, never);
+      const contact = await BenchConnection.open(subject, era, never);
       assert.equal(contact.era, era);
       assert.deepEqual(
         contact.tools.map(({ key }) => key),
@@ -77,7 +77,7 @@ describe("a subject", () => {
 
   it("that is lost is found again, and its answers are counted on", async () => {
     const { subject, links } = makeSubject();
-    const contact = await BenchTarget.open(subject, "legacy", never);
+    const contact = await BenchConnection.open(subject, "legacy", never);
     const before = contact.responses;
     await call(contact, "{}");
     assert.equal(contact.responses, before + 1);
@@ -95,13 +95,13 @@ describe("a subject", () => {
 
   it("that lists before its servers have started is asked again for what is missing", async () => {
     const { subject } = makeSubject(2);
-    const contact = await BenchTarget.open({ ...subject, listWait: 0 }, "legacy", never);
+    const contact = await BenchConnection.open({ ...subject, listWait: 0 }, "legacy", never);
     assert.deepEqual(contact.tools, []);
     const tool = await contact.find((tools) => chooseTool(tools, "echo"));
     assert.equal(tool.key, "echo");
     assert.ok(contact.ready.listed >= 400, "its tools are listed when they are there");
     await contact.close();
-    const whole = await BenchTarget.open(
+    const whole = await BenchConnection.open(
       { ...makeSubject(1).subject, listWait: 60_000 },
       "legacy",
       never,
@@ -115,7 +115,7 @@ describe("a subject", () => {
 
   it("that is lost is not looked for once nobody measures it", async () => {
     const { subject, links } = makeSubject();
-    const contact = await BenchTarget.open(subject, "legacy", never);
+    const contact = await BenchConnection.open(subject, "legacy", never);
     await contact.close();
     await links[0]?.close();
     assert.equal(links.length, 1);
@@ -128,6 +128,6 @@ describe("a subject", () => {
       name: "x",
       makeTransport: () => Promise.reject(cause),
     };
-    await assert.rejects(BenchTarget.open(subject, "legacy", never), cause);
+    await assert.rejects(BenchConnection.open(subject, "legacy", never), cause);
   });
 });

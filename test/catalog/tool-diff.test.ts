@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { assert as check, json, property } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import {
-  diffFromMarks,
+  diffFromFingerprints,
   diffTools,
   toolPartTexts,
   type ToolPart,
@@ -292,7 +292,7 @@ describe("the text of a difference", () => {
 
   it("says of a tool that was away which parts are other ones, and how they are now", () => {
     const item = itemOf({ title: "T", description: "Sends", inputSchema: { a: 1 } });
-    assert.deepEqual(diffFromMarks(item, ["description", "inputSchema", "annotations"]), {
+    assert.deepEqual(diffFromFingerprints(item, ["description", "inputSchema", "annotations"]), {
       name: "t",
       parts: ["description", "inputSchema", "annotations"],
       text: 'Removed and added again with another description, inputSchema, annotations.\n+ Sends\n+ inputSchema: {"a":1}',

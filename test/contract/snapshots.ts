@@ -155,12 +155,12 @@ export function snapshotsContract(
       const { snapshots } = bench;
       const verdict = { era: "modern", askedAt: START } as const;
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
       bench.time += 7 * DAY;
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
       bench.time += 1;
       const late = await snapshots.load(SNAPSHOT_KEY);
-      assert.equal(late?.verdict, undefined);
+      assert.equal(late?.detectedEra, undefined);
       assert.deepEqual(late?.listing, EMPTY_LISTING);
     });
 
@@ -169,20 +169,20 @@ export function snapshotsContract(
       const guess = { era: "legacy", askedAt: START, isGuess: true } as const;
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, guess);
       bench.time += DAY;
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, guess);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, guess);
       bench.time += 1;
-      assert.equal((await snapshots.load(SNAPSHOT_KEY))?.verdict, undefined);
+      assert.equal((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, undefined);
       bench.time = START;
       const { isGuess: _, ...verdict } = guess;
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.verdict, verdict);
+      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
     });
 
     test("what a server was found to speak is kept anew if it is another, or not known any more", async ({
       snapshots,
     }) => {
       const speaks = async (): Promise<string | undefined> =>
-        (await snapshots.load(SNAPSHOT_KEY))?.verdict?.era;
+        (await snapshots.load(SNAPSHOT_KEY))?.detectedEra?.era;
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
       assert.equal(await speaks(), undefined);
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, { era: "legacy", askedAt: START });

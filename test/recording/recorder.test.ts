@@ -9,7 +9,7 @@ import { HubError } from "../../src/base/errors.ts";
 import { maskJson } from "../../src/recording/mask.ts";
 import { openRecordingFile, Recorder } from "../../src/recording/recorder.ts";
 import { readRecording } from "../../src/recording/reader.ts";
-import { describeManifest, readManifest } from "../../src/recording/settings.ts";
+import { recordableManifest, readManifest } from "../../src/recording/settings.ts";
 import { Redactor } from "../../src/transport/redact.ts";
 import { MemoryRecordingSink, recordingOf } from "../fixtures/recording.ts";
 
@@ -299,9 +299,9 @@ describe("reading a recording", () => {
       { hub: { separator: "-" }, servers: { a: { command: "recorded", ...servers.a } } },
       ["b"],
     );
-    const again = readManifest(describeManifest(manifest), []);
+    const again = readManifest(recordableManifest(manifest), []);
     assert.deepEqual(again, manifest);
-    assert.ok(!JSON.stringify(describeManifest(manifest)).includes("baseDir"));
+    assert.ok(!JSON.stringify(recordableManifest(manifest)).includes("baseDir"));
     assert.throws(() => readManifest({ servers: { a: { url: 5 } } }, []), /recording's manifest/);
     assert.throws(() => readManifest({ servers: 5 }, []), { code: "usage" });
   });

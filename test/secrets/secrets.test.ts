@@ -16,7 +16,7 @@ import {
   openSecrets,
   secretVariableOf,
 } from "../../src/secrets/secrets.ts";
-import { type Keychain, openKeychain, wrapPackage } from "../../src/secrets/keychain.ts";
+import { type Keychain, openKeychain, keyringFromPackage } from "../../src/secrets/keychain.ts";
 import { Vault } from "../../src/secrets/vault.ts";
 import { storeContract } from "../contract/secret-store.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
@@ -92,7 +92,7 @@ storeContract("a keychain by a package", (run) =>
       }
     }
     const open = () => {
-      const keychain = openKeychain({}, () => Promise.resolve(wrapPackage({ AsyncEntry })));
+      const keychain = openKeychain({}, () => Promise.resolve(keyringFromPackage({ AsyncEntry })));
       return keychainStore(keychain, new Vault(folder, keychain));
     };
     return run({ store: open(), reopen: open });

@@ -245,8 +245,8 @@ describe("snapshots on disk", () => {
 describe("what is known of tools", () => {
   it("is bounded, however many a server lists", async () => {
     const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
-    const { marks } = await compareWithHistory(
-      { items: [], marks: new Map() },
+    const { fingerprints: marks } = await compareWithHistory(
+      { items: [], fingerprints: new Map() },
       toolListingOf(...tools).tools,
       START,
     );
@@ -255,11 +255,11 @@ describe("what is known of tools", () => {
 
   it("says since when a tool is described as it is", async () => {
     const saves = ["one", "one", "two"].map((text) => toolListingOf(tool("a", text)).tools);
-    let past: ListingHistory = { items: [], marks: new Map() };
+    let past: ListingHistory = { items: [], fingerprints: new Map() };
     const since: (number | undefined)[] = [];
     for (const [day, items] of saves.entries()) {
-      past = { items, marks: (await compareWithHistory(past, items, day)).marks };
-      since.push(past.marks.get("a")?.since);
+      past = { items, fingerprints: (await compareWithHistory(past, items, day)).fingerprints };
+      since.push(past.fingerprints.get("a")?.since);
     }
     assert.deepEqual(since, [0, 0, 2]);
   });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EMPTY_LISTING } from "../../src/catalog/listing.ts";
-import { type EraVerdict, memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
+import { type DetectedEra, memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
@@ -325,10 +325,11 @@ describe("what is remembered of what a server speaks", () => {
       ["modern", "legacy", false],
       ["modern", "modern", true],
     ] as const) {
-      const verdict: EraVerdict = { era, askedAt: Date.now() - 6 * DAY };
-      const kept: (EraVerdict | undefined)[] = [];
+      const verdict: DetectedEra = { era, askedAt: Date.now() - 6 * DAY };
+      const kept: (DetectedEra | undefined)[] = [];
       const snapshots: Snapshots = {
-        load: () => Promise.resolve({ listing: EMPTY_LISTING, verdict, savedAt: Date.now() }),
+        load: () =>
+          Promise.resolve({ listing: EMPTY_LISTING, detectedEra: verdict, savedAt: Date.now() }),
         save: (_, __, found) => {
           kept.push(found);
           return Promise.resolve([]);

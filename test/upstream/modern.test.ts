@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import {
-  type EraVerdict,
+  type DetectedEra,
   memorySnapshots,
   type SnapshotKey,
   type Snapshots,
@@ -284,7 +284,7 @@ describe("a server that is met for a modern client", () => {
       ['"error":{"code":-32601,"message":"no"}', [true, "legacy"]],
       [`"result":${JSON.stringify(DISCOVER_RESULT)}`, [undefined, "modern"]],
     ] as const) {
-      const verdicts: (EraVerdict | undefined)[] = [];
+      const verdicts: (DetectedEra | undefined)[] = [];
       const snapshots = memorySnapshots();
       const save: Snapshots["save"] = (subject, offer, verdict) => {
         verdicts.push(verdict);

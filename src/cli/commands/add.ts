@@ -290,7 +290,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
 async function readServerToAdd(
   invocation: Invocation,
   { separators }: ExistingServers,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<ServerToAdd> {
   const [name = ""] = invocation.words;
@@ -299,8 +299,8 @@ async function readServerToAdd(
   if (serverArguments.kind === "entry") {
     return { key: ownKey ?? name, entry: serverArguments.entry, requiredValues: [], optional: [] };
   }
-  const directories = await openRegistries(invocation, world);
-  const { entry: registryEntry, failures } = await findServer(directories, name, world.signal);
+  const directories = await openRegistries(invocation, context);
+  const { entry: registryEntry, failures } = await findServer(directories, name, context.signal);
   logRegistryFailures(failures, log);
   if (registryEntry === undefined) {
     if (failures.length === directories.length && failures[0] !== undefined)
@@ -309,7 +309,7 @@ async function readServerToAdd(
     throw usageError(`No directory has "${name}"; ${hint}`);
   }
   const key = ownKey ?? serverKeyOf(registryEntry.name, separators[0]);
-  const manifestEntry = await chooseOption(registryEntry, key, world);
+  const manifestEntry = await chooseOption(registryEntry, key, context);
   for (const note of registryEntry.omissions) log("info", note);
   return { key, ...manifestEntry };
 }
@@ -318,12 +318,12 @@ async function readServerToAdd(
 async function chooseOption(
   registryEntry: RegistryEntry,
   key: string,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ManifestEntry> {
   const ranked = await Promise.all(
     registryEntry.options.map(async (option) => {
       if (option.kind === "remote") return { offer: option, rank: 1 };
-      return { offer: option, rank: (await canRun(option.name, world)) ? 0 : 2 };
+      return { offer: option, rank: (await canRun(option.name, context)) ? 0 : 2 };
     }),
   );
   for (const { offer: option } of ranked.toSorted((a, b) => a.rank - b.rank)) {

@@ -170,14 +170,14 @@ interface ResolvedServer {
 
 async function resolveNamedServer(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   name: string,
   log: CommandLog,
 ): Promise<ResolvedServer> {
-  const manifest = await loadManifestOnly(invocation, world, log);
+  const manifest = await loadManifestOnly(invocation, context, log);
   const [spec] = pickRemoteServers(manifest, [name]);
   if (spec === undefined) throw usageError(`There is no server "${name}" in the manifest.`);
-  return { spec, resolved: await resolveRemoteSpec(spec, world) };
+  return { spec, resolved: await resolveRemoteSpec(spec, context) };
 }
 
 /** @returns undefined if the server needs no authorization and the manifest does not demand it */
@@ -239,10 +239,13 @@ export async function printAuthStatus(
 async function statusRowOf(
   spec: RemoteServer,
   authorizer: OAuthAuthorizer,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<Row> {
   try {
-    return { spec, status: await authorizer.getStatus(spec, await resolveRemoteSpec(spec, world)) };
+    return {
+      spec,
+      status: await authorizer.getStatus(spec, await resolveRemoteSpec(spec, context)),
+    };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
     return { spec, status: error };

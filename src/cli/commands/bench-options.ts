@@ -1,5 +1,5 @@
 import type { BenchPlan } from "../../bench/run.ts";
-import type { Extent, Loop } from "../../bench/load.ts";
+import type { LevelLength, Loop } from "../../bench/load.ts";
 import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
 import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
@@ -38,7 +38,7 @@ export function readBenchOptions({ values }: Invocation): BenchOptions {
   };
 }
 
-function readExtent(values: Values): Extent {
+function readExtent(values: Values): LevelLength {
   const calls = readNumber(values, "calls", isCount, "a number of calls");
   if (calls === undefined) {
     const duration = readDuration(values, "duration");
@@ -48,7 +48,7 @@ function readExtent(values: Values): Extent {
   return { calls };
 }
 
-function readWarmUp(values: Values, extent: Extent): Extent | undefined {
+function readWarmUp(values: Values, extent: LevelLength): LevelLength | undefined {
   const text = lastValue(values, "warm-up");
   if (text !== undefined) {
     return Number(text) === 0 ? undefined : { duration: toDuration("warm-up", text) };

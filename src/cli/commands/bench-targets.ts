@@ -167,7 +167,7 @@ export async function openBenchSetup(
     const proxy = isProxied ? formatProxyVariable(folder, chaos.delay ?? 0) : undefined;
     const resources: SubjectResources = {
       options,
-      world: { ...context, env: { ...context.env, [PROXY_VARIABLE]: proxy } },
+      context: { ...context, env: { ...context.env, [PROXY_VARIABLE]: proxy } },
       proxies: isProxied ? openProxyFolder(folder) : undefined,
       log,
     };
@@ -185,7 +185,7 @@ export async function openBenchSetup(
 /** What subjects are made with. */
 interface SubjectResources {
   readonly options: BenchOptions;
-  readonly world: CommandContext;
+  readonly context: CommandContext;
   readonly proxies: ProxyFolder | undefined;
   readonly log: CommandLog;
 }
@@ -207,12 +207,12 @@ function rejectChaosForUrl({ chaos }: BenchOptions): void {
 async function openSingleServer(
   target: TargetSpec,
   file: string,
-  { options, world, proxies }: SubjectResources,
+  { options, context, proxies }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
-  await writeFile(file, formatManifest(target, world.env), { mode: 0o600 });
+  await writeFile(file, formatManifest(target, context.env), { mode: 0o600 });
   const serverContext: CommandContext = {
-    ...world,
-    env: { ...world.env, [MANIFEST_VARIABLE]: undefined, ...headerVariables(target) },
+    ...context,
+    env: { ...context.env, [MANIFEST_VARIABLE]: undefined, ...headerVariables(target) },
   };
   const manifest = await readManifest(file, serverContext);
   const [spec] = manifest.servers;
@@ -237,17 +237,17 @@ async function readManifest(file: string, context: CommandContext): Promise<Mani
 /** A hub with the named manifest, or the one that is found. */
 async function openManifestHub(
   invocation: Invocation,
-  { options, world, proxies, log }: SubjectResources,
+  { options, context, proxies, log }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
-  const manifest = await loadManifestOnly(invocation, world, log);
+  const manifest = await loadManifestOnly(invocation, context, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
   const name = `toolmux, ${countNoun(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
-  const subject = { ...makeHubSubject(invocation.config, name, world, proxies), listWait };
+  const subject = { ...makeHubSubject(invocation.config, name, context, proxies), listWait };
   if (!options.isCompared) return { subject };
   const find = async (tool: string): Promise<DirectServer> => {
-    const { spec, remoteName } = await findServer(tool, manifest, world, log);
-    return { subject: makeDirectSubject(spec, world, proxies), tool: remoteName };
+    const { spec, remoteName } = await findServer(tool, manifest, context, log);
+    return { subject: makeDirectSubject(spec, context, proxies), tool: remoteName };
   };
   return { subject, direct: find };
 }
@@ -315,18 +315,18 @@ const MAX_MESSAGE = 512 * 1024 * 1024;
 /** A server as a hub would start or reach it, but without a hub. Opens no login page. */
 function makeDirectSubject(
   spec: ExternalServer,
-  world: CommandContext,
+  context: CommandContext,
   proxies: ProxyFolder | undefined,
 ): BenchSubject {
-  const { openTransport: makeLink } = openTransportFactory(world, async () => {
+  const { openTransport } = openTransportFactory(context, async () => {
     const { openUserAuthorizer } = await import("../transport-factory.ts");
-    return openUserAuthorizer(world, () => Promise.resolve());
+    return openUserAuthorizer(context, () => Promise.resolve());
   });
   return {
     kind: "server",
     proxies,
     name: describeServer(spec.kind === "stdio" ? { ...spec, env: {} } : spec),
-    makeTransport: () => makeLink(spec, new Map()),
+    makeTransport: () => openTransport(spec, new Map()),
   };
 }
 

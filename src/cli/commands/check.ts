@@ -200,14 +200,14 @@ function countServers(rows: readonly Row[]): string {
 
 async function checkServer(
   spec: ServerSpec,
-  world: CommandContext,
+  context: CommandContext,
   schemesFor: ReturnType<typeof openSchemeResolvers>,
 ): Promise<Row> {
-  const { env, cwd } = world;
+  const { env, cwd } = context;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
   if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
-  const text = describeServer(await withInstalledRunner(spec, world));
+  const text = describeServer(await withInstalledRunner(spec, context));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {

@@ -14,7 +14,7 @@ const SERVERS = ["clock", "text", "slow", "broken"] as const;
 type Server = (typeof SERVERS)[number];
 
 /** What the broken server prints to stderr before it exits. */
-const LAST_WORDS = "cannot read the price list: no such file";
+const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 
 /**
  * `toolmux demo`: runs a hub with embedded servers and checks it with a client. With a server's name as
@@ -36,7 +36,7 @@ export async function demo({ words }: Invocation, context: CommandContext): Prom
 
 async function runServer(server: Server): Promise<number> {
   if (server === "broken") {
-    console.warn(LAST_WORDS);
+    console.warn(BROKEN_SERVER_MESSAGE);
     return 1;
   }
   const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
@@ -73,7 +73,7 @@ async function runDemo({ env, signal }: CommandContext): Promise<number> {
   try {
     const file = join(folder, "toolmux.toml");
     await writeFile(file, formatManifest());
-    const { runTour } = await import("../../demo/tour.ts");
+    const { runDemoSteps } = await import("../../demo/tour.ts");
     const [command, ...firstArgs] = ownCommand();
     const program = {
       command,
@@ -81,7 +81,7 @@ async function runDemo({ env, signal }: CommandContext): Promise<number> {
       env: withoutManifest(env),
     };
     console.log(`One client, one hub, and behind it the servers ${SERVERS.join(", ")}.\n`);
-    const isGood = await runTour(program, LAST_WORDS, terminalStyleOf(env), signal);
+    const isGood = await runDemoSteps(program, BROKEN_SERVER_MESSAGE, terminalStyleOf(env), signal);
     if (!isGood) return 1;
     console.log(
       "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",

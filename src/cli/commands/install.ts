@@ -129,9 +129,9 @@ async function undo(
 async function findServerTable(
   client: ClientApp,
   isProject: boolean,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ServerTable> {
-  const { env, cwd, platform } = world;
+  const { env, cwd, platform } = context;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [first] = all;
   // Candidates that keep servers under another key are for older versions of the client, or for another
@@ -173,9 +173,9 @@ async function readReplacedServers(
   client: ClientApp,
   serverTable: ServerTable,
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ImportSources & { readonly names: readonly string[] }> {
-  const all = await readImportSources([client], invocation, world);
+  const all = await readImportSources([client], invocation, context);
   const content = await readClientFileText(serverTable.file, client.format);
   // Servers in per-project tables of the same file stay.
   const table = content.kind === "read" ? tableAt(content.root, serverTable.keys) : undefined;

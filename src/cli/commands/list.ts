@@ -53,14 +53,14 @@ export async function list(invocation: Invocation, context: CommandContext): Pro
     const client = await InProcessClient.connect(hub, context.signal);
     await untilAborted(hub.settled(), context.signal);
     endProgress?.();
-    const standings = serverStatesOf(manifest, hub);
-    const code = exitCode(standings);
-    if (what === "servers") printServers(manifest, standings, invocation, context);
+    const statuses = serverStatesOf(manifest, hub);
+    const code = exitCode(statuses);
+    if (what === "servers") printServers(manifest, statuses, invocation, context);
     else await printEntries(what, client, hub, invocation, context);
-    if (what !== "servers") printFailures(standings);
+    if (what !== "servers") printFailures(statuses);
     if (code === 0 && invocation.json === false) {
       ownConsole.log(
-        what === "servers" ? countServers(standings) : countEntries(what, standings, hub),
+        what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
     }
     return code;
@@ -150,9 +150,9 @@ const STATES: Readonly<
   idleOverride: "not used",
 };
 
-function countEntries(what: EntryList, standings: readonly ServerState[], hub: Hub): string {
+function countEntries(what: EntryList, statuses: readonly ServerState[], hub: Hub): string {
   const { kinds, noun } = LIST_KINDS[what];
-  const known = standings.filter((state) => "tools" in state);
+  const known = statuses.filter((state) => "tools" in state);
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
   const hidden = notesOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
@@ -182,7 +182,7 @@ function firstLine({ description: listed, title, frontmatter }: DescribedEntry):
 
 function printServers(
   { servers }: Manifest,
-  standings: readonly ServerState[],
+  statuses: readonly ServerState[],
   { json }: Invocation,
   { env }: CommandContext,
 ): void {
@@ -192,7 +192,7 @@ function printServers(
     ),
   );
   if (json !== false) {
-    ownConsole.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
+    ownConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
@@ -200,7 +200,7 @@ function printServers(
     const transport = state.at === "connected" ? state.connection.way : undefined;
     return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
   };
-  const rows = standings.map((state) => [
+  const rows = statuses.map((state) => [
     state.server,
     state.at === "starting" ? describeStarting(state.elapsed) : state.at,
     "tools" in state ? String(state.tools) : "",
@@ -249,7 +249,7 @@ function printFailures(standings: readonly ServerState[]): void {
 }
 
 /** Exit code 3 if servers are enabled and none is available. */
-function exitCode(standings: readonly ServerState[]): number {
-  const enabled = standings.filter(({ at }) => at !== "disabled");
+function exitCode(statuses: readonly ServerState[]): number {
+  const enabled = statuses.filter(({ at }) => at !== "disabled");
   return enabled.length === 0 || enabled.some((state) => "tools" in state) ? 0 : 3;
 }

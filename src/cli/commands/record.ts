@@ -6,7 +6,7 @@ import type { Manifest } from "../../manifest/schema.ts";
 import { parseSize } from "../../manifest/fields.ts";
 import { openRecordingFile, Recorder } from "../../recording/recorder.ts";
 import { recordHttpServer, recordTransport } from "../../recording/recorded-transport.ts";
-import { describeManifest } from "../../recording/settings.ts";
+import { recordableManifest } from "../../recording/settings.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -58,7 +58,7 @@ export async function openHubRecording(
     },
     recordClient: (transport) => recordTransport(transport, recorder.nextClient(), recorder),
     recordHttp: (hub) => recordHttpServer(hub, recorder),
-    manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
+    manifest: (manifest) => recorder.manifest(recordableManifest(manifest)),
     close: async () => {
       await recorder.close();
       process.removeListener("exit", flush);

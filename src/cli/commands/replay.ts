@@ -46,10 +46,7 @@ export async function replay(invocation: Invocation, context: CommandContext): P
   const servers: RecordedServers = new Map(
     [...exchanges].map(([server, serverExchanges]) => {
       const matcher = new ExchangeMatcher(serverExchanges);
-      return [
-        server,
-        { server, score: matcher, review: report, clock: systemClock, speed },
-      ] as const;
+      return [server, { server, matcher, report, clock: systemClock, speed }] as const;
     }),
   );
   const server = values.get("server")?.at(-1);
@@ -70,7 +67,7 @@ export async function replay(invocation: Invocation, context: CommandContext): P
     }
   } finally {
     const unplayed = [...servers.values()].reduce(
-      (sum, { score: matcher }) => sum + matcher.neverRequested,
+      (sum, { matcher }) => sum + matcher.neverRequested,
       0,
     );
     log(report.hasDiverged ? "warn" : "info", report.summary(unplayed));
@@ -83,16 +80,16 @@ export async function replay(invocation: Invocation, context: CommandContext): P
 async function serveOneServer(
   server: string,
   servers: RecordedServers,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<boolean> {
   const options = servers.get(server);
   if (options === undefined) return false;
   const replayed = replayServer(
     new StdioServerTransport(LIMIT_DEFAULTS.maxMessage),
     options,
-    world.signal,
+    context.signal,
   );
-  const left = Promise.race([untilSignal(world.signal), untilParentGone()]).then(() => false);
+  const left = Promise.race([untilSignal(context.signal), untilParentGone()]).then(() => false);
   return Promise.race([replayed, left]);
 }
 
@@ -107,9 +104,9 @@ async function serveReplayHub(
   manifest: Manifest,
   servers: RecordedServers,
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<void> {
-  const { hub, close } = await openHub(manifest, world, openLog(invocation), {
+  const { hub, close } = await openHub(manifest, context, openLog(invocation), {
     kinds: ["log"],
     authorizes: false,
     transportFactory: {
@@ -122,16 +119,16 @@ async function serveReplayHub(
           const text = `Server "${name}" was never started in this recording.`;
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
-        const [ours, theirs] = memoryTransportPair();
+        const [serverEnd, hubEnd] = memoryTransportPair();
         // The hub closes this transport, which ends the replay; its errors have no receiver.
-        replayServer(theirs, options, world.signal).catch(() => {});
-        return Promise.resolve(ours);
+        replayServer(hubEnd, options, context.signal).catch(() => {});
+        return Promise.resolve(serverEnd);
       },
     },
   });
-  const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), world.signal);
+  const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), context.signal);
   try {
-    await Promise.race([untilSignal(world.signal), untilParentGone(), client]);
+    await Promise.race([untilSignal(context.signal), untilParentGone(), client]);
   } finally {
     await close();
   }

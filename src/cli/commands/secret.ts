@@ -190,10 +190,10 @@ async function listRows(
 /** The servers that refer to each secret; undefined if there is no usable manifest. */
 async function usersBySecret(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
   const uses = new Map<string, string[]>();
-  const loaded = await loadManifest(loadOptions(invocation, world));
+  const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
     if (invocation.json === false) {
       printLine("the manifest cannot be used, so it is not said who wants what; see toolmux check");

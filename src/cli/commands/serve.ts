@@ -48,24 +48,24 @@ export async function serve(invocation: Invocation, context: CommandContext): Pr
 
 async function serveWithOutput(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
   output: HostOutput,
 ): Promise<number> {
-  const requestedAddress = readHttpAddress(invocation, world);
+  const requestedAddress = readHttpAddress(invocation, context);
   // Recording options are validated only when the hub is opened, so nothing is answered early with them.
   const isPlainStdio =
     requestedAddress === undefined && !RECORDING_OPTIONS.some((it) => invocation.values.has(it));
   if (isPlainStdio)
-    world.initializeCache?.recordFiles(listDependencies(loadOptions(invocation, world)));
-  const loaded = await loadManifestLogged(invocation, world, output.log);
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || invocation.stdio, world);
+    context.initializeCache?.recordFiles(listDependencies(loadOptions(invocation, context)));
+  const loaded = await loadManifestLogged(invocation, context, output.log);
+  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || invocation.stdio, context);
   const earlyInitialize =
-    world.earlyInitialize ??
-    (isPlainStdio ? await answerInitializeEarly(loaded.manifest, world) : undefined);
+    context.earlyInitialize ??
+    (isPlainStdio ? await answerInitializeEarly(loaded.manifest, context) : undefined);
   const { serveHub } = await import("../serve-hub.ts");
   return serveHub({
     invocation,
-    context: { ...world, earlyInitialize },
+    context: { ...context, earlyInitialize },
     output,
     loaded,
     requestedAddress,
@@ -79,15 +79,15 @@ async function serveWithOutput(
 async function rejectHubLoop(
   manifest: Manifest,
   isOnStdio: boolean,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<void> {
-  if (!world.env[HUBS_VARIABLE]) return;
+  if (!context.env[HUBS_VARIABLE]) return;
   const { answerWithError, checkHubLoop } = await import("../hub-loop.ts");
   try {
-    await checkHubLoop(manifest, world.env, 0);
+    await checkHubLoop(manifest, context.env, 0);
   } catch (error) {
     if (error instanceof HubError && isOnStdio) {
-      await answerWithError(error, world.earlyInitialize, world.signal);
+      await answerWithError(error, context.earlyInitialize, context.signal);
     }
     throw error;
   }
@@ -102,15 +102,15 @@ const RECORDING_OPTIONS = ["record", "record-limit"] as const;
  */
 async function answerInitializeEarly(
   manifest: Manifest,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
   // With an invalid entry the instructions depend on the problem.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
   let answers: InitializeAnswers | undefined = {};
-  if (mayHaveSnapshots(world)) {
+  if (mayHaveSnapshots(context)) {
     const { openInstructionsRecall } = await import("../recalled-instructions.ts");
-    answers = openInstructionsRecall(manifest, world);
+    answers = openInstructionsRecall(manifest, context);
   }
   const earlyInitialize =
     answers && new EarlyInitialize({ name: manifest.hub.name, version: VERSION }, answers);

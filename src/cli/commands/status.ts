@@ -389,7 +389,7 @@ export async function status(invocation: Invocation, context: CommandContext): P
 async function diagnoseServers(
   manifest: Manifest,
   hub: Hub,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly ServerDiagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
   const processStats = new Map<string, ProcessStats | undefined>();
@@ -402,8 +402,8 @@ async function diagnoseServers(
   );
   return Promise.all(
     manifest.servers.map(async (spec) => {
-      const settled = isRunnable(spec) ? await withInstalledRunner(spec, world) : spec;
-      return diagnose(serverStateOf(spec, hub), settled, processStats.get(spec.name), world.env);
+      const settled = isRunnable(spec) ? await withInstalledRunner(spec, context) : spec;
+      return diagnose(serverStateOf(spec, hub), settled, processStats.get(spec.name), context.env);
     }),
   );
 }

@@ -51,11 +51,11 @@ export async function trustFile({ words }: Invocation, context: CommandContext):
  */
 export function trustFileContent(
   path: string,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<{ readonly real: string; readonly manifest: Manifest }> {
-  const { cwd, platform } = world;
-  const env = { ...world.env, TOOLMUX_SERVERS: undefined };
-  return withManifestLock(world, async () => {
+  const { cwd, platform } = context;
+  const env = { ...context.env, TOOLMUX_SERVERS: undefined };
+  return withManifestLock(context, async () => {
     const loaded = await loadManifest({ files: [path], env, cwd, platform });
     if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
     const [found] = loaded.files;

@@ -33,11 +33,16 @@ export async function checkTokens(
 async function checkToken(
   spec: RemoteServer,
   secrets: Secrets,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly Finding[]> {
   const { name: subject, auth, oauth } = spec;
-  const resolved = await resolveRemote(spec, world.env, world.cwd, dryRunSchemes(spec, secrets));
-  const authorizer = await openUserAuthorizer(world, () => Promise.resolve());
+  const resolved = await resolveRemote(
+    spec,
+    context.env,
+    context.cwd,
+    dryRunSchemes(spec, secrets),
+  );
+  const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const status = await authorizer.getStatus(spec, resolved);
   const advice = `toolmux auth login ${subject}`;
   if (status.kind === "none") {

@@ -14,7 +14,7 @@ import { countNoun } from "../../terminal/terminal.ts";
 const GROUP_AND_OTHERS = 0o077;
 const GROUP_AND_OTHERS_READ = 0o044;
 /** Maximum size of a lock file, in bytes. */
-const MAX_LOCK = 512;
+const MAX_LOCK_BYTES = 512;
 /** Depth to which folders are searched. */
 const MAX_DEPTH = 3;
 
@@ -118,7 +118,9 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
 
 /** A lock file contains its owner's tag, in the same form as processes carry it. */
 async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly Finding[]> {
-  const small = entries.filter(({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK);
+  const small = entries.filter(
+    ({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK_BYTES,
+  );
   const found = await Promise.all(
     small.map(async ({ path }): Promise<readonly Finding[]> => {
       const owner = await readFile(path, "utf8").catch(() => "");

@@ -137,16 +137,16 @@ export async function doctor(invocation: Invocation, context: CommandContext): P
 /** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
 export async function collectFindings(
   invocation: Invocation,
-  world: CommandContext,
+  context: CommandContext,
 ): Promise<readonly Finding[]> {
   const now = Date.now();
-  const loaded = await loadManifest(loadOptions(invocation, world));
+  const loaded = await loadManifest(loadOptions(invocation, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
-  const secrets = openSecrets(world);
+  const secrets = openSecrets(context);
   // Reading toolmux's own files restricts their permissions, so those are checked first.
-  const disk = await checkDisk(manifest, world, now);
-  const isThere = await exists(await manifestToEdit(invocation, world));
+  const disk = await checkDisk(manifest, context, now);
+  const isThere = await exists(await manifestToEdit(invocation, context));
   const log = openLog(invocation);
   /**
    * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
@@ -154,15 +154,15 @@ export async function collectFindings(
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
   const [started, secretFindings, tokens, ports, clients] = await Promise.all([
-    checkServers(servers, secrets, world, hidden),
+    checkServers(servers, secrets, context, hidden),
     checkSecrets(secrets, manifest),
-    checkTokens(servers, secrets, world),
-    checkPorts(invocation, servers, world),
-    checkClients(manifest, world, now),
+    checkTokens(servers, secrets, context),
+    checkPorts(invocation, servers, context),
+    checkClients(manifest, context, now),
   ]);
-  const saved = await savedListing(manifest, world, now);
+  const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && invocation.switches.has("connect");
-  const listing = isLive ? await connectAndList(manifest, world, log) : saved;
+  const listing = isLive ? await connectAndList(manifest, context, log) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [

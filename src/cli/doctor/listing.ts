@@ -19,7 +19,7 @@ import {
 } from "../../manifest/schema.ts";
 import { isTable } from "../../manifest/table.ts";
 import { capabilityClassOf, readCapabilities, withoutTasks } from "../../protocol/capabilities.ts";
-import { type SnapshotSurvey, surveySnapshots } from "../../snapshot/disk.ts";
+import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { describeFailure } from "../../terminal/log.ts";
 import { countNoun, describeStarting } from "../../terminal/terminal.ts";
@@ -51,14 +51,14 @@ export async function savedListing(
   context: CommandContext,
   now: number,
 ): Promise<VisibleListing> {
-  const survey = await surveySnapshots(stateFolder(context.env, context.platform), now);
-  const findings = [...checkSnapshotFiles(survey)];
+  const index = await readSnapshotIndex(stateFolder(context.env, context.platform), now);
+  const findings = [...checkSnapshotFiles(index)];
   if (manifest === undefined) return { catalog: undefined, findings };
   const sources: CatalogSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
-    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, survey, context) : undefined;
+    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, index, context) : undefined;
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);
   }
@@ -73,7 +73,7 @@ export async function savedListing(
   return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), findings };
 }
 
-function checkSnapshotFiles({ files }: SnapshotSurvey): readonly Finding[] {
+function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
   const group = (state: "old" | "broken"): readonly Fix[] =>
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
@@ -107,14 +107,14 @@ function checkSnapshotFiles({ files }: SnapshotSurvey): readonly Finding[] {
 
 async function sourceFromSnapshot(
   spec: ExternalServer,
-  survey: SnapshotSurvey,
-  world: CommandContext,
+  index: SnapshotIndex,
+  context: CommandContext,
 ): Promise<CatalogSource | undefined> {
-  const { resolveIdentity: identify } = openTransportFactory(world, () =>
+  const { resolveIdentity: identify } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
   const identity = await identify(spec, new Map());
-  const snapshot = identity && (await survey.find(possibleSnapshotKeys(identity)));
+  const snapshot = identity && (await index.find(possibleSnapshotKeys(identity)));
   if (snapshot === undefined) return undefined;
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
@@ -182,16 +182,16 @@ function* possibleSnapshotKeys(
  */
 export async function connectAndList(
   loaded: Manifest,
-  world: CommandContext,
+  context: CommandContext,
   log: CommandLog,
 ): Promise<VisibleListing> {
-  const { hub, manifest, redact, close } = await openHub(loaded, world, log, {
+  const { hub, manifest, redact, close } = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
   try {
-    await InProcessClient.connect(hub, world.signal);
-    await untilAborted(hub.settled(), world.signal);
+    await InProcessClient.connect(hub, context.signal);
+    await untilAborted(hub.settled(), context.signal);
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
@@ -207,7 +207,7 @@ export async function connectAndList(
         const login = `toolmux auth login ${spec.name}`;
         return [{ code: "TM401", subject: spec.name, text: loginText, advice: login }];
       }
-      const [advice = "toolmux status says more."] = hintsFor(cause, spec, world.env);
+      const [advice = "toolmux status says more."] = hintsFor(cause, spec, context.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };

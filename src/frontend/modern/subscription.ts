@@ -252,7 +252,7 @@ function readRequested({ request, members }: ModernRequest): RequestedNotificati
     kinds: requestedFlags.flatMap(([, kinds]) => kinds),
     uris: [...new Set(uris)],
     tasks: [...new Set(tasks)],
-    flags: Object.fromEntries(requestedFlags.map(([wish]) => [wish, true])),
+    flags: Object.fromEntries(requestedFlags.map(([requested]) => [requested, true])),
   };
 }
 

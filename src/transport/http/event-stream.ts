@@ -187,7 +187,7 @@ export class ResumedResponseStream {
 }
 
 /** Callbacks of the standing stream. */
-export interface StandingStreamEvents {
+export interface StandaloneStreamEvents {
   readonly requester: HttpRequester;
   /** Header lines for the GET request. */
   headerLines(): string;
@@ -208,8 +208,8 @@ const REOPEN_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
  * The standing GET stream of a legacy session (Streamable HTTP, listening for messages from the server): messages that
  * belong to no request. Opened again whenever it ends.
  */
-export class StandingStream {
-  readonly #events: StandingStreamEvents;
+export class StandaloneStream {
+  readonly #events: StandaloneStreamEvents;
   #stream: EventStreamRequest | undefined;
   #lastId: string | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -218,7 +218,7 @@ export class StandingStream {
   isOpen = false;
   #isClosed = false;
 
-  constructor(events: StandingStreamEvents) {
+  constructor(events: StandaloneStreamEvents) {
     this.#events = events;
     this.#open();
   }

@@ -9,7 +9,7 @@ import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { EXCERPT_LIMIT } from "./errors.ts";
-import { StandingStream } from "./event-stream.ts";
+import { StandaloneStream } from "./event-stream.ts";
 import { CONTENT_HEADERS, messageHeaders } from "./headers.ts";
 import { MessageOrder } from "./message-order.ts";
 import { type PostEvents, Post } from "./post.ts";
@@ -72,7 +72,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   #sessionId: string | undefined;
   /** Header lines for session id and protocol version. */
   #commonLines = "";
-  #standingStream: StandingStream | undefined;
+  #standaloneStream: StandaloneStream | undefined;
   #sessionCheck: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
@@ -111,7 +111,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   async close(): Promise<void> {
     if (this.#state !== "open") return;
     this.#state = "closing";
-    this.#standingStream?.close();
+    this.#standaloneStream?.close();
     for (const post of this.#posts.values()) if (post.options !== undefined) post.finish();
     this.requester.resume();
     await settlesWithin(CLOSE_TIMEOUT, this.#order.drained());
@@ -148,7 +148,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
       if (options?.method === INITIALIZE_METHOD)
         this.#setSession(head.headers.get("mcp-session-id"));
       if (options !== undefined) this.#events.kindDetected("http");
-      else this.#openStandingStream();
+      else this.#openStandaloneStream();
     }
     if (options !== undefined) return;
     this.#order.settle(post);
@@ -177,7 +177,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   unreachable(cause: HubError): void {
     // A server that works on a request is not lost.
     for (const post of this.#posts.values()) if (post.isSent) return;
-    if (this.#standingStream?.isOpen === true) return;
+    if (this.#standaloneStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.requester.wasAccepted ? this.requester.error("connectionLost", text) : cause);
   }
@@ -213,9 +213,9 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   }
 
   /** Opens the standing GET stream: the server has received `notifications/initialized` and may send messages. */
-  #openStandingStream(): void {
+  #openStandaloneStream(): void {
     if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
-    this.#standingStream ??= new StandingStream({
+    this.#standaloneStream ??= new StandaloneStream({
       requester: this.requester,
       headerLines: () => this.#commonLines,
       message: (frame) => this.#events.message(frame),
@@ -281,7 +281,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   #end(): void {
     this.#state = "over";
-    this.#standingStream?.close();
+    this.#standaloneStream?.close();
     for (const post of this.#posts.values()) post.finish();
     this.requester.close();
   }
