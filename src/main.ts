@@ -1,5 +1,5 @@
 import process from "node:process";
-import { InitializeCache } from "./cli/initialize-cache.ts";
+import { InitializeCache } from "./cli/hub-initialize-cache.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { formatLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";

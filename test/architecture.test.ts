@@ -51,7 +51,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["src/frontend/http/"],
   bun: ["src/base/runtime.ts"],
   uplot: ["src/bench/report/"],
-  "deno-std": ["src/cli/std-parse-args.ts"],
+  "deno-std": ["src/cli/deno-parse-args.ts"],
   "@logtape/logtape": ["src/terminal/logtape.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { definePlugin, size } from "../../src/plugin/plugin.ts";
-import { LineQueue } from "./backlog.ts";
+import { LineQueue } from "./line-queue.ts";
 import { describeAnswer, formatCall, describeFailure } from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";

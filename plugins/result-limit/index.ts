@@ -2,9 +2,9 @@ import { clearTimeout, setTimeout } from "node:timers";
 import * as v from "valibot";
 import { definePlugin, limit, size, type Tool, type Transport } from "../../src/plugin/plugin.ts";
 import { limitResult } from "./limit.ts";
-import { type Clock, ContentStore } from "./shelf.ts";
+import { type Clock, ContentStore } from "./store.ts";
 import { serve } from "./server.ts";
-import { SERVER, TOOL } from "./words.ts";
+import { SERVER, TOOL } from "./notices.ts";
 
 /** Smallest `max` in bytes: enough for a page and the notice below it. */
 const MIN_RESULT_SIZE = 2000;

@@ -9,8 +9,8 @@ import {
   sizeOf,
   type TextItem,
 } from "./result.ts";
-import type { StoredContent } from "./shelf.ts";
-import { describeCut, describeMedia, NOTICE_SIZE } from "./words.ts";
+import type { StoredContent } from "./store.ts";
+import { describeCut, describeMedia, NOTICE_SIZE } from "./notices.ts";
 
 export interface ResultLimits {
   /** Maximum text of a result, in bytes; also of its structured content. */

@@ -1,7 +1,7 @@
 import type { Transport } from "../../src/plugin/plugin.ts";
 import { pageOf } from "./pages.ts";
-import type { StoredContent, ContentStore } from "./shelf.ts";
-import { describePage, readUri, TOOL, uriOf } from "./words.ts";
+import type { StoredContent, ContentStore } from "./store.ts";
+import { describePage, readUri, TOOL, uriOf } from "./notices.ts";
 
 /** Newest first. */
 const VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07"];

@@ -9,7 +9,7 @@ import {
   type RootResult,
   setObjectType,
 } from "./root.ts";
-import { SchemaRepairer } from "./walk.ts";
+import { SchemaRepairer } from "./repairer.ts";
 
 /** The outcome of a repair. */
 export type RepairResult =

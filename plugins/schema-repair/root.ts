@@ -1,7 +1,7 @@
 import { ANNOTATION_KEYWORDS, DEFINITION_KEYWORDS, isObject, type Schema } from "./keywords.ts";
 import type { ChangeNotes } from "./notes.ts";
 import { resolveReference } from "./references.ts";
-import { isPropertyName } from "./walk.ts";
+import { isPropertyName } from "./repairer.ts";
 
 /** The schema of arbitrary arguments. */
 export const ANY_ARGUMENTS: Schema = { type: "object", properties: {} };

@@ -2,7 +2,7 @@ import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import type { InitializeCache } from "./initialize-cache.ts";
+import type { InitializeCache } from "./hub-initialize-cache.ts";
 
 /** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;

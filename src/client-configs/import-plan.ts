@@ -4,7 +4,12 @@ import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secret
 import type { ServerSpec } from "../manifest/schema.ts";
 import { isTable } from "../manifest/table.ts";
 import type { ClientFolders } from "./clients.ts";
-import { secretName, type ServerEntry, translateEntry, WORKSPACE_PLACEHOLDER } from "./entry.ts";
+import {
+  secretName,
+  type ServerEntry,
+  translateEntry,
+  WORKSPACE_PLACEHOLDER,
+} from "./entry-to-manifest.ts";
 import type { ClientFile, ClientServer } from "./read.ts";
 
 /** A value in an entry that looks like a secret in plain text. */

@@ -4,7 +4,7 @@ import { parseText } from "../manifest/parse.ts";
 import type { Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, ServerTable } from "./clients.ts";
-import type { EditorInput } from "./entry.ts";
+import type { EditorInput } from "./entry-to-manifest.ts";
 
 /** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;

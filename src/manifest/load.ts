@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { basename, dirname, resolve } from "node:path";
 import { expandHome, type SystemEnvironment } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
-import { readClientFile } from "./client-entry.ts";
+import { readClientFile } from "./client-file.ts";
 import {
   describeNoManifest,
   discoverManifests,

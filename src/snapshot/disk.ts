@@ -32,7 +32,7 @@ import {
   type Snapshots,
   type StoredSnapshot,
 } from "./snapshots.ts";
-import type { ToolFingerprint } from "./tool-marks.ts";
+import type { ToolFingerprint } from "./tool-fingerprints.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own

@@ -1,6 +1,6 @@
 import type { ToolDiff } from "../catalog/tool-diff.ts";
 import { isShowable, KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
-import { compareWithHistory, type ToolFingerprints } from "./tool-marks.ts";
+import { compareWithHistory, type ToolFingerprints } from "./tool-fingerprints.ts";
 
 /**
  * The snapshot folder: the last listing of each server on disk, so that a client's first list is complete at once. Main

@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { clientFoldersOf, findClientApp } from "../../src/client-configs/clients.ts";
-import { translateEntry } from "../../src/client-configs/entry.ts";
+import { translateEntry } from "../../src/client-configs/entry-to-manifest.ts";
 import { ownCommand } from "../../src/base/runtime.ts";
 import { loadText, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 

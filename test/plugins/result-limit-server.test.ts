@@ -6,7 +6,7 @@ import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import plugin from "../../plugins/result-limit/index.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import { paginate } from "../../plugins/result-limit/pages.ts";
-import { type StoredContent, ContentStore } from "../../plugins/result-limit/shelf.ts";
+import { type StoredContent, ContentStore } from "../../plugins/result-limit/store.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { toolCall, toolInfo } from "./plugin-host.ts";

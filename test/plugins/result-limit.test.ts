@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import * as v from "valibot";
 import plugin from "../../plugins/result-limit/index.ts";
-import { printSize } from "../../plugins/result-limit/words.ts";
+import { printSize } from "../../plugins/result-limit/notices.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";

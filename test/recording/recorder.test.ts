@@ -9,7 +9,7 @@ import { HubError } from "../../src/base/errors.ts";
 import { maskJson } from "../../src/recording/mask.ts";
 import { openRecordingFile, Recorder } from "../../src/recording/recorder.ts";
 import { readRecording } from "../../src/recording/reader.ts";
-import { recordableManifest, readManifest } from "../../src/recording/settings.ts";
+import { recordableManifest, readManifest } from "../../src/recording/recorded-manifest.ts";
 import { Redactor } from "../../src/transport/redact.ts";
 import { MemoryRecordingSink, recordingOf } from "../fixtures/recording.ts";
 

@@ -24,7 +24,7 @@ import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import { EMPTY_LISTING, readPage } from "../../src/catalog/listing.ts";
-import { compareWithHistory, type ListingHistory } from "../../src/snapshot/tool-marks.ts";
+import { compareWithHistory, type ListingHistory } from "../../src/snapshot/tool-fingerprints.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { memorySnapshots, type SnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {

@@ -73,7 +73,7 @@ async function runDemo({ env, signal }: CommandContext): Promise<number> {
   try {
     const file = join(folder, "toolmux.toml");
     await writeFile(file, formatManifest());
-    const { runDemoSteps } = await import("../../demo/tour.ts");
+    const { runDemoSteps } = await import("../../demo/steps.ts");
     const [command, ...firstArgs] = ownCommand();
     const program = {
       command,

@@ -8,7 +8,7 @@ import {
   CLIENTS,
   findClientApp,
 } from "../../client-configs/clients.ts";
-import type { ServerEntry } from "../../client-configs/entry.ts";
+import type { ServerEntry } from "../../client-configs/entry-to-manifest.ts";
 import {
   planImport,
   type PlannedServer,

@@ -6,7 +6,7 @@ import type { Manifest } from "../../manifest/schema.ts";
 import { parseSize } from "../../manifest/fields.ts";
 import { openRecordingFile, Recorder } from "../../recording/recorder.ts";
 import { recordHttpServer, recordTransport } from "../../recording/recorded-transport.ts";
-import { recordableManifest } from "../../recording/settings.ts";
+import { recordableManifest } from "../../recording/recorded-manifest.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";

@@ -10,7 +10,7 @@ import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/
 import { groupLines, readRecording } from "../../recording/reader.ts";
 import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
-import { readManifest } from "../../recording/settings.ts";
+import { readManifest } from "../../recording/recorded-manifest.ts";
 import { memoryTransportPair } from "../../transport/memory.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";

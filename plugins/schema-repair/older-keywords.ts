@@ -1,4 +1,4 @@
-import type { EditableSchema } from "./draft.ts";
+import type { EditableSchema } from "./editable-schema.ts";
 import { SCHEMA_KEYWORD_REMOVED } from "./notes.ts";
 import { VALUE_CHECKS, isObject, isSchema, TYPES } from "./keywords.ts";
 

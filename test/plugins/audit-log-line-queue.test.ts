@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LineQueue, type LineQueueOptions, type Sink } from "../../plugins/audit-log/backlog.ts";
+import { LineQueue, type LineQueueOptions, type Sink } from "../../plugins/audit-log/line-queue.ts";
 import { withDeadline } from "../harness/wait.ts";
 
 const QUICK = { first: 1, max: 4 };

@@ -12,7 +12,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "node:test";
-import { InitializeCache } from "../../src/cli/initialize-cache.ts";
+import { InitializeCache } from "../../src/cli/hub-initialize-cache.ts";
 
 const GREETING = { name: "toolmux", instructions: "# a\n\nBe brief." };
 

@@ -11,8 +11,8 @@ import {
   SCHEMA_KEYWORDS,
   BOOLEAN_SCHEMA_KEYWORDS,
 } from "./keywords.ts";
-import { EditableSchema, type RepairedSchema } from "./draft.ts";
-import { rewriteOlderKeywords } from "./older.ts";
+import { EditableSchema, type RepairedSchema } from "./editable-schema.ts";
+import { rewriteOlderKeywords } from "./older-keywords.ts";
 import type { SchemaAnalysis } from "./references.ts";
 import type { ChangeNotes, SchemaLocation } from "./notes.ts";
 
