@@ -178,9 +178,9 @@ describe("the body of an answer", () => {
   });
 
   it("is told from what is behind it", () => {
-    assert.equal(feed(body("Content-Length: 3"), "abcd", Infinity), "abc beyond");
+    assert.equal(feed(body("Content-Length: 3"), "abcd", Infinity), "abc endWithExtra");
     const chunked = body("Transfer-Encoding: chunked");
-    assert.equal(feed(chunked, "1\r\na\r\n0\r\n\r\nmore", Infinity), "a beyond");
+    assert.equal(feed(chunked, "1\r\na\r\n0\r\n\r\nmore", Infinity), "a endWithExtra");
   });
 
   it("with a length ends there", () => {
