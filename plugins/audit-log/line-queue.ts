@@ -146,8 +146,8 @@ export class LineQueue {
   #onWriteError(error: unknown): number {
     this.#failures++;
     if (this.#failures === 1) {
-      const why = error instanceof Error ? error.message : String(error);
-      const text = `${this.#sink.path} cannot be written to: ${why}; calls go on, and it is tried again`;
+      const reason = error instanceof Error ? error.message : String(error);
+      const text = `${this.#sink.path} cannot be written to: ${reason}; calls go on, and it is tried again`;
       this.#log("warn", text);
     }
     return Math.min(this.#retryDelays.first * 2 ** (this.#failures - 1), this.#retryDelays.max);

@@ -105,7 +105,7 @@ export class AttemptGuard {
   }
 
   /**
-   * Checks whether another login can help. @param found the stored token @throws {HubError} unauthorized if it cannot
+   * Checks whether another login can help. @param stored the stored token @throws {HubError} unauthorized if it cannot
    */
   checkLogin(bearerChallenge: BearerChallenge, stored: StoredToken | undefined): void {
     if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {

@@ -46,8 +46,8 @@ export async function discoverAuthorizationServer(
   const advertised = resource?.issuers ?? [];
   if (configured !== undefined && advertised.length > 0 && !advertised.includes(configured)) {
     const others = quoteText(advertised.join(", "));
-    const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
-    throw unauthorizedError(server, why);
+    const reason = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
+    throw unauthorizedError(server, reason);
   }
   // Servers of 2025-03-26 are their own authorization servers, or have the metadata at their origin.
   const origin = new URL("/", url).href;
@@ -153,8 +153,8 @@ async function checkResource(
 ): Promise<void> {
   const { checkResourceAllowed } = await loadSdk();
   if (checkResourceAllowed({ requestedResource: url, configuredResource: resource })) return;
-  const why = `it says that it is ${quoteText(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
-  throw unauthorizedError(server, why);
+  const reason = `it says that it is ${quoteText(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
+  throw unauthorizedError(server, reason);
 }
 
 /**

@@ -23,7 +23,7 @@ export function loginRequiredError(server: string, reason: string): HubError {
 
 /**
  * Converts an error at an authorization server, without anything that may repeat a request's secrets.
- * @param doing a clause: "after the login"
+ * @param activity a clause: "after the login"
  * @param isRetryable no person has been asked yet, so the authorization may be retried
  */
 export function oauthErrorOf(

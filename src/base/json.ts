@@ -17,7 +17,7 @@ export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Ar
  * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
  * top bit of a byte. It does so for each of these characters, and for another byte only behind one of them in the same
  * word.
- * @param words view of the bytes
+ * @param int32View view of the bytes
  * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
  * @returns the index of the first word that may contain one of them, or the end of the last word
  */

@@ -87,7 +87,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
 
 /**
  * Replaces a file atomically by one with mode 0600.
- * @param modifiedAt the file's modification time, in ms since the epoch; default: now
+ * @param changedAt the file's modification time, in ms since the epoch; default: now
  */
 export async function replacePrivate(
   path: string,

@@ -25,7 +25,7 @@ export interface JsonSchema {
 
 /**
  * The alternatives that a schema allows; unknown constructs allow anything.
- * @param trail the `$ref`s followed so far; a circular one adds nothing
+ * @param visitedRefs the `$ref`s followed so far; a circular one adds nothing
  */
 export function formsOfSchema(
   { schema, root }: JsonSchema,

@@ -23,7 +23,7 @@ const SWEEP_DELAY = 100;
 
 /**
  * Ends orphaned processes of killed hubs in the background.
- * @param tell receives the number of ended processes, if there were any
+ * @param onEnded receives the number of ended processes, if there were any
  * @returns closes the hub and waits for both, STOP_LIMIT at most
  */
 export function sweepOrphansInBackground(

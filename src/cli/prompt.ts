@@ -52,7 +52,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   }
 }
 
-/** @param listen sets the receiver of further input */
+/** @param setReceiver sets the receiver of further input */
 function readLine(
   setReceiver: (onChunk: (chunk: string) => void) => void,
   signal: AbortSignal,

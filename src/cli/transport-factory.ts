@@ -102,7 +102,7 @@ export function openTransportFactory(
       get kind() {
         return transportKinds.get(key);
       },
-      remember: (way) => void transportKinds.set(key, way),
+      remember: (transportKind) => void transportKinds.set(key, transportKind),
     };
   };
   return {
@@ -138,7 +138,7 @@ export function openTransportFactory(
       return httpTransport;
     },
     authorize: async (spec, schemes, challenge, options) => {
-      const resolved = await resolver.remote(spec, schemes, "look");
+      const resolved = await resolver.remote(spec, schemes, "identify");
       await (await authorizer()).authorize(spec, resolved, challenge, options);
     },
   };
@@ -148,10 +148,10 @@ export function openTransportFactory(
     schemes: SchemeResolvers,
   ): Promise<Awaited<ReturnType<HubOptions["resolveIdentity"]>>> {
     if (spec.kind === "stdio") {
-      const resolved = await resolver.server(spec, schemes, "look");
+      const resolved = await resolver.server(spec, schemes, "identify");
       return { ...resolved, url: undefined, principal: undefined };
     }
-    const { url, headers, bearerToken: key } = await resolver.remote(spec, schemes, "look");
+    const { url, headers, bearerToken: key } = await resolver.remote(spec, schemes, "identify");
     return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
   }
 }
@@ -161,12 +161,12 @@ interface EntryResolver {
   server(
     spec: StdioServer,
     schemes: SchemeResolvers,
-    why: "start" | "look",
+    purpose: "start" | "identify",
   ): Promise<ResolvedServer>;
   remote(
     spec: RemoteServer,
     schemes: SchemeResolvers,
-    why: "start" | "look",
+    purpose: "start" | "identify",
   ): Promise<ResolvedRemote>;
 }
 
@@ -227,15 +227,19 @@ function cached<Spec extends ExternalServer, Resolved>(
   resolve: (spec: Spec, schemes: SchemeResolvers) => Promise<Resolved>,
 ) {
   const entries = new WeakMap<Spec, CachedEntry<Resolved>>();
-  return (spec: Spec, schemes: SchemeResolvers, why: "start" | "look"): Promise<Resolved> => {
+  return (
+    spec: Spec,
+    schemes: SchemeResolvers,
+    purpose: "start" | "identify",
+  ): Promise<Resolved> => {
     const entry = entries.get(spec);
     const isKnown = entry?.schemes === schemes;
-    if (isKnown && (why === "look" || performance.now() < entry.freshUntil)) {
-      if (why === "start") entry.freshUntil = 0;
+    if (isKnown && (purpose === "identify" || performance.now() < entry.freshUntil)) {
+      if (purpose === "start") entry.freshUntil = 0;
       return entry.resolved;
     }
     const resolved = resolve(spec, schemes);
-    const freshUntil = why === "look" ? performance.now() + REUSE_TIME : 0;
+    const freshUntil = purpose === "identify" ? performance.now() + REUSE_TIME : 0;
     entries.set(spec, { schemes, resolved, freshUntil });
     // A missing value may be available next time.
     resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));

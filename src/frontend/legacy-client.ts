@@ -59,7 +59,7 @@ import { DownstreamRequests } from "./server-requests.ts";
 export interface RequestOwner {
   readonly sender: ClientDeclaration;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
-  sendServerRequest(question: ServerRequest, way: Responder): (why: CancelReason) => void;
+  sendServerRequest(request: ServerRequest, responder: Responder): (reason: CancelReason) => void;
 }
 
 /** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
@@ -96,8 +96,8 @@ export class LegacyClientRequest implements Caller {
     return withResponseId(response, this.id, edits);
   }
 
-  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
-    return this.#owner.sendServerRequest(question, this.#responder);
+  sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
+    return this.#owner.sendServerRequest(request, this.#responder);
   }
 
   respond(message: EncodedMessage | undefined): void {
@@ -319,8 +319,8 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
     this.#host.backpressure(this, isFull);
   }
 
-  sendServerRequest(question: ServerRequest, way?: Responder): (why: CancelReason) => void {
-    return this.#serverRequests.sendServerRequest(question, way);
+  sendServerRequest(request: ServerRequest, responder?: Responder): (reason: CancelReason) => void {
+    return this.#serverRequests.sendServerRequest(request, responder);
   }
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */

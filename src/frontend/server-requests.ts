@@ -52,18 +52,18 @@ export class DownstreamRequests implements ServerRequestTarget {
 
   /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
   sendServerRequest(
-    question: ServerRequest,
-    way?: Pick<Responder, "notify">,
-  ): (why: CancelReason) => void {
+    request: ServerRequest,
+    responder?: Pick<Responder, "notify">,
+  ): (reason: CancelReason) => void {
     if (this.#isClosed) {
-      question.fail(disconnectedError());
+      request.fail(disconnectedError());
       return () => {};
     }
     const number = ++this.#count;
-    this.#openRequests.set(number, { request: question, responder: way });
+    this.#openRequests.set(number, { request, responder });
     if (this.#unsent === undefined) this.#sendRequest(number);
     else this.#unsent.add(number);
-    return (why) => this.#cancel(number, why);
+    return (reason) => this.#cancel(number, reason);
   }
 
   /** The client answered. */

@@ -266,7 +266,7 @@ export class Hub {
 
   /**
    * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
-   * @param patience `untilStarted`: also waits for late servers (each has its `startLimit`)
+   * @param until `untilStarted`: also waits for late servers (each has its `startLimit`)
    */
   settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {

@@ -117,8 +117,8 @@ export type CancelReason =
   string | { readonly notification: Notification; readonly ids: readonly ByteRange[] };
 
 /** Says that the answer to a request is not wanted any more. */
-export function buildCancelled(id: number | string, why: CancelReason): EncodedMessage {
-  return typeof why === "string"
-    ? buildNotification(Method.cancelled, { requestId: id, reason: why })
-    : replaceRanges(why.notification, why.ids, JSON.stringify(id));
+export function buildCancelled(id: number | string, reason: CancelReason): EncodedMessage {
+  return typeof reason === "string"
+    ? buildNotification(Method.cancelled, { requestId: id, reason })
+    : replaceRanges(reason.notification, reason.ids, JSON.stringify(id));
 }

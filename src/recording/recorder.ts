@@ -97,7 +97,7 @@ export class Recorder {
   /**
    * Records a message.
    * @param message as sent or received; its bytes must not change later
-   * @param on the id of the request on whose response stream it came, if the transport can tell
+   * @param streamRequestId the id of the request on whose response stream it came, if the transport can tell
    */
   message(
     peer: RecordedPeer,

@@ -337,7 +337,7 @@ export class ReplayReport {
   #outOfOrder = 0;
   #answeredDifferently = 0;
 
-  /** @param tell receives one line at a time */
+  /** @param print receives one line at a time */
   constructor(print: (text: string) => void) {
     this.#print = print;
   }

@@ -199,8 +199,8 @@ export abstract class Call<Context extends CallContext = CallContext>
   }
 
   /** Sends a server's request to the client of this call. */
-  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
-    return this.context.caller.sendServerRequest(question);
+  sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
+    return this.context.caller.sendServerRequest(request);
   }
 
   onMissingCapability(needed: object): void {

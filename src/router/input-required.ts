@@ -455,7 +455,7 @@ class InputRound {
   readonly #answers = new Map<string, Uint8Array>();
   readonly #acceptedElicitations: string[] = [];
   /** Cancels each open request. */
-  readonly #openRequests = new Map<InputRequest, (why: CancelReason) => void>();
+  readonly #openRequests = new Map<InputRequest, (reason: CancelReason) => void>();
   #isOver = false;
 
   constructor(options: InputRoundOptions, required: InputRequired, events: InputRoundEvents) {

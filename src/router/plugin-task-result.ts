@@ -111,8 +111,8 @@ export class TaskResultPluginCall implements Caller {
     return this.#context.caller.toClientMessage(response, from, edits);
   }
 
-  sendServerRequest(question: ServerRequest): (why: CancelReason) => void {
-    return this.#context.caller.sendServerRequest(question);
+  sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
+    return this.#context.caller.sendServerRequest(request);
   }
 
   respond(message: EncodedMessage | undefined): void {

@@ -133,7 +133,7 @@ export class Vault {
 
   /**
    * Changes the content; an unchanged one is not written.
-   * @param change modifies the content. @returns whether it has
+   * @param modify modifies the content. @returns whether it has
    * @throws {HubError} storeBroken, storeBusy
    */
   async change(modify: (content: VaultContent) => boolean): Promise<boolean> {

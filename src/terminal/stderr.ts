@@ -54,8 +54,8 @@ export class StderrWriter {
   #dropped = 0;
 
   /**
-   * @param describeGap formats the line that replaces dropped ones
-   * @param outlet the sink; by default stderr
+   * @param formatGap formats the line that replaces dropped ones
+   * @param sink the sink; by default stderr
    */
   constructor(formatGap: (missing: number) => string, sink?: TextSink) {
     this.#formatGap = formatGap;

@@ -166,7 +166,7 @@ export class ServerNotifications {
 
   /**
    * Handles a request of the server.
-   * @param job the task that it belongs to
+   * @param serverTask the task that it belongs to
    * @param record the request on whose stream it arrived
    */
   onServerRequest(request: Request, serverTask?: ServerTask, record?: PendingRequest): void {
@@ -187,7 +187,7 @@ export class ServerNotifications {
 
   /**
    * Handles a notification that is not for the hub itself.
-   * @param job the task that it belongs to
+   * @param serverTask the task that it belongs to
    * @param record the request on whose stream it arrived
    */
   onNotification(

@@ -96,7 +96,7 @@ export class PendingRequests {
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
-  /** @param lost called for a request that ends without an answer while the transport stays open */
+  /** @param onLost called for a request that ends without an answer while the transport stays open */
   constructor(
     server: string,
     transport: Transport,

@@ -253,7 +253,7 @@ export class ConnectionAssignment {
     for (const connection of [...connections, ...this.closing]) connection.setPaused(held);
   }
 
-  /** @param offer the listing of the connection that this one replaces */
+  /** @param listing the listing of the connection that this one replaces */
   #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
     const options = this.#options;
     const { spec } = server;

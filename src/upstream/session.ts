@@ -56,7 +56,7 @@ export class IncomingNotifications {
     this.#options = options;
   }
 
-  /** @param exchange the request on whose stream it arrived, where the transport knows */
+  /** @param sentRequest the request on whose stream it arrived, where the transport knows */
   onServerRequest(request: Request, sentRequest: SentRequest | undefined): void {
     const { serverTasks, notifications, pending } = this.#options;
     const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(request);
@@ -142,7 +142,7 @@ export class IncomingMessages {
     this.#notifications = new IncomingNotifications(options);
   }
 
-  /** @param exchange the request on whose stream it arrived, where the transport knows */
+  /** @param sentRequest the request on whose stream it arrived, where the transport knows */
   onMessage(message: Message, sentRequest: SentRequest | undefined): void {
     this.messageCount++;
     switch (message.kind) {

@@ -63,7 +63,7 @@ export async function readTakenNames(
 
 /**
  * Adds servers to a manifest, all or none, and changes nothing else in it.
- * @param before runs first, once the edit is known to be possible
+ * @param beforeWrite runs first, once the edit is known to be possible
  * @throws {HubError} usage, manifestInvalid
  */
 export async function addServers(

@@ -106,7 +106,7 @@ export const DRAIN_TIME = 1500;
 export interface ServedHub {
   accept(transport: Transport, signal: AbortSignal, subset: ServerSubset): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Serves requests of the modern era. @param clientId undefined: clients cannot be told apart */
+  /** Serves requests of the modern era. @param client undefined: clients cannot be told apart */
   createModernClients(client: string | undefined): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */

@@ -185,14 +185,14 @@ export class ModernCall implements Caller, AwaitingCall {
     }
   }
 
-  sendServerRequest(question: ServerRequest): () => void {
+  sendServerRequest(request: ServerRequest): () => void {
     if (this.#isOver) {
-      question.fail(new HubError("notAsked", "The request that it was for is over."));
+      request.fail(new HubError("notAsked", "The request that it was for is over."));
       return () => {};
     }
     const key = `input-${++this.#count}`;
     if (this.#serverRequests === NO_REQUESTS) this.#serverRequests = new Map();
-    this.#serverRequests.set(key, question);
+    this.#serverRequests.set(key, request);
     this.#scheduleInputRequired();
     return () => void this.#serverRequests.delete(key);
   }

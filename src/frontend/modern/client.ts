@@ -190,21 +190,21 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     for (const subscription of this.#subscriptions) subscription.compare(this.#view.catalog);
   }
 
-  sendServerRequest(question: ServerRequest): () => void {
-    const { server } = question;
-    const [visit, ...others] = this.#candidateCalls(server);
-    if (visit !== undefined && others.length === 0) return visit.sendServerRequest(question);
+  sendServerRequest(request: ServerRequest): () => void {
+    const { server } = request;
+    const [call, ...others] = this.#candidateCalls(server);
+    if (call !== undefined && others.length === 0) return call.sendServerRequest(request);
     const text =
-      visit === undefined
+      call === undefined
         ? `There is no request running for which server "${server}" could ask.`
         : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
-    question.fail(new HubError("notAsked", text, { server }));
+    request.fail(new HubError("notAsked", text, { server }));
     return () => {};
   }
 
   onMissingCapability(server: string, needed: object): void {
-    const [visit, ...others] = this.#candidateCalls(server);
-    if (others.length === 0) visit?.onMissingCapability(needed);
+    const [call, ...others] = this.#candidateCalls(server);
+    if (others.length === 0) call?.onMissingCapability(needed);
   }
 
   /** Modern clients get no notifications outside of a request. */
@@ -218,12 +218,12 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     const there = this.#callsAt(server);
     if (this.#options.clientId === undefined && there.length > 1) return;
     let isPiped = false;
-    for (const visit of there) {
-      const { responder: way } = visit;
-      if (way === undefined || !visit.wantsLogLevel(severity)) continue;
+    for (const call of there) {
+      const { responder } = call;
+      if (responder === undefined || !call.wantsLogLevel(severity)) continue;
       // On a pipe all requests share one channel: the message is sent once.
-      if (!way.isPipe || !isPiped) way.notify(message);
-      isPiped ||= way.isPipe;
+      if (!responder.isPipe || !isPiped) responder.notify(message);
+      isPiped ||= responder.isPipe;
     }
   }
 

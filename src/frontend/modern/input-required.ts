@@ -240,7 +240,7 @@ class UrlElicitationCall implements AwaitingCall {
 
   constructor(
     modernRequest: ModernRequest,
-    retry: (modernRequest: ModernRequest, way: ModernResponder) => void,
+    retry: (modernRequest: ModernRequest, responder: ModernResponder) => void,
   ) {
     this.digest = requestDigestOf(modernRequest);
     this.#retry = retry;

@@ -20,7 +20,7 @@ export class MessageOrder<Item> {
     this.#start = start;
   }
 
-  /** @param isTold whether the message is a notification or response, which expects no response */
+  /** @param isNotification whether the message is a notification or response, which expects no response */
   add(item: Item, isNotification: boolean): void {
     if (this.#current === undefined) this.#startItem(item, isNotification);
     else if (isNotification) this.#notifications.add(item);

@@ -48,7 +48,7 @@ export class LegacySse implements HttpVariant {
   #state: "new" | "open" | "closing" | "over" = "new";
 
   /**
-   * @param refused called with the unsent messages if the server has no such stream. @returns whether they are taken
+   * @param onRejected called with the unsent messages if the server has no such stream. @returns whether they are taken
    * over
    */
   constructor(

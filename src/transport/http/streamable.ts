@@ -76,7 +76,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   #sessionCheck: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
-  /** @param tryOther called if the server rejects `initialize` as one without Streamable HTTP does */
+  /** @param tryLegacySse called if the server rejects `initialize` as one without Streamable HTTP does */
   constructor(
     requester: HttpRequester,
     events: HttpVariantEvents,

@@ -250,7 +250,7 @@ export class ServerConnection {
   #isPaused = false;
   #isClosing = false;
 
-  /** @param ended called once, when the connection is closed */
+  /** @param onClose called once, when the connection is closed */
   constructor(
     socket: Socket,
     handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>,
