@@ -17,7 +17,7 @@ import type { HubOptions } from "./options.ts";
 
 export interface ActivePluginsOptions {
   readonly clock: Clock;
-  /** What clients are shown may have changed. */
+  /** The lists that clients are shown may have changed. */
   onListsChanged(): void;
   /** The catalog of a client with the shared profile. */
   catalog(): Catalog;
@@ -34,14 +34,14 @@ const DRAIN_LIMIT = 10_000;
 const CLOSE_LIMIT = 250;
 const NO_SCHEMES: SchemeResolvers = new Map();
 
-/** The plugins in use: what they do for the hub, and what the hub does for them. */
+/** The plugins in use, and the functions that the hub offers them. */
 export class ActivePlugins {
   readonly #options: ActivePluginsOptions;
   #set: PluginSet | undefined;
   /** Replaced plugin sets that still have running calls. */
   readonly #draining = new Set<PluginSet>();
   readonly #abort = new AbortController();
-  /** Cancels the timer after which plugins that failed on a listing are tried again. */
+  /** Cancels the timer after which the `list` hooks of plugins that failed are tried again. */
   #cancelRetry: (() => void) | undefined;
   readonly #clients = new Map<PluginInstance, PluginClient>();
 
@@ -68,7 +68,7 @@ export class ActivePlugins {
     return true;
   }
 
-  /** Handles an uncaught error if it came from a plugin. @returns whether it did */
+  /** Handles an uncaught error if a plugin has caused it. @returns whether that is so */
   attributeError(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }

@@ -36,7 +36,7 @@ import { ClientView } from "../upstream/view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
-/** Changes within this many ms of each other are announced once. */
+/** Changes within this many ms are announced together. */
 const ANNOUNCE_DELAY = 50;
 
 /** Announces changes of the catalog until it is closed. */
@@ -69,7 +69,7 @@ export class ChangeDebounce {
 /** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
 const FLUSH_LIMIT = 1000;
 
-/** Instructions for models when every server's table is invalid, so that they can tell the person. */
+/** Instructions that tell models, and through them the user, that every server's table is invalid. */
 function invalidServersNotice(invalid: readonly InvalidServer[]): string {
   const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
@@ -106,7 +106,7 @@ export class Hub {
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
   readonly #changeDebounce: ChangeDebounce;
-  /** Callers of `settled`; `waitsForLate`: they also wait for late servers. */
+  /** Callers of `settled`. `waitsForLate`: they wait for late servers, too. */
   #settledWaiters: readonly { readonly waitsForLate: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
   /** The servers with invalid tables, and the names of all servers, in manifest order. */
@@ -209,7 +209,7 @@ export class Hub {
     return this.#clients.accept(transport, signal, { subset });
   }
 
-  /** Serves requests of the modern era that have no transport in common. @param client its id, if it is known */
+  /** Serves clients of the modern era, whose requests share no transport. @param client the client's id, if known */
   createModernClients(client: string | undefined): ModernClients {
     return this.#clients.createModernClients(client);
   }
@@ -226,7 +226,7 @@ export class Hub {
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
-      // It keeps its previous specification until its table is valid.
+      // An invalid server keeps its previous specification until its table is valid.
       const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return previous === undefined ? [] : [previous];
     });
@@ -266,7 +266,7 @@ export class Hub {
 
   /**
    * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
-   * @param until `untilStarted`: also waits for late servers (each has its `startLimit`)
+   * @param until `untilStarted`: waits for late servers, too (each has its `startLimit`)
    */
   settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
@@ -280,7 +280,7 @@ export class Hub {
     this.#atomically(() => this.#pool.start(server));
   }
 
-  /** Stops a server until `start`; calls do not start it. @returns when nothing of it is left */
+  /** Stops a server until `start`; calls do not start it. @returns when all its processes have ended */
   stop(server: string): Promise<void> {
     return this.#pool.stop(server);
   }
@@ -312,7 +312,7 @@ export class Hub {
     await Promise.all(this.#pool.connectionsOf(server).map((connection) => connection.refresh()));
   }
 
-  /** @returns when nothing of any server is left */
+  /** @returns when the processes of all servers have ended */
   stopAll(): Promise<void> {
     return this.#pool.stopAll();
   }
@@ -322,7 +322,7 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // A server that is running on previous settings overrides its invalid table.
+      // A server that runs with its previous settings overrides its invalid table.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
@@ -407,7 +407,7 @@ export class Hub {
     this.#changeDebounce.end();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
-    // Plugins may still need the clients when their servers stop.
+    // Plugins may still need their clients while servers stop.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();

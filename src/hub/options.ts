@@ -46,7 +46,7 @@ export interface HubOptions {
     challenge: AuthChallenge,
     options: AuthorizationOptions,
   ) => Promise<void>;
-  /** Removes the secret values of servers from a text. */
+  /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The plugins of the manifest, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;

@@ -41,7 +41,7 @@ export class MessageAttribution {
     if (!this.#tasks.isEmpty) {
       for (const { isOver, origin } of this.#tasks.all) if (!isOver) candidates.add(origin.client);
     }
-    // A plugin's request counts as the only client's.
+    // If only one client is present, a plugin's request counts as that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;

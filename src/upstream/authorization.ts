@@ -46,8 +46,8 @@ const AUTHORIZATION_TIMEOUT = 120_000;
  */
 const RETRY_PAUSE = 60_000;
 /**
- * How many grants that the server did not accept are obtained within `RETRY_PAUSE`. More than one, because the first
- * may have shown that the server has changed its authorization server.
+ * Maximum number of grants obtained within `RETRY_PAUSE` that the server has not accepted yet. Two, because the first
+ * one may reveal that the server uses another authorization server than before.
  */
 const MAX_UNPROVEN_GRANTS = 2;
 
@@ -57,7 +57,7 @@ export class AuthorizationRunner {
   /** The run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
-  /** When grants were obtained that no successful connection has proved good yet, in ms of the clock. */
+  /** When each grant was obtained that no successful connection has confirmed yet, in ms of the clock. */
   #unprovenGrants: readonly number[] = [];
 
   constructor(options: AuthorizationRunnerOptions) {
@@ -212,7 +212,7 @@ export class LoginElicitation {
         if (outcome === "result") this.#onResult(body, channel, id);
         return undefined;
       },
-      // The user may still open the page in another way.
+      // If the elicitation fails, the login goes on: the user may open the page in another way.
       fail: () => {
         isOver = true;
         this.#cancelRequest = undefined;

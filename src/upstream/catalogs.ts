@@ -41,7 +41,7 @@ export class CatalogCache {
   fallbackInstructions: string | undefined;
   /** The servers that are not started because their tables in the manifest are invalid. */
   invalidServers: readonly InvalidServer[] = [];
-  /** Changes whenever a catalog may have changed. */
+  /** Incremented whenever a catalog may have changed. */
   version = 0;
   readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
@@ -82,7 +82,7 @@ export class CatalogCache {
     return catalog;
   }
 
-  /** What some server shows has changed. */
+  /** Drops all catalogs, because the listing of some server has changed. */
   clear(): void {
     this.version++;
     this.#catalogs.clear();
@@ -106,7 +106,7 @@ export class CatalogCache {
     this.#updateMoveAlerts(tools);
   }
 
-  /** Keeps an alert for every server that has taken names over from another. */
+  /** Maintains one alert for each server to which exposed names of another server lead now. */
   #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
@@ -144,7 +144,7 @@ export class CatalogCache {
     const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
     const { instructions = this.fallbackInstructions } = built;
     const catalog = { ...built, instructions };
-    // The notes of the whole catalog include those of a subset.
+    // The notes of a subset are among those of the whole catalog, which have been logged.
     if (subset !== ALL_SERVERS) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());

@@ -15,7 +15,7 @@ import type { ConnectionClients } from "./profile.ts";
 import { Session } from "./session.ts";
 import type { StartLimiter } from "./start-limiter.ts";
 
-/** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */
+/** A server's listing. A kind is missing if it could not be listed: its items of the last listing stay. */
 export type PartialListing = Partial<ServerListing>;
 
 const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
@@ -48,7 +48,7 @@ export async function listServer(options: ListOptions): Promise<PartialListing> 
   return Object.assign(base, ...listings) as PartialListing;
 }
 
-/** The cache hints and `_meta` of its lists. */
+/** The cache hints and the `_meta` of a server's lists. */
 export function readListMetadata(
   session: Pick<Session, "era" | "cacheHints" | "listMeta">,
 ): Pick<ServerListing, "hints" | "metas"> {
@@ -59,7 +59,7 @@ export function readListMetadata(
   };
 }
 
-/** The cache hints of its lists (caching); undefined for a legacy server. */
+/** The cache hints of a server's lists (caching); undefined for a legacy server. */
 function readCacheHints({
   era,
   cacheHints: hints,
@@ -99,7 +99,7 @@ export interface ConnectEvents {
   /** The attempt has taken longer than `connectTimeout` and goes on. @param since when it began, in ms of the clock */
   late(since: number, reason: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
-  /** The server has answered 401 or 403, to one request or to any. */
+  /** The server has answered 401 or 403, be it to one request or to the opening of the transport. */
   challenged(challenge: AuthChallenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   malformedOutput(output: MalformedOutput): void;
@@ -107,8 +107,8 @@ export interface ConnectEvents {
 
 const MAX_STDERR_LINES = 10;
 /**
- * How long a server may take to answer `server/discover`, in ms, and at most which share of `connectTimeout`. After
- * that it is taken for a legacy server.
+ * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. After it the server is
+ * taken for a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
@@ -125,7 +125,7 @@ const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "answerLost",
   "connectionLost",
 ]);
-/** Which share of `connectTimeout` listing the optional kinds (all but tools) may take. */
+/** The share of `connectTimeout` that listing the optional kinds (all but tools) may take. */
 const OPTIONAL_LISTS_TIME_SHARE = 0.5;
 
 /**
@@ -137,7 +137,7 @@ export class ConnectAttempt {
   readonly #clients: ConnectionClients;
   readonly #environment: ConnectEnvironment;
   readonly #eraMemory: EraMemory;
-  /** A remote server that was connected until just now. */
+  /** The server is remote and was connected until just now. */
   readonly #wasConnected: boolean;
   readonly #events: ConnectEvents;
   readonly #abort = new AbortController();
@@ -174,8 +174,8 @@ export class ConnectAttempt {
   }
 
   /**
-   * Tries to connect once `ready` has settled. Time counts from when it has got its slot: after `connectTimeout` it is
-   * late, after `startLimit` it is aborted. Never rejects.
+   * Tries to connect once `ready` has settled. Timeouts count from when the start limiter grants a slot: after
+   * `connectTimeout` the attempt is late, after `startLimit` it is aborted. Never rejects.
    */
   async run(ready: Promise<unknown>): Promise<void> {
     const { startLimiter, clock } = this.#environment;
@@ -322,7 +322,7 @@ export class ConnectAttempt {
   #onLost(cause: HubError): void {
     if (this.#status === "closed") return;
     if (this.#status === "opening" && cause.code === "unauthorized") {
-      // Credentials that are known to be missing or expired fail before a request is sent: same as a 401.
+      // Credentials that are known to be missing or expired fail before a request is sent: treated like a 401.
       this.#events.challenged({ status: 401, header: undefined });
       return;
     }
@@ -386,16 +386,13 @@ export class ConnectAttempt {
   }
 }
 
-/**
- * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
- * time.
- */
+/** The detected era of one server, kept between its processes, so that not each of them is probed. */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
-  /** A process of it exited when it was sent `server/discover`. */
+  /** One of its processes exited when it was sent `server/discover`. */
   #hasExited = false;
 
-  /** What was found; undefined if it is not to be relied on. */
+  /** The server's era, as detected; undefined if not reliable. */
   get detectedEra(): DetectedEra | undefined {
     return this.#detectedEra;
   }
@@ -404,13 +401,13 @@ export class EraMemory {
     return this.#detectedEra?.era ?? (this.#hasExited ? "legacy" : undefined);
   }
 
-  /** The server exited when it was sent `server/discover`: only a legacy server may. */
+  /** The server exited when it was sent `server/discover`, as only legacy servers may. */
   onProbeExit(): void {
     this.#detectedEra = undefined;
     this.#hasExited = true;
   }
 
-  /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
+  /** Adopts the era that an earlier run of the hub has saved, unless this run has detected one. */
   loadSaved(detectedEra: DetectedEra | undefined): void {
     this.#detectedEra ??= detectedEra;
   }

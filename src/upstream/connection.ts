@@ -24,7 +24,10 @@ import {
 import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
 import { Subscriptions } from "./subscriptions.ts";
 
-/** What a connection remembers beyond its present state, and its status made of both. */
+/**
+ * The history of a connection (counters, last failure, last start), and the status that it makes of history and present
+ * state.
+ */
 export class ConnectionHistory {
   /** The last failure, also after a recovery. */
   lastError: HubError | undefined;
@@ -78,7 +81,7 @@ function countShowable(items: readonly ListedItem[]): number {
   return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
 }
 
-/** Waits for the session: gets it when it is open, or the error why it will not open. */
+/** Waits for a session: receives it when it is open, or the error because of which it will not open. */
 export interface SessionWaiter {
   /** The client's request that needs the session. */
   readonly clientRequest?: ClientRequest;
@@ -86,7 +89,10 @@ export interface SessionWaiter {
   fail(error: HubError): void;
 }
 
-/** The waiters for a session. Each is called once and may wait again at once. One that throws fails alone. */
+/**
+ * The waiters for a session. Each is called once and may wait again at once. One that throws does not affect the
+ * others.
+ */
 export class SessionWaiters {
   readonly #waiting = new Set<SessionWaiter>();
   /** Receives the error that a waiter threw. */
@@ -129,7 +135,7 @@ export class SessionWaiters {
     this.#callAll((waiter) => waiter.fail(error));
   }
 
-  /** Removes all waiters and passes each to `to`. */
+  /** Removes all waiters and passes each to `redirect`. */
   redirectAll(redirect: (waiter: SessionWaiter) => void): void {
     this.#callAll(redirect);
   }
@@ -167,14 +173,14 @@ export class Connection {
   readonly #lifecycle: ConnectionLifecycle;
   readonly #waiters = new SessionWaiters((error) => this.#logInternalError(error));
   readonly #loginElicitation: LoginElicitation;
-  /** It was started only to learn its listing, and goes back to idle then. */
+  /** The server was started only to learn its listing; the connection becomes idle afterwards. */
   #isStartedToList = false;
   /** A connection attempt has ended since the connection was last started. */
   #hasAttempted = false;
-  /** It has failed until a user acts, so that its tools are not shown. */
+  /** The connection has failed until a user acts: its tools are not shown meanwhile. */
   #hasFailed = false;
   #isPaused = false;
-  /** It is draining: waiting and new requests go to the successor, if there is one. */
+  /** The connection is draining: waiting and new requests go to the successor, if there is one. */
   #draining: { readonly successor: Connection | undefined } | undefined;
   readonly #history = new ConnectionHistory();
   readonly #subscriptions: Subscriptions;
@@ -444,7 +450,7 @@ export class Connection {
       this.#waiters.failAll(cause ?? this.#stoppedError());
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // The waiters' requests were refused for want of this authorization.
+      // The waiters' requests were refused because this authorization was missing.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
     }
@@ -491,7 +497,7 @@ export class Connection {
     return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
   }
 
-  /** Code of the hub or of a plugin has thrown. */
+  /** The hub's own code or a plugin's has thrown. */
   #logInternalError(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }

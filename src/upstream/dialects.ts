@@ -161,7 +161,7 @@ export function clientEnvelopeOf(
   client: Implementation,
   capabilities: Capabilities,
 ): object {
-  // The hub's own listening may concern tasks.
+  // The hub's own `subscriptions/listen` may concern tasks.
   const modernCapabilities = toModernCapabilities(capabilities, true);
   const envelope = { version, client, capabilities: modernCapabilities, level: undefined };
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
@@ -174,7 +174,7 @@ export class ModernDialect implements Dialect {
   readonly hasBatches = false;
   readonly #options: ModernDialectOptions;
   readonly #envelope: object;
-  /** The last legacy client that something was sent for, and its envelope. */
+  /** The legacy client for which something was sent last, with its envelope. */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
 
@@ -278,8 +278,8 @@ export class ModernDialect implements Dialect {
 }
 
 /**
- * The capabilities of a legacy client in the form of the modern era: changes of roots are not announced there, and
- * such tasks do not exist.
+ * The capabilities of a legacy client in the form of the modern era, which has neither roots `list_changed` nor legacy
+ * tasks.
  * @param hasTasks the hub polls tasks to their end
  */
 function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object {
@@ -295,7 +295,7 @@ interface MemberObject {
   readonly items: readonly JsonMember[];
 }
 
-/** The ranges of all objects with that key: parsers differ on which of several counts. */
+/** The ranges of all objects with that key: parsers differ on which of several duplicates counts. */
 function objectsOf(
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -318,7 +318,7 @@ export interface DialectOptions {
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Changes of these kinds and of resources may have been missed for a while. */
+  /** Changes of these kinds and of resources may have been missed during a gap. */
   onGap(kinds: readonly Kind[]): void;
   log(level: "debug" | "warn", text: string): void;
 }

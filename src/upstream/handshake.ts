@@ -48,7 +48,7 @@ export function readHandshake(result: unknown): ServerHandshake | string {
 /** The answer to `server/discover` of a modern server. */
 export type DiscoveryResult =
   | { readonly kind: "modern"; readonly handshake: ServerHandshake }
-  /** It supports no modern version that the hub knows; `versions`: what it does support. */
+  /** No modern version is supported by both sides. `versions`: those that the server supports. */
   | { readonly kind: "unsupported"; readonly versions: readonly unknown[] };
 
 /** Reads the result of `server/discover`. @returns undefined if it is not a modern server's */
@@ -152,7 +152,7 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   const { message, data } = membersOf(value);
   const answerText =
     typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
-  // A toolmux that would start itself without end answers with its own code: another attempt would end the same way.
+  // A toolmux that detects a hub loop answers with this code: another attempt would fail the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {
       server,

@@ -50,7 +50,7 @@ export interface LifecycleOptions {
 export interface LifecycleEvents {
   /** The state has changed, and its effects have been started. @param cause the error that changed it, if one did */
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
-  /** An attempt is about to succeed. @param duration of the start, in ms */
+  /** The server was listed: the attempt is about to succeed. @param duration of the start, in ms */
   listed(session: Session, listing: PartialListing, duration: number): void;
   /** The attempt has taken longer than `connectTimeout` and goes on. @param reason the error for calls that wait */
   late(reason: HubError): void;
@@ -72,7 +72,7 @@ export class ConnectionLifecycle {
   readonly #options: LifecycleOptions;
   readonly #events: LifecycleEvents;
   #state: State<Session> = { at: "idle" };
-  /** The first one is being applied. */
+  /** The queue of signals; the first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
   /** The present attempt with its session. Events of earlier attempts are ignored. */
   #attempt: ConnectAttempt | undefined;
@@ -84,7 +84,7 @@ export class ConnectionLifecycle {
   #challenge: AuthChallenge = { status: 401, header: undefined };
   /** The last session was lost while it was connected: a remote server may be back soon. */
   #wasConnected = false;
-  /** Resolvers of those who wait until the server has stopped. */
+  /** Resolvers of the promises that settle when the server has stopped. */
   readonly #stopWaiters: (() => void)[] = [];
 
   constructor(spec: RunnableServer, options: LifecycleOptions, events: LifecycleEvents) {
@@ -122,7 +122,7 @@ export class ConnectionLifecycle {
         } catch (error) {
           this.#events.signalFailed(toHubError(error));
         } finally {
-          // In any case: a signal left at the head of the queue would block all later ones.
+          // Also after an exception: a signal left at the head of the queue would block all later ones.
           this.#signals.shift();
         }
       }

@@ -14,9 +14,7 @@ import { EraMemory, type PartialListing, readListMetadata } from "./connect.ts";
 import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
-/**
- * Pauses before listing again, in ms, doubling from `first`: some servers announce a change whenever they are listed.
- */
+/** Delays before listing again, in ms, doubling from `min`: some servers announce a change whenever they are listed. */
 const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
 export interface CoalescedRefreshOptions {
@@ -42,7 +40,9 @@ export class CoalescedRefresh {
     this.#options = options;
   }
 
-  /** @returns a promise that resolves when a listing that began after this call, or the connection, has ended */
+  /**
+   * @returns a promise that resolves when a listing that began after this call has ended, or the connection has closed
+   */
   request(): Promise<void> {
     this.#isRequested = true;
     this.#next ??= makeCompletion();
@@ -71,7 +71,7 @@ export class CoalescedRefresh {
       const outcome = await this.#options.list();
       if (outcome === "again") {
         this.#isRequested = true;
-        // Whoever waited for this listing waits for the next one.
+        // Callers that waited for this listing wait for the next one.
         this.#next = joinCompletions(current, this.#next);
         if (this.#isEnded) this.#next?.resolve();
         continue;
@@ -132,21 +132,21 @@ export interface ListingSyncOptions {
 }
 
 /**
- * How long the load of the saved listing may delay the server's start, in ms. It comes first because starting processes
- * would slow it down, and list requests wait for it.
+ * How long the load of the saved listing may delay the server's start, in ms. Loading comes first because starting
+ * processes would slow it down, and list requests wait for it.
  */
 const LOAD_SAVED_LIMIT = 50;
 
 /** The bounds for a server's `ttlMs`, in ms. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
-/** The last known listing of one server, kept up to date; it outlives sessions, and in its saved form the hub. */
+/** The last known listing of one server, kept up to date. It outlives sessions; its saved form outlives the hub. */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;
   #listing: ServerListing | undefined;
   #source: "snapshot" | "server" | undefined;
-  /** The listing is one of this very server, now or saved, and not of the connection before this one. */
+  /** The listing came from this server (live or snapshot), not from a previous connection's server. */
   #isOwn = false;
   #isLoadingSaved = false;
   #session: Session | undefined;
@@ -154,13 +154,13 @@ export class ListingSync {
   /** Cancels the timers that list again the kinds whose changes the server does not announce. */
   readonly #ttlTimers = new Map<Kind, () => void>();
   #isPaused = false;
-  /** Resolvers of those who wait until reading is resumed. */
+  /** Resolvers of the promises that settle when reading is resumed. */
   readonly #resumeWaiters: (() => void)[] = [];
   #resolveSavedLoaded = (): void => {};
   /** Settles when the saved listing has been loaded, or after `LOAD_SAVED_LIMIT` ms. */
   readonly savedLoaded = new Promise<void>((resolve) => (this.#resolveSavedLoaded = resolve));
 
-  /** @param listing that of the connection before this one */
+  /** @param listing that of the connection that this one replaces */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
     this.#options = options;
     this.#listing = listing;
@@ -171,7 +171,7 @@ export class ListingSync {
     return this.#listing;
   }
 
-  /** Where the listing comes from: the server, over this connection, or a saved one. */
+  /** The source of the listing: the server, over this connection, or a snapshot. */
   get source(): "snapshot" | "server" | undefined {
     return this.#source;
   }
@@ -205,7 +205,7 @@ export class ListingSync {
     this.#options.changed();
   }
 
-  /** Takes what the server has listed; missing kinds stay as they were. @returns whether anything has changed */
+  /** Adopts what the server has listed; missing kinds stay as they were. @returns whether anything has changed */
   update(listed: PartialListing): boolean {
     const listing: ServerListing = { ...EMPTY_LISTING, ...this.#listing, ...listed };
     const isSame = this.#listing !== undefined && sameListings(this.#listing, listing);

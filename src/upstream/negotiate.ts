@@ -29,13 +29,13 @@ import {
   unexpectedAnswerError,
 } from "./handshake.ts";
 
-/** What is known and wanted before the negotiation with a server. */
+/** The input of a negotiation with a server. */
 export interface NegotiationPlan {
   /** The `era` of the server in the manifest. */
   readonly era: Era | "auto";
-  /** The era of the clients of the connection. A server that speaks both eras is spoken to in theirs. */
+  /** The era of the connection's clients. A server that speaks both eras is spoken to in this one. */
   readonly clientEra: Era;
-  /** The era that the server was last found to speak; undefined if that is not known or too long ago. */
+  /** The era in which the server was spoken to last; undefined if that is not known or too long ago. */
   readonly knownEra: Era | undefined;
   /** How long the server may take to answer `server/discover`, in ms, before it is taken for a legacy server. */
   readonly probeTimeout: number;
@@ -55,7 +55,7 @@ export interface NegotiationOptions extends NegotiationPlan {
   readonly capabilities: Capabilities;
   readonly signal: AbortSignal;
   /**
-   * Sends a request of the hub's own; the signal drops it.
+   * Sends a request of the hub's own; aborting the signal drops it.
    * @param headers HTTP headers that the transport does not yet add itself
    * @throws {HubError} the transport's end, a lost request, or the signal's reason
    */
@@ -83,7 +83,10 @@ export interface NegotiationResult {
    * before.
    */
   readonly evidence: "answer" | "timeout" | "memory";
-  /** After a silent probe: settles, if ever, with whether the late answer was a modern server's. Never rejects. */
+  /**
+   * After a probe without an answer in time: resolves, if ever, with whether a late answer was a modern server's. Never
+   * rejects.
+   */
   readonly lateIsModern?: Promise<boolean>;
 }
 
@@ -125,7 +128,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The refusal of `initialize` explains more.
+    // The error with which the server refused `initialize` explains more than this one.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -189,8 +192,8 @@ async function useDiscovery(
   options: NegotiationOptions,
   discovery: DiscoveryResult,
 ): Promise<NegotiationResult> {
-  // For legacy clients the probe only confirmed a remembered era, which must expire, so that `initialize` is tried
-  // again one day.
+  // For legacy clients the probe only confirmed a remembered era. Such an era must expire, so that `initialize` is
+  // tried again some time.
   const evidence = options.clientEra === "modern" ? "answer" : "memory";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);
@@ -273,8 +276,8 @@ function isConnectionLost(error: unknown): error is HubError {
 }
 
 /**
- * Whether the method may be unknown to the server: over HTTP that need not be said by a JSON-RPC error, and some fail
- * at it.
+ * Whether the method may be unknown to the server. Over HTTP servers may say so without a JSON-RPC error, and some fail
+ * with an internal error.
  */
 function mayBeUnknownMethod(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);

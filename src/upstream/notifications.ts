@@ -25,22 +25,22 @@ import { type ServerRequestsOptions, ServerRequests } from "./server-requests.ts
 import type { ServerTask } from "./tasks.ts";
 
 /**
- * How many elicitations are remembered, the latest ones; ids longer than `MAX_ELICITATION_ID_LENGTH` UTF-16 units are
- * not.
+ * Maximum number of remembered elicitations, latest first; ids longer than `MAX_ELICITATION_ID_LENGTH` UTF-16 units are
+ * not remembered.
  */
 const MAX_ELICITATIONS = 256;
 const MAX_ELICITATION_ID_LENGTH = 1024;
-/** Errors longer than this are not read, in bytes. */
+/** Error responses longer than this, in bytes, are not searched for elicitations. */
 const MAX_ERROR_BYTES = 64 * 1024;
 /** The JSON-RPC error code of URLElicitationRequiredError (schema): the request needs the user to open a URL first. */
 const URL_ELICITATION_REQUIRED = -32042;
 
 /** The URL elicitations of one server by `elicitationId`, and the clients that got them. */
 export class UrlElicitations {
-  /** In the order in which they were last sent. */
+  /** Ordered by when they were last sent. */
   readonly #recipients = new Map<string, Set<ClientChannel>>();
 
-  /** The server asks a client to open a URL. @param client undefined: one that cannot be sent notifications */
+  /** The server asks a client to open a URL. @param client undefined: a client that cannot be sent notifications */
   add(id: string, client: ClientChannel | undefined): void {
     if (id.length > MAX_ELICITATION_ID_LENGTH) return;
     const recipients = this.#recipients.get(id) ?? new Set();
@@ -68,7 +68,7 @@ export class UrlElicitations {
     for (const id of readElicitationIds(parseRange(bytes, data))) this.add(id, client);
   }
 
-  /** The client has left. The ids stay known, so that a completion is not taken for another client's. */
+  /** The client has left. Its ids stay known, so that a completion is not taken for another client's elicitation. */
   removeClient(client: ClientChannel): void {
     for (const recipients of this.#recipients.values()) recipients.delete(client);
   }
@@ -115,7 +115,7 @@ const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 export class ServerNotifications {
   readonly #options: ServerNotificationsOptions;
   readonly #serverRequests: ServerRequests;
-  /** Whether the server gets notifications: only servers with a session keep what they are told. */
+  /** Whether the server gets notifications: only servers with a session remember them. */
   #acceptsNotifications = false;
   readonly #elicitations = new UrlElicitations();
   /** Whether the server has log levels, and the level set last. */
@@ -141,11 +141,11 @@ export class ServerNotifications {
     this.updateLevel();
   }
 
-  /** Sets the lowest log level that one of the server's clients wants, if it changed. */
+  /** Sets the lowest log level that any of the server's clients wants, if that has changed. */
   updateLevel(): void {
     if (!this.#hasLevels) return;
     const clients = this.#options.clients.current();
-    // The levels of clients that left no longer count; if no client set one, the server decides.
+    // The levels of clients that left no longer count. If no client has set one, the server decides again.
     const resetLevel = this.#level && DEFAULT_LEVEL;
     const level = lowestSeverityOf(clients.flatMap((client) => client.level ?? [])) ?? resetLevel;
     if (level === undefined || level === this.#level) return;
@@ -159,7 +159,9 @@ export class ServerNotifications {
     this.updateLevel();
   }
 
-  /** The answer to a client's request is an error. @param client undefined: one that cannot be sent notifications */
+  /**
+   * A client's request was answered with an error. @param client undefined: a client that cannot be sent notifications
+   */
   onRefused(response: Response, client: ClientChannel | undefined): void {
     this.#elicitations.addFromError(response, client);
   }
@@ -171,7 +173,7 @@ export class ServerNotifications {
    */
   onServerRequest(request: Request, serverTask?: ServerTask, record?: PendingRequest): void {
     const { transport } = this.#options;
-    // A server that keeps sending requests and reads no answers would make them pile up here.
+    // If a server keeps sending requests but reads no answers, the answers would pile up here.
     if (transport.queued > MAX_QUEUED_BYTES) return;
     if (request.method !== Method.ping) this.#serverRequests.handle(request, serverTask, record);
     else transport.send(buildResult(request.id, EMPTY_RESULT));
@@ -223,7 +225,7 @@ export class ServerNotifications {
     }
   }
 
-  /** The client that was sent the elicitation that is complete; if unknown, the only client. */
+  /** The client to which the completed elicitation was sent; if that is not known, the only client. */
   #recipientsOf(
     notification: Notification,
     serverTask: ServerTask | undefined,
@@ -245,7 +247,7 @@ export class ServerNotifications {
     return client?.level === undefined && attribution.isShared ? undefined : client;
   }
 
-  /** A client's roots changed: notifies the server if that client declared it. */
+  /** A client's roots changed: notifies the server if the client declared `roots.listChanged`. */
   rootsChanged(notification: Notification): void {
     const { clients, transport } = this.#options;
     if (this.#acceptsNotifications && clients.capabilities.roots && onlyClientOf(clients))
@@ -253,7 +255,7 @@ export class ServerNotifications {
   }
 
   /**
-   * A request was abandoned; if it was its client's last one at the server, server requests to that client are
+   * A request was abandoned. If it was the client's last one at the server, server requests to that client are
    * cancelled.
    */
   onRequestCancelled(): void {

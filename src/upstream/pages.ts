@@ -51,7 +51,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamedCount = 0;
-  /** Stands for all of them: one hidden entry. */
+  /** One hidden entry stands for all entries without a name. */
   const finish = (): readonly ListedItem[] => {
     if (unnamedCount > 0) items.push(makePlaceholder("", kind, "unnamed"));
     return items;
@@ -98,7 +98,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   }
 }
 
-/** The tools that can be called over HTTP: their parameters that headers repeat must be expressible in headers. */
+/** The tools that can be called over HTTP: those whose parameters that headers repeat can be expressed in headers. */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
   warn: (text: string) => void,
@@ -120,7 +120,7 @@ const MAX_TTL = 24 * 60 * 60_000;
 
 const HINT_MEMBERS = ["ttlMs", "cacheScope"];
 
-/** Reads the cache hint of a page (caching): the shortest of all pages counts, and `private` wins. */
+/** Reads the cache hint of a page (caching): the shortest of all pages counts, and `private` overrides `public`. */
 function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
   const members = scanObject(bytes, body.start, HINT_MEMBERS, ANY_DEPTH)?.items ?? [];
   const ttlRange = lastMember(members, "ttlMs");
@@ -134,10 +134,10 @@ function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTa
   });
 }
 
-/** Maximum size of a list's `_meta`, in bytes, as it is kept and sent with each list; a longer one is dropped. */
+/** Maximum size of a list's `_meta`, in bytes: it is kept, and sent with each list. A larger one is dropped. */
 const MAX_META_LENGTH = 64 * 1024;
 
-/** Reads the `_meta` of a first page, without what a modern server tells the hub alone. */
+/** Reads the `_meta` of a first page, without the members that a modern server addresses to the hub alone. */
 function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
   const members = meta && scanObject(bytes, meta.start)?.items;
@@ -150,7 +150,10 @@ function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind,
   listMeta.set(kind, textOf(joinPieces(applyEdits(own, edits, meta.start))));
 }
 
-/** Whether the server does not know the method: many that have resources, and so declare templates, do not list any. */
+/**
+ * Whether the server does not know the method. Many servers have resources, and so declare templates, but do not list
+ * templates.
+ */
 function isMethodNotFound(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;
 }

@@ -15,15 +15,18 @@ import { NO_HANDLE } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
-/** A request in flight to a server: its only record, in the session's table until it is answered or dropped. */
+/**
+ * A request in flight to a server. This is its only record, kept in the session's table until it is answered or
+ * dropped.
+ */
 export interface PendingRequest extends SendOptions {
-  /** It is a client's request; absent on the hub's own. */
+  /** Set on a client's request; absent on the hub's own. */
   readonly isClientRequest?: true;
   /** Who sent it; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
   /** The client that sent it; undefined on the hub's own and on those of plugins. */
   readonly channel?: ClientChannel | undefined;
-  /** The server may make a task of it. */
+  /** The server may create a task for it. */
   readonly isTask?: boolean;
   /** The client's request; absent on the hub's own. Read only where a transport has response streams. */
   readonly clientRequest?: ClientRequest;
@@ -53,12 +56,12 @@ const MAX_BACKLOG = 128 * 1024 * 1024;
 
 /** How long an abandoned request counts as open at the server if no answer to it arrives, in ms. */
 const UNANSWERED_TTL = 10 * 60_000;
-/** Maximum number of these that are remembered; the oldest are forgotten. */
+/** Maximum number of abandoned requests that are remembered; the oldest are forgotten first. */
 const MAX_UNANSWERED = 1024;
 
 /** An abandoned request of a client that the server has not answered. */
 interface UnansweredRequest {
-  /** The client that sent it; undefined: one that cannot be told apart from other clients. */
+  /** The client that sent it; undefined: a client that cannot be told apart from others. */
   readonly client: string | undefined;
   readonly sender: ClientDeclaration | undefined;
   /** When it no longer counts, in ms of the clock. */
@@ -72,27 +75,27 @@ export class PendingRequests {
   readonly #clock: Clock;
   readonly #onLost: (record: PendingRequest) => void;
   readonly #records = new IdTable<PendingRequest>();
-  /** Number of clients' requests among them. */
+  /** Number of clients' requests in flight. */
   #clientRequestCount = 0;
   /** By request id, oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
-  /** Until when the newest forgotten one counts, in ms of the clock. */
+  /** When the newest forgotten abandoned request stops counting as open, in ms of the clock. */
   #forgottenUntil = 0;
   /**
-   * By request id, if each has a handle of its own: over stdio this stays empty, and a call costs no more than its
-   * record.
+   * By request id; used only where each request has a handle of its own. Over stdio it stays empty, so that a call
+   * costs no more than its record.
    */
   readonly #sentRequests = new IdTable<SentRequest>();
   #nextId = 1;
   /** The callbacks that wait until no client's request is in flight. */
   readonly #idleCallbacks: (() => void)[] = [];
-  /** Why nothing is in flight any more. */
+  /** The error because of which nothing is in flight any more. */
   endCause: HubError | undefined;
   /** Whether clients' requests must carry the headers that repeat arguments. */
   sendsParamHeaders = false;
   /**
-   * The clients with an open server request that names no call, and how many: the deadlines of their requests are
-   * paused.
+   * The clients with open server requests that belong to no call, with their number: deadlines of these clients'
+   * requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
@@ -143,8 +146,9 @@ export class PendingRequests {
 
   /**
    * Whether a request of another client was abandoned and may still be open at the server: it is not answered, and
-   * `UNANSWERED_LIMIT` has not passed.
-   * @param client its id; undefined: it cannot be told apart from others, so each such request may be another's
+   * `UNANSWERED_TTL` has not passed.
+   * @param client its id; undefined: a client that cannot be told apart from others, so each such request may be
+   * another's
    */
   isUnansweredForOthers(client: string | undefined): boolean {
     if (this.#forgottenUntil > this.#clock.now()) return true;
@@ -188,7 +192,7 @@ export class PendingRequests {
     return this.#nextId++;
   }
 
-  /** Sends a request with an id of `nextId`. If it cannot be sent, the record fails one turn later. */
+  /** Sends a request with an id of `nextId`. If it cannot be sent, the record fails one event-loop turn later. */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const sendError =
       this.endCause === undefined
@@ -218,7 +222,7 @@ export class PendingRequests {
     this.#sentRequests.set(id, sentRequest);
   }
 
-  /** Once per client with an open server request, as each is resumed separately. */
+  /** Pauses once per open server request of the client, as each of them is resumed separately. */
   #applyPauses(record: PendingRequest): void {
     for (const client of this.#pausedClients.keys())
       if (mayBelongTo(record, client)) record.setDeadlinePaused?.(true);
@@ -254,9 +258,9 @@ export class PendingRequests {
   }
 
   /**
-   * Sends a request of the hub's own. When the signal is aborted, `cancel` has to remove the record.
+   * Sends a request of the hub's own. When the signal is aborted, `cancel` must remove the record.
    * @param headers for an HTTP transport, besides its own
-   * @throws the signal's reason, or {HubError} the transport's end, or that it was not answered
+   * @throws the signal's reason, or {HubError} the transport's end or a request that was not answered
    */
   sendRequest(
     method: string,
@@ -302,7 +306,7 @@ export class PendingRequests {
     return record;
   }
 
-  /** A message was too long: fails the request that waited for it. @returns the text of a warning if there was none */
+  /** A message was too long: fails the request that it answers. @returns a warning if it answers none */
   failOversized(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
     const edges = parseTruncated(head, tail);
@@ -314,12 +318,14 @@ export class PendingRequests {
     return record === undefined ? text : undefined;
   }
 
-  /** An answer to a request that is not in flight: if it was abandoned, it is no longer open at the server. */
+  /**
+   * An answer to a request that is not in flight. If that request was abandoned, it is no longer open at the server.
+   */
   onLateResponse(id: number): void {
     this.#unanswered.delete(id);
   }
 
-  /** Removes a record that nothing waits for any more. @returns it, if it was in the table */
+  /** Removes the record of a request whose answer is no longer needed. @returns it, if it was in the table */
   abandon(id: number): PendingRequest | undefined {
     const sentRequest = this.#sentRequests.get(id);
     const record = this.remove(id);
@@ -339,7 +345,7 @@ export class PendingRequests {
     this.#forgottenUntil = oldest[1].expiresAt;
   }
 
-  /** The abandoned requests that still count. */
+  /** The abandoned requests that still count as open. */
   #unexpired(): UnansweredRequest[] {
     const now = this.#clock.now();
     for (const [id, { expiresAt }] of this.#unanswered) {
@@ -361,14 +367,17 @@ export class PendingRequests {
     this.#resolveIdle();
   }
 
-  /** The error of one request when the transport ends: over HTTP a client's may be retried on the next transport. */
+  /**
+   * The error of one request when the transport ends. Over HTTP a client's request may be retried on the next
+   * transport.
+   */
   #endErrorOf(
     record: PendingRequest,
     cause: HubError,
     code: "answerLost" | "notDelivered",
   ): HubError {
     const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
-    // A deliberate end is final.
+    // If the transport was closed on purpose, the error is final.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });

@@ -12,8 +12,8 @@ import type { Goal, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
 
 /**
- * The client profiles that are present: they decide which connections the servers with goal "up" get, and which of them
- * are unused.
+ * The client profiles that are present. They decide which connections the servers with goal "up" get, and which
+ * connections are unused.
  */
 export class PresentProfiles {
   readonly #profiles = new Set<ClientProfile>();
@@ -53,8 +53,8 @@ export class PresentProfiles {
     const { era, capabilities, keys, channel } = profile;
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
-    // Clients that share a connection have the same extensions, as far as the server may know them, but not the same
-    // experimental capabilities.
+    // Clients share a connection if they have the same extensions, as far as the server may know them. Their
+    // experimental capabilities may differ.
     const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
@@ -79,8 +79,8 @@ export class DrainingConnections {
   }
 
   /**
-   * Settles when the draining connections that must not run beside a new one are gone: any of that server if it is or
-   * was shared, else those of the same key.
+   * Settles when the draining connections that must not run beside a new one are gone: all of the server if it is or
+   * was shared, else those with the same key.
    */
   conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#draining].filter(([{ spec }, draining]) => {
@@ -97,7 +97,7 @@ export class DrainingConnections {
 
   /**
    * Drains a connection for up to `limit` ms and stops it.
-   * @param createSuccessor creates the connection that takes its place; absent: none does
+   * @param createSuccessor creates the connection that replaces it; absent: none does
    */
   add(
     connection: Connection,
@@ -119,10 +119,10 @@ export class DrainingConnections {
 export interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
-  /** It was stopped by a command; what the manifest says about its start does not count until it is started. */
+  /** The server was stopped by a command: the manifest's start settings do not count until it is started by one. */
   isStopped: boolean;
   readonly connections: Map<string, PooledConnection>;
-  /** Faults of its messages since it has this specification. */
+  /** Malformed messages of the server since it has this specification. */
   malformedOutput: MalformedOutputReporter;
 }
 
@@ -146,7 +146,10 @@ export function connectionFor(
   );
 }
 
-/** The connection whose catalog a profile sees: the shared profile sees those of others, which it may not use. */
+/**
+ * The connection whose catalog a profile sees. The shared profile sees connections of other profiles, which it may not
+ * use.
+ */
 export function visibleConnectionFor(
   server: PooledServer,
   profile: ClientProfile,
@@ -174,7 +177,7 @@ export function goalOf({ enabled, lazy }: RunnableServer): Goal {
 /** Maximum time that calls on a replaced or removed server may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
 
-/** Assigns connections to profiles: makes them and closes them. */
+/** Assigns connections to profiles: creates and closes connections. */
 export class ConnectionAssignment {
   readonly #options: PoolOptions;
   readonly #presentProfiles: PresentProfiles;
@@ -191,17 +194,17 @@ export class ConnectionAssignment {
     return this.#draining.connections;
   }
 
-  /** Resolves when these are closed. */
+  /** Resolves when the closing connections are closed. */
   allClosed(): Promise<unknown> {
     return this.#draining.allStopped();
   }
 
-  /** The connection that a profile uses, made if needed. */
+  /** The connection that a profile uses, created if needed. */
   obtain(server: PooledServer, profile: ClientProfile): Connection {
     return connectionFor(server, profile)?.connection ?? this.#create(server, profile);
   }
 
-  /** Makes the connection of a profile if needed, and starts it if its goal is up. */
+  /** Creates the connection of a profile if needed, and starts it if the server's goal is "up". */
   ensureStarted(server: PooledServer, profile: ClientProfile): void {
     const { goal } = server;
     if (goal === "down") return;
@@ -230,7 +233,7 @@ export class ConnectionAssignment {
   }
 
   /**
-   * Closes the connections that no profile uses; their waiters move to the connection of `heir`.
+   * Closes the connections that no profile uses; their waiters move to the connection of `successor`.
    * @returns whether there were any
    */
   closeUnused(server: PooledServer, successor?: ClientProfile): boolean {
@@ -316,7 +319,10 @@ export class ServerPool {
     return [...this.#servers.values()].map(statusOf);
   }
 
-  /** Applies these specifications, in this order. A server whose process fits keeps it and all that runs. */
+  /**
+   * Applies these specifications, in this order. A server whose process still fits its specification keeps the process
+   * and its calls.
+   */
   reconcile(specs: readonly RunnableServer[]): void {
     const wanted = new Set(specs.map(({ name }) => name));
     for (const name of this.#servers.keys()) if (!wanted.has(name)) this.remove(name);
@@ -371,7 +377,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** A profile is present from now on: servers of its subset whose goal is up are started for it. */
+  /** A profile is now present: servers of its subset whose goal is "up" are started for it. */
   addProfile(profile: ClientProfile): void {
     this.#presentProfiles.add(profile);
     for (const server of this.#serversOf(profile)) {
@@ -393,8 +399,8 @@ export class ServerPool {
   }
 
   /**
-   * Whether this extension is part of a client's capability class: some server declared it, or it is not yet known
-   * what some server declares.
+   * Whether this extension is part of a client's capability class: some server has declared it, or some server's
+   * declarations are not known yet.
    */
   distinguishesExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
@@ -422,7 +428,7 @@ export class ServerPool {
     return this.#assignment.obtain(server, profile);
   }
 
-  /** Whether there is such a server for this profile, whatever its goal. */
+  /** Whether the profile's subset has such a server, whatever its goal. */
   has(name: string, profile: ClientProfile): boolean {
     return profile.subset.has(name) && this.#servers.has(name);
   }

@@ -9,11 +9,11 @@ import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import type { ClientTask, TaskMethodName } from "../protocol/tasks.ts";
 
-/** The servers that a client uses; it sees nothing of the others. */
+/** The servers that a client uses. It sees nothing of the others. */
 export interface ServerSubset {
   /** Equal for equal subsets. */
   readonly key: string;
-  /** It is exactly one server, for good: its names need no prefix. */
+  /** The subset is exactly one server, permanently: names need no prefix. */
   readonly isSingle: boolean;
   has(server: string): boolean;
 }
@@ -39,10 +39,11 @@ export function namePrefixOf(
   return isSingle ? "" : prefix;
 }
 
-/** Who a client is for the servers: decides which connection it uses. */
+/** What servers are told about a client; decides which connection it uses. */
 export interface ClientProfile {
   /**
-   * The client's era, which its servers are spoken to in if they can. Until a client has said anything it is legacy.
+   * The client's era; its servers are spoken to in this era if they support it. Legacy until the client has sent its
+   * first message.
    */
   readonly era: Era;
   /** The client's capability class: servers may list other tools for a client with more capabilities. */
@@ -52,8 +53,8 @@ export interface ClientProfile {
   /** The connection key, for shared servers and for servers with a connection per client. */
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
   /**
-   * How servers reach the client. A client that has not declared its capabilities, or never will (plugins, status
-   * commands), is reached by none: of shared servers it uses any connection.
+   * How servers reach the client. Undefined for a client that has not declared its capabilities yet, or never will
+   * (plugins, status commands): it may use any connection of a shared server.
    */
   readonly channel: ClientChannel | undefined;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
@@ -75,9 +76,9 @@ export function profileOf(
 /** The profile of no particular client, without capabilities. */
 export const SHARED_PROFILE: ClientProfile = profileOf("", undefined);
 
-/** How servers reach one client. */
+/** How servers send requests and notifications to one client. */
 export interface ClientChannel extends ServerRequestTarget {
-  /** Identifies the client among the clients of servers; undefined: its requests may come from different clients. */
+  /** Identifies the client among the server's clients; undefined: its requests may come from different clients. */
   readonly id?: string | undefined;
   readonly era: Era;
   /** Extensions and experimental capabilities that the client declares. */
@@ -93,11 +94,11 @@ export interface ClientChannel extends ServerRequestTarget {
 }
 
 /**
- * A client's request, as the way to its client: what a server sends on the response stream of a request concerns that
- * client only.
+ * A client's request, as a way to reach its client: what a server sends on the response stream of a request concerns
+ * that client only.
  */
 export interface ClientRequest extends ServerRequestTarget {
-  /** The client that has sent it; undefined: one that servers cannot send notifications to. */
+  /** The client that has sent it; undefined: a client that servers cannot send notifications to. */
   readonly channel: ClientChannel | undefined;
   /** A server's request was refused because the client does not declare the needed capability. */
   onMissingCapability?(requiredCapabilities: object): void;
@@ -107,14 +108,14 @@ export interface ClientRequest extends ServerRequestTarget {
 
 /** The clients that one connection serves. */
 export interface ConnectionClients {
-  /** The era that all of them speak. */
+  /** The era that all these clients speak. */
   readonly era: Era;
   /**
    * The capabilities that all of them have, and the extensions and experimental capabilities that the server is told
    * of.
    */
   readonly capabilities: Capabilities & Partial<ExtensionSettings>;
-  /** Those that are present now. */
+  /** The clients that are present now. */
   current(): readonly ClientChannel[];
 }
 
@@ -126,13 +127,11 @@ export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefi
   return others.length === 0 ? client : undefined;
 }
 
-/**
- * A request of a server's to a client (sampling, elicitation, roots, or about a task), which waits for one response.
- */
+/** A request of a server to a client (sampling, elicitation, roots, or about a task), which gets one response. */
 export interface ServerRequest {
   readonly server: string;
   readonly method: ServerRequestMethod | TaskMethodName;
-  /** The params as the server wrote them. @param token replaces the progress token, if the server gave one */
+  /** The params, byte for byte. @param token replaces the progress token, if the server gave one */
   params(token: Piece): readonly Piece[] | undefined;
   /**
    * The client has responded.
@@ -146,18 +145,18 @@ export interface ServerRequest {
   progress(notification: Notification, tokens: readonly ByteRange[]): void;
 }
 
-/** Takes requests of servers of either era for a client of either era. */
+/** Accepts requests of servers of either era for a client of either era. */
 export interface ServerRequestTarget {
   /**
-   * Sends a request. Calls either its `answer` or its `fail`, once, unless it is cancelled.
+   * Sends a request. Then either its `answer` or its `fail` is called, once, unless the request is cancelled.
    * @returns a function that cancels it
    */
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void;
 }
 
-/** The sender of a request, as servers without sessions must be told with each request (basic/versioning). */
+/** The sender of a request, which servers without sessions must be told with each request (basic/versioning). */
 export interface ClientDeclaration {
-  /** The era of the request: a modern request declares the rest itself. */
+  /** The era of the request. A modern request carries the rest of the declaration itself. */
   readonly era: Era;
   readonly info: Implementation;
   /** The client's capabilities as declared. */
@@ -169,8 +168,8 @@ export interface ClientDeclaration {
 }
 
 /**
- * A client that has declared nothing. Legacy clients that set no level leave the choice to the server: this is the
- * level sent to a server that has no default.
+ * A client that has declared nothing. Legacy clients that set no log level leave the choice to the server; this level
+ * is sent to servers that have no default.
  */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",

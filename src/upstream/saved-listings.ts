@@ -99,7 +99,7 @@ export interface PoolOptions {
   readonly memory: ListingMemory;
   /** 0…1 */
   random(): number;
-  /** What some server shows has changed. */
+  /** The listing of some server has changed. */
   changed(): void;
   /** Some connection may have settled or become listable. */
   settled(): void;
@@ -115,10 +115,10 @@ export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
   /** The listing that was saved when the server last ran. Never rejects. */
   loadSaved(): Promise<SavedListing | undefined>;
   save(saved: SavedListing): void;
-  /** Its part of the catalog has changed. */
+  /** The listing, as the catalog shows it, has changed. */
   changed(): void;
-  /** It may have settled or become listable. */
+  /** The connection may have settled or become listable. */
   settled(): void;
-  /** It was unused for its idle time and is being stopped. */
+  /** The server was unused for its idle time and is being stopped. */
   onIdleStop(): void;
 }

@@ -59,9 +59,9 @@ export interface ClientTaskResult {
   readonly task?: ClientTask;
 }
 
-/** How many tasks are remembered, the latest ones. */
+/** Maximum number of remembered tasks, latest first. */
 const MAX_CLIENT_TASKS = 256;
-/** How many `tasks/list` requests of a server may be in progress at a time. */
+/** Maximum number of concurrent `tasks/list` requests of a server. */
 const MAX_TASK_LISTS = 4;
 /** For how long a `tasks/list` waits for the client's `tasks/get` of each task, in ms. */
 const TASK_STATUS_TIMEOUT = 30_000;
@@ -78,7 +78,7 @@ interface ClientTaskEntry {
   readonly target: ServerRequestTarget;
 }
 
-/** The tasks that clients have created of the requests of one session. */
+/** The tasks that clients have created for requests of one session. */
 export class ClientTasks {
   readonly #options: ClientTasksOptions;
   /** By the hub's ids. */
@@ -131,8 +131,7 @@ export class ClientTasks {
   }
 
   /**
-   * Translates the client's result of a request that may have created a task, or that belongs to a task of the
-   * server's.
+   * Translates the client's result of a request that may have created a task, or that belongs to a task of the server.
    */
   translateResult(
     body: Uint8Array,
@@ -154,7 +153,7 @@ export class ClientTasks {
   }
 
   /**
-   * Answers `tasks/list`, with the present status of each task, which its client is asked for.
+   * Answers `tasks/list` with the present status of each task, which is requested from its client.
    * @throws {HubError} invalidParams, notAsked
    */
   list(request: Request): void {
@@ -229,7 +228,7 @@ const NO_BYTES = new Uint8Array();
 /** The content of a server request. */
 export interface ServerRequestContent {
   readonly method: ServerRequestMethod | TaskMethodName;
-  /** The server asks for a task. */
+  /** The server wants the request to be run as a task. */
   readonly isTask: boolean;
   /** The server's progress token as it was written, if there is one. */
   readonly token: Piece | undefined;
@@ -240,7 +239,7 @@ export interface ServerRequestContent {
 }
 
 /**
- * Reads a server request. What is shown to people names the server.
+ * Reads a server request. Texts that are shown to people get the server's name.
  * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow it
  */
 export function readServerRequest(
@@ -347,7 +346,9 @@ export function missingCapabilityOf({ data }: HubError): object | undefined {
     : undefined;
 }
 
-/** Adds the server's name in front of the message: the person who answers has to know which server asks. */
+/**
+ * Puts the server's name before the message, so that the person who answers knows which server has sent the request.
+ */
 export function prefixServerName(
   server: string,
   bytes: Uint8Array,
@@ -362,7 +363,7 @@ export function prefixServerName(
 }
 const QUOTE = 0x22;
 
-/** A part of the bytes, with the edits that lie in it. */
+/** A range of the bytes, with the edits that lie in it. */
 function editRange(
   bytes: Uint8Array,
   { start, end }: ByteRange,
@@ -388,13 +389,13 @@ export interface ServerRequestsOptions {
 
 /** How long a user may take to answer, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
-/** How many requests of one server may be open at a time. */
+/** Maximum number of open requests of one server. */
 const MAX_OPEN_REQUESTS = 32;
 
-/** The requests of one server to its clients, each from its arrival until its one response. */
+/** The requests of one server to its clients, each from its arrival to its one response. */
 export class ServerRequests {
   readonly #options: ServerRequestsOptions;
-  /** By the key of the server's id. */
+  /** By the key of the request's id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
 
   /** Open requests that suspend the deadlines of all calls of a client. */
@@ -415,7 +416,7 @@ export class ServerRequests {
 
   /**
    * Sends the request to the one client that it can belong to, or refuses it.
-   * @param task the server's task that it belongs to
+   * @param task the server's task that the request belongs to
    * @param record the client's request on whose response stream it came
    */
   handle(request: Request, task: ServerTask | undefined, record: PendingRequest | undefined): void {
@@ -432,7 +433,7 @@ export class ServerRequests {
     }
   }
 
-  /** A client's request has ended: ends the server's requests that came on its stream. */
+  /** A client's request has ended: ends the server's requests that came on its response stream. */
   onRequestEnded(record: PendingRequest): void {
     for (const open of this.#open.values()) {
       if (open.record === record) open.endWithError("The call that it was for is over.");
@@ -446,7 +447,9 @@ export class ServerRequests {
     this.#open.get(cancelled.key)?.cancel({ notification, ids: cancelled.ids });
   }
 
-  /** A client's request was given up: ends the requests for clients for whom the server has nothing left to do. */
+  /**
+   * A client's request was abandoned: ends the server's requests to clients that have no other request at the server.
+   */
   onRequestCancelled(): void {
     for (const open of this.#open.values()) {
       if (!open.isDuringCalls || open.record !== undefined || this.#options.hasCallsOf(open.client))
@@ -550,8 +553,8 @@ export class ServerRequests {
   }
 
   /**
-   * Suspends the deadline of the call on whose stream the request came; if that is not known, of all calls of the
-   * client.
+   * Suspends the deadline of the call on whose response stream the request came; if that is not known, of all calls of
+   * the client.
    */
   #suspendDeadlines(id: RequestId, { record, client }: OpenRequestContext): void {
     if (record !== undefined) {
@@ -588,7 +591,7 @@ export class ServerRequests {
 interface OpenRequestContext {
   /** The client whose calls wait meanwhile; undefined: not known. */
   readonly client: ClientChannel | undefined;
-  /** It came while calls of clients were in flight. */
+  /** The request came while calls of clients were in flight. */
   readonly isDuringCalls: boolean;
   /** The client's request on whose response stream it came, if known. */
   readonly record: PendingRequest | undefined;
@@ -607,7 +610,7 @@ interface OpenServerRequestOptions extends Pick<
   onEnd(): void;
 }
 
-/** A request of the server's that is open. */
+/** An open request of the server. */
 class OpenServerRequest implements ServerRequest {
   readonly server: string;
   readonly method: ServerRequestContent["method"];
@@ -672,13 +675,13 @@ class OpenServerRequest implements ServerRequest {
     if (token !== undefined) this.#options.send(replaceRanges(notification, tokens, token));
   }
 
-  /** Cancels it at the client; the server gets no response. */
+  /** Cancels the request at the client; the server gets no response. */
   cancel(reason: CancelReason): void {
     this.#cancelAtClient(reason);
     this.#finish(undefined);
   }
 
-  /** Cancels it at the client; the server gets an error. */
+  /** Cancels the request at the client; the server gets an error. */
   endWithError(text: string): void {
     this.#cancelAtClient(text);
     this.fail(new HubError("notAsked", text, { server: this.server }));

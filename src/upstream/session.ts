@@ -37,18 +37,18 @@ import type { ConnectionClients } from "./profile.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks, type ServerTask } from "./tasks.ts";
 
-/** The clients and tables that notifications of a server may concern. */
+/** The clients and tables that a server's notifications may concern. */
 export interface IncomingNotificationsOptions {
   readonly pending: PendingRequests;
   readonly serverTasks: ServerTasks;
   readonly notifications: ServerNotifications;
   dialect(): Dialect | undefined;
   subscriptions(): Subscriptions | undefined;
-  /** Its list of these kinds may have changed. */
+  /** The server's lists of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
 }
 
-/** Dispatches what one server sends without being asked. */
+/** Dispatches the server's messages that are not responses. */
 export class IncomingNotifications {
   readonly #options: IncomingNotificationsOptions;
 
@@ -103,7 +103,7 @@ export class IncomingNotifications {
     }
   }
 
-  /** Changes of these kinds and of resources may have been missed for a while. */
+  /** Changes of these kinds and of resources may have been missed during a gap. */
   onGap(kinds: readonly Kind[]): void {
     this.#options.listChanged(kinds);
     this.#options.subscriptions()?.onGap();
@@ -181,19 +181,19 @@ export class IncomingMessages {
     if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
   };
 
-  /** Changes of these kinds may have been missed for a while. */
+  /** Changes of these kinds may have been missed during a gap. */
   onGap(...[kinds]: Parameters<IncomingNotifications["onGap"]>): void {
     this.#notifications.onGap(kinds);
   }
 
-  /** Logs a fault once, as a server that has it once has it often. */
+  /** Logs a fault once per text: a server that has a fault usually repeats it. */
   warnOnce(text: string): void {
     if (this.#warned.has(text)) return;
     this.#warned.add(text);
     this.#options.log("warn", text);
   }
 
-  /** Modern servers send no requests (2026-07-28); one that does must not be left waiting. */
+  /** Modern servers must not send requests (2026-07-28). A server that does gets an error, so that it does not wait. */
   #refuseRequest({ id, method }: Request): void {
     this.#options.notifications.refuseRequest(id, method);
     this.warnOnce("A request was refused: servers of its era send none.");
@@ -209,12 +209,14 @@ export class IncomingMessages {
     }
     if (response.id !== undefined) pending.onLateResponse(response.id);
     serverTasks.onLateResponse(response, this.#options.dialect()?.era ?? "legacy");
-    // An answer after a cancel is normal; an answer to no request is a fault of the server.
+    // A response after a cancellation is normal; a response to no request is a fault of the server.
     this.#options.log("debug", "An answer that nobody waits for was dropped.");
   }
 }
 
-/** How often a request is retried whose answer was lost, and the pause before each retry, doubling, in ms. */
+/**
+ * Maximum number of retries of a request whose answer was lost, and the delay before the first one, in ms; it doubles.
+ */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
 
@@ -253,7 +255,7 @@ export class OwnRequestRetry {
   }
 }
 
-/** Whether a request was not answered although the transport is open. */
+/** Whether a request was not answered although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
     error instanceof HubError && (error.code === "notDelivered" || error.code === "answerLost")
@@ -272,7 +274,7 @@ export interface SessionOptions {
 
 /** What a session reports to its connection. */
 export interface SessionEvents {
-  /** Its list of these kinds may have changed. */
+  /** The server's lists of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   malformedOutput?(output: MalformedOutput): void;
@@ -281,7 +283,10 @@ export interface SessionEvents {
   closed(cause: HubError): void;
 }
 
-/** MCP spoken with one server over an open transport, in its dialect: handshake, pending requests, listings. */
+/**
+ * An MCP session with one server over an open transport, in the server's dialect: handshake, pending requests,
+ * listings.
+ */
 export class Session implements TransportEvents {
   readonly server: string;
   readonly #options: SessionOptions;
@@ -289,10 +294,10 @@ export class Session implements TransportEvents {
   readonly #pending: PendingRequests;
   /** The server's notifications. */
   readonly notifications: ServerNotifications;
-  /** The tasks that clients' calls became. */
+  /** The server's tasks, which clients' calls have created. */
   readonly serverTasks: ServerTasks;
   readonly #incoming: IncomingMessages;
-  /** The handshake once it is complete, and with it the dialect. */
+  /** The handshake once it is complete; the dialect is set with it. */
   handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   negotiation: NegotiationResult | undefined;
@@ -311,7 +316,7 @@ export class Session implements TransportEvents {
   constructor(options: SessionOptions) {
     const { server, transport, clients, clock, events } = options;
     this.#options = options;
-    this.#ownRequestRetry = transport.adopt && new OwnRequestRetry(clock); // A pipe loses no single request.
+    this.#ownRequestRetry = transport.adopt && new OwnRequestRetry(clock); // Only transports that can lose single requests need it; a pipe cannot.
     this.server = server;
     this.#transport = transport;
     this.#pending = new PendingRequests(server, transport, clock, (record) =>
@@ -349,7 +354,7 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Opens the transport and does the handshake; `linked` is called between the two.
+   * Opens the transport and does the handshake; `onTransportOpen` is called between the two.
    * @throws {HubError} handshakeFailed, or what the transport throws
    */
   async open(
@@ -411,7 +416,7 @@ export class Session implements TransportEvents {
     return this.#pending.clientRequestCount;
   }
 
-  /** Whether the server is working on something that clients wait for. */
+  /** Whether the server works on something that clients wait for. */
   get isBusy(): boolean {
     return this.inFlight > 0 || this.serverTasks.hasRunning;
   }
@@ -443,7 +448,7 @@ export class Session implements TransportEvents {
     return this.handshake?.features.has(feature) === true;
   }
 
-  /** Sends a ping: any answer counts in `heard`. An unanswered ping is dropped. */
+  /** Sends a ping; any answer increments `messageCount`. An unanswered ping is dropped. */
   ping(): void {
     if (this.#pingId !== undefined) this.#pending.abandon(this.#pingId);
     const { healthCheckMethod: pingMethod = Method.ping } = this.#dialect ?? {};
@@ -499,7 +504,7 @@ export class Session implements TransportEvents {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayCreateTask(record) === true) this.serverTasks.onCallCancelled(id);
-    // In the modern era closing the request's own stream is the cancellation; in the legacy era it means nothing.
+    // In the modern era, closing the request's own stream is the cancellation; in the legacy era it has no meaning.
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
@@ -543,12 +548,12 @@ export class Session implements TransportEvents {
     this.#options.events.challenged(challenge);
   }
 
-  /** What a server does not read is bounded where it is sent: by the pending requests and by the notifications. */
+  /** Unread data is limited where it is sent: by the pending requests and by the notifications. */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Before the handshake is complete, its request fails and reports the cause.
+    // Before the handshake is complete, its own request fails and reports the cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 

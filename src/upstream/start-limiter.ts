@@ -18,13 +18,16 @@ export class StartLimiter {
     this.#clock = clock;
   }
 
-  /** Maximum number of concurrent starts from now on. */
+  /** Maximum number of concurrent starts; applies to later ones at once. */
   set limit(limit: number) {
     this.#limit = limit;
     this.#startQueued();
   }
 
-  /** Waits for a slot. @returns a function that releases it; `SLOT_LIMIT` does so, too @throws the signal's reason */
+  /**
+   * Waits for a slot. @returns a function that releases the slot; it is released after `SLOT_LIMIT`, too @throws the
+   * signal's reason
+   */
   async acquire(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
     if (this.#starting >= this.#limit) await this.#waitForSlot(signal);
@@ -41,7 +44,7 @@ export class StartLimiter {
     return release;
   }
 
-  /** A waiter's slot is counted by `#startQueued`, so that nothing can take it before the waiter runs. */
+  /** `#startQueued` counts the slot that it gives to a waiter, so that nothing else takes it before the waiter runs. */
   #waitForSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const start = (): void => {

@@ -7,7 +7,7 @@ import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
 
-/** Whether no attempt follows this one of a series. */
+/** Whether no further attempt of the series follows this one. */
 export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
   return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
 }
@@ -25,8 +25,8 @@ export function delayAfter(attempt: number, reconnect: Reconnect, random: number
 }
 
 /**
- * The state of a connection, a union moved by one pure function. `S` is the session of an open connection. `attempt`
- * counts the attempts of a series, from 1; a connection that has proved stable starts a new series (0).
+ * The state of a connection: a union that one pure function (`step`) changes. `S` is the session of an open connection.
+ * `attempt` counts the attempts of a series, from 1; a connection that has proved stable starts a new series (0).
  */
 export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stopping;
 
@@ -55,7 +55,7 @@ export interface Reconnecting {
 }
 
 /**
- * `session` is set if the connection goes on meanwhile: its authorization has expired, and running calls are not
+ * `session` is set if the connection stays open meanwhile: its authorization has expired, and running calls are not
  * dropped.
  */
 export interface Authenticating<S> {
@@ -71,11 +71,11 @@ export interface Connected<S> {
   readonly session: S;
   readonly since: number;
   readonly attempt: number;
-  /** Whether it responds; a server that does not, but has calls in flight, may only be busy. */
+  /** Whether the server responds. One that does not respond but has calls in flight may only be busy. */
   readonly responsive: boolean;
 }
 
-/** Lasts until the old process has ended, so that two copies never run at once. */
+/** Lasts until the old process has ended, so that two processes of a server never run at once. */
 export interface Stopping {
   readonly at: "stopping";
   readonly next: StoppedState;
@@ -88,7 +88,8 @@ export interface StepEnvironment {
   readonly policy: Reconnect;
   readonly goal: Goal;
   /**
-   * The server is remote, so it may be back at once: after a connection of some duration it is retried without delay.
+   * The server is remote, so it may be back at once: after a connection of at least `MIN_UPTIME` ms it is retried
+   * without delay.
    */
   readonly isRemote: boolean;
 }
@@ -290,7 +291,7 @@ function afterLoss(
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
-  // The next call starts it, and that is soon enough.
+  // The next call starts the server; nothing needs it before.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
   const retryAt = retriesAtOnce ? now : now + delayAfter(attempt, policy, random);
@@ -307,41 +308,41 @@ function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
 
 /** The signals that move the state of a connection. */
 export type Signal<S> =
-  /** It is wanted up: by the hub at its start, or by a call. */
+  /** Start the server: the hub starts, or a call needs it. */
   | { readonly kind: "start" }
-  /** It is to stay down until it is started. */
+  /** Stop the server; it stays down until it is started. */
   | { readonly kind: "stop" }
-  /** It is to be restarted, whatever its state; a running attempt is kept. */
+  /** Restart the server, whatever its state; a running attempt goes on. */
   | { readonly kind: "reconnect" }
-  /** The running attempt, or the delay before the next one, is given up. */
+  /** Give up the running attempt, or the delay before the next one. */
   | { readonly kind: "cancel" }
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
   /**
    * The attempt has taken longer than `connectTimeout` and goes on, but calls no longer wait for it. `since`: when it
-   * started, in ms of the clock. `reason`: the error for those who waited.
+   * started, in ms of the clock. `reason`: the error for the calls that waited.
    */
   | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
   /** The server demands authorization. */
   | { readonly kind: "challenged" }
   | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
   | { readonly kind: "authorized" }
-  /** No authorization was obtained; a session that ran without it goes on. */
+  /** No authorization was obtained; a session that works without it goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }
   /** The attempt failed, or the open connection ended; the error table says whether it is retryable. */
   | { readonly kind: "lost"; readonly cause: HubError }
   | { readonly kind: "unresponsive" }
   | { readonly kind: "responsive" }
-  /** It has been connected long enough that its next loss starts a new series. */
+  /** The connection has lasted long enough for its next loss to start a new series. */
   | { readonly kind: "stable" }
   /** The old process has ended. */
   | { readonly kind: "drained" }
   /** The delay before the next attempt is over. */
   | { readonly kind: "due" }
-  /** It was unused for its idle time. */
+  /** The server was unused for its idle time. */
   | { readonly kind: "idleTimeout" };
 
-/** What the owner does after a step. A timer is cancelled when its state ends. */
+/** What the owner of the state must do after a step. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
   /** Close the attempt or the connection, and signal `drained` when its process has ended. */
@@ -388,7 +389,7 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
 export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
-    // Also with a cause: a refused step-up authorization (403) leaves the connection as it was.
+    // Also if there is a cause: a refused step-up authorization (403) leaves the connection as it was.
     alerts.clear(server, CONNECTION_ALERTS, connection);
     return;
   }
@@ -409,7 +410,7 @@ export function updateAlerts(move: StateMove, alerts: Alerts): void {
     return;
   }
   const isOver = state.at === "disconnected" || state.at === "idle";
-  // A server with goal "onDemand" goes to idle after a failure, too: its alert stays.
+  // A server with goal "onDemand" becomes idle after a failure, too; its alert stays.
   const isStopCompleted = before.at === "stopping" && state.at === "idle";
   if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
@@ -441,7 +442,10 @@ export function lateSince(state: State<Session>): number | undefined {
   return state.at === "connecting" ? state.lateSince : undefined;
 }
 
-/** Failed until a user acts. Missing authorization does not count: the next call may still obtain it. */
+/**
+ * Whether the connection has failed until a user acts. Missing authorization does not count: the next call may still
+ * obtain it.
+ */
 export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";
 }

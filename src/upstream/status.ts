@@ -36,11 +36,11 @@ export interface ConnectionStatus {
   readonly way: HttpTransportKind | undefined;
   /** The progress of a running authorization. */
   readonly progress: AuthorizationProgress | undefined;
-  /** Why it is not connected, if that is a failure. */
+  /** Why the server is not connected, if a failure is the reason. */
   readonly cause: HubError | undefined;
   /** The last failure, even if it is resolved. */
   readonly lastError: HubError | undefined;
-  /** Of the current connection, or else of the last one. */
+  /** Name and version of the connected server, or else of the last one. */
   readonly peer: PeerInfo | undefined;
   /** The source of the listing that is shown; undefined: none is known. */
   readonly listing: "snapshot" | "server" | undefined;
@@ -50,7 +50,7 @@ export interface ConnectionStatus {
   readonly resources: number | undefined;
   /** Duration of the last successful start, until its first listing, in ms. */
   readonly startDuration: number | undefined;
-  /** Number of calls sent to it, and of those not answered. */
+  /** Number of calls sent to the server, and of those not answered yet. */
   readonly calls: number;
   readonly inFlight: number;
   /** The tool of the last of these calls, by the server's own name. */
@@ -96,7 +96,7 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 }
 
 /**
- * The servers with a connection that runs, those still starting, and those whose connections have all failed, with the
+ * The servers with a working connection, those still starting, and those whose connections have all failed, with the
  * cause.
  */
 export interface SettledServers {
@@ -105,7 +105,7 @@ export interface SettledServers {
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
-/** Servers whose goal is down, and per-client servers without a client, count as neither. */
+/** Servers whose goal is "down", and per-client servers without a client, belong to neither group. */
 export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];

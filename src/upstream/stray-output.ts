@@ -3,13 +3,13 @@ import type { MalformedOutput } from "../transport/transport.ts";
 
 /** Lines of stdout that are not MCP messages. */
 export interface StrayOutput {
-  /** How many there were since the server is known. */
+  /** Number of such lines since the server was added. */
   readonly lines: number;
   /** The first line whose text is known; secrets are redacted. */
   readonly example: string | undefined;
 }
 
-/** Stray output is reported again when its count has grown by this factor. */
+/** Stray output is reported again when its number of lines has grown by this factor. */
 const REPORT_GROWTH_FACTOR = 10;
 /** The length of an example, in UTF-16 units. */
 const MAX_EXAMPLE_LENGTH = 100;
@@ -21,7 +21,7 @@ const MAX_EXAMPLE_LENGTH = 100;
 export class MalformedOutputReporter {
   #lines = 0;
   #example: string | undefined;
-  /** The count of lines at which the next report is due. */
+  /** The number of lines at which the next report is due. */
   #nextReportAt = 1;
   #hasInvalidText = false;
 

@@ -6,17 +6,18 @@ import type { Notification } from "../jsonrpc/message.ts";
 import { readResourceUpdated } from "../protocol/notifications.ts";
 import { ModernServerTasks, type TaskSession } from "./tasks.ts";
 
-/** Is notified when a resource changes. */
+/** A subscriber to a resource. */
 export interface Subscriber {
   /** The client; it is notified once per change. */
   readonly client: object;
   /**
-   * The server announced a change of that URI, at these ranges of the notification; or changes may have been missed.
+   * The server announced a change of that URI, at these ranges of the notification; without `notice`, changes may have
+   * been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
 }
 
-/** The characters at which a part of a URI may begin. */
+/** The characters with which the rest of a sub-resource's URI may begin. */
 const SUB_RESOURCE_STARTS = "/?#";
 
 /** A session with the server. */
@@ -30,7 +31,7 @@ export interface SubscriptionSession extends TaskSession {
 
 interface ResourceSubscription {
   readonly subscribers: Set<Subscriber>;
-  /** The server has confirmed it. */
+  /** The server has accepted the subscription. */
   isAccepted: boolean;
 }
 
@@ -90,7 +91,10 @@ export class Subscriptions {
     session.unsubscribe(uri);
   }
 
-  /** A new session is open: subscribes to everything again, and notifies everyone, as changes may have been missed. */
+  /**
+   * A new session is open: subscribes to everything again and notifies all subscribers, as changes may have been
+   * missed.
+   */
   attach(session: SubscriptionSession): void {
     this.#session = session;
     session.subscriptions = this;
@@ -114,7 +118,7 @@ export class Subscriptions {
     this.modernTasks.handOver(successor.modernTasks);
   }
 
-  /** The server announces a change of a resource: one with subscribers, or a part of one. */
+  /** The server announces a change of a resource: one with subscribers, or a sub-resource of one. */
   onUpdated(notification: Notification): void {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
@@ -131,7 +135,7 @@ export class Subscriptions {
     for (const { subscriber } of notified.values()) subscriber.updated(uri, { notification, uris });
   }
 
-  /** Changes may have been missed: notifies everyone. */
+  /** Changes may have been missed: notifies all subscribers. */
   onGap(): void {
     for (const [uri, { subscribers }] of this.#entries) {
       for (const subscriber of subscribers) subscriber.updated(uri);
@@ -165,7 +169,7 @@ export class Subscriptions {
   }
 }
 
-/** Whether a URI equals another or is a part of it; a common beginning (`/1` and `/10`) is not enough. */
+/** Whether a URI equals another or is a sub-resource of it. A common prefix (`/1` and `/10`) is not enough. */
 function isSameOrSubResource(uri: string, whole: string): boolean {
   if (!uri.startsWith(whole)) return false;
   const next = uri[whole.length];

@@ -31,9 +31,11 @@ import {
 import type { PendingRequests } from "./pending.ts";
 import type { ClientChannel } from "./profile.ts";
 
-/** Maximum time that a task is kept, and that one is kept after its end if the server gives no ttl, in ms. */
+/**
+ * Maximum time for which a task is kept, and for which one is kept after its end if the server gives no `ttl`, in ms.
+ */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
-/** Servers count the ttl from creation, clients from when they learn of it; in ms. */
+/** Servers count the `ttl` from the creation of a task, clients from when they learn of it; this tolerance is in ms. */
 const TTL_TOLERANCE = 60_000;
 
 /** A task of a modern server, which a client polls. */
@@ -41,12 +43,12 @@ export class ModernServerTask extends TaskAlias implements OpenTask {
   readonly #createdAt: number;
   #endedAt = 0;
   isOver = false;
-  /** When it is forgotten, in ms of the clock. */
+  /** When the task is forgotten, in ms of the clock. */
   expiresAt = 0;
 
   /** @param now ms of the clock */
   constructor(remoteId: string, sequence: number, status: ModernTaskStatus, now: number) {
-    // Over HTTP the id may be the only proof that the task is this client's.
+    // Over HTTP, the id may be the only proof that the task belongs to this client.
     super(remoteId, sequence, randomToken());
     this.#createdAt = now;
     this.setStatus(status, now);
@@ -62,7 +64,7 @@ export class ModernServerTask extends TaskAlias implements OpenTask {
     this.expiresAt = isKept ? end : Math.min(end, this.#endedAt + MAX_AGE.ended);
   }
 
-  /** Servers may keep tasks beyond their own end: `tasks/get` tells. */
+  /** Servers may keep tasks beyond their own end: `tasks/get` shows whether this one did. */
   onSessionLost(): void {}
 }
 
@@ -86,7 +88,7 @@ export interface TaskSession {
 
 const NEVER = new AbortController().signal;
 
-/** The tasks of one modern server that something waits for; outlives sessions, as servers may keep tasks. */
+/** The tasks of one modern server that clients wait for. They outlive sessions, as servers may keep tasks. */
 export class ModernServerTasks {
   /** The tasks that have not ended. */
   readonly #open = new Set<OpenTask>();
@@ -107,7 +109,7 @@ export class ModernServerTasks {
     else this.#successor.add(task);
   }
 
-  /** The task has ended, or nothing waits for it. */
+  /** The task has ended, or no client waits for it. */
   delete(task: OpenTask): void {
     this.#successor?.delete(task);
     this.#open.delete(task);
@@ -169,12 +171,12 @@ interface RequestSender {
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
 }
 
-/** Cancels a task that nothing waits for any more. */
+/** Cancels a task that no client waits for any more. */
 export function cancelServerTask(session: RequestSender, taskId: string): void {
   session.sendRequest(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
 }
 
-/** The task that the answer to a call contains. */
+/** The task that the answer to a call contains; undefined if it contains none. */
 export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
   const members = membersAt(bytes, body);
   const task = readTask(bytes, members);
@@ -186,23 +188,25 @@ export interface CreatedModernTask {
   readonly status: ModernTaskStatus;
 }
 
-/** The client and the call of which a task was created. */
+/** The client and the call that a task was created for. */
 export interface TaskOrigin {
   readonly client: ClientChannel;
   readonly route: Route;
-  /** The client's progress token as it was spelled, if it gave one. */
+  /** The client's progress token, byte for byte, if it gave one. */
   readonly token: Piece | undefined;
-  /** 1-based sequence number of the task among the client's. */
+  /** 1-based sequence number among the client's tasks. */
   readonly sequence: number;
-  /** The server has ended, and with it the task, or the result of one that had ended. */
+  /** The server has ended, and with it the task, or the result of a task that had ended. */
   onLost(task: ServerTask, cause: HubError): void;
 }
 
-/** A legacy task of a server, created of a client's call. It ends with the session and belongs to that client alone. */
+/**
+ * A legacy task of a server, created for a client's call. It ends with the session and belongs to that client alone.
+ */
 export class ServerTask extends TaskAlias {
   readonly server: string;
   readonly origin: TaskOrigin;
-  /** The error that ended the session; undefined while the server is there. */
+  /** The error that ended the session; undefined while the session is open. */
   lostCause: HubError | undefined;
   readonly #status: TaskStatus;
   #isOver: boolean;
@@ -220,7 +224,7 @@ export class ServerTask extends TaskAlias {
     return this.#isOver;
   }
 
-  /** Records a status of the server; a result of the task counts as terminal. */
+  /** Records the task's status; the task's result counts as terminal. */
   recordStatus(isOver: boolean): void {
     this.#isOver ||= isOver;
   }
@@ -231,7 +235,7 @@ export class ServerTask extends TaskAlias {
     client.notify(this.server, replaceRanges(notification, tokens, token));
   }
 
-  /** Passes on `notifications/tasks/status` of the server. */
+  /** Forwards a `notifications/tasks/status` of the server. */
   onStatus(notification: Notification): void {
     const { bytes, params } = notification;
     this.recordStatus(readTaskStatus(bytes, membersAt(bytes, params)).isOver);
@@ -248,7 +252,7 @@ export class ServerTask extends TaskAlias {
     client.notify(this.server, buildNotification(TaskMethod.status, this.toTaskJson()));
   }
 
-  /** A lost task as `tasks/get` shows it. */
+  /** A lost task as a result of `tasks/get`. */
   toTaskJson(): object {
     const { createdAt, ttl } = this.#status;
     const now = new Date().toISOString();
@@ -263,7 +267,7 @@ export class ServerTask extends TaskAlias {
   }
 }
 
-/** How many cancelled calls are remembered, because a task may still be created of them. */
+/** Maximum number of remembered cancelled calls: the server may still create a task for them. */
 const MAX_CANCELLED_CALLS = 256;
 
 /** The legacy tasks of one session. */
@@ -271,7 +275,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   readonly #server: string;
   readonly #pending: PendingRequests;
   readonly #completeParams: (params: object) => object | undefined;
-  /** By the ids of the calls that they were created of, which are their progress tokens. */
+  /** By the ids of the calls that created them; these ids are the calls' progress tokens. */
   readonly #byCall = new Map<number, ServerTask>();
   /** The ids of calls that were cancelled and may still create a task. */
   readonly #cancelledCalls = new Set<number>();
@@ -293,7 +297,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
     return !this.isEmpty && this.all.some(({ isOver }) => !isOver);
   }
 
-  /** Records the task that a response says a call has created. @returns undefined if it has created none */
+  /** Records the task that a call has created, according to the response. @returns undefined if it has created none */
   addCreated(response: Response, origin: TaskOrigin): CreatedTask | undefined {
     const created = readTaskCreation(response);
     if (created === undefined || response.id === undefined) return undefined;
@@ -316,7 +320,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
     return this.#byCall.get(id);
   }
 
-  /** The call was cancelled: a task that it still creates is to be cancelled. */
+  /** The call was cancelled: a task that it creates later is cancelled. */
   onCallCancelled(id: number): void {
     this.#cancelledCalls.add(id);
     const [oldest] = this.#cancelledCalls;
@@ -324,14 +328,14 @@ export class ServerTasks extends TaskAliases<ServerTask> {
       this.#cancelledCalls.delete(oldest);
   }
 
-  /** A response came to a call that is not in flight: cancels the task that it has created. */
+  /** A response came to a call that is no longer in flight: cancels the task that it has created. */
   onLateResponse(response: Response, era: Era): void {
     if (response.id === undefined || !this.#cancelledCalls.delete(response.id)) return;
     if (era === "legacy") this.cancelCreated(response);
     else if (isModernTask(response)) this.#cancel(readCreatedModernTask(response)?.task.id);
   }
 
-  /** Cancels the task that a response says it has created. @returns whether there is one */
+  /** Cancels the task that a call has created, according to the response. @returns whether there is one */
   cancelCreated(response: Response): boolean {
     const created = readTaskCreation(response);
     if (created !== undefined) this.#cancel(created.reference.id);
@@ -401,7 +405,7 @@ export interface TaskPage<Entry> {
 }
 
 /**
- * The page that a `tasks/list` request asks for; `all` in the order of their numbers.
+ * The page that a `tasks/list` request asks for; `all` is ordered by sequence number.
  * @throws {HubError} invalidParams
  */
 export function readTaskPage<Entry>(

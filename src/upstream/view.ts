@@ -19,13 +19,13 @@ export interface ClientViewOptions {
   readonly pool: ServerPool;
   readonly catalogCache: CatalogCache;
   readonly clock: Clock;
-  /** How long a first list waits for servers that nothing is known about, in ms. */
+  /** How long a first list waits for servers whose listing is not known yet, in ms. */
   listWait(): number;
 }
 
 /**
- * How long a handshake waits for saved listings, in ms: enough for a busy machine, as instructions that are missing
- * then are never sent.
+ * How long a handshake waits for saved listings, in ms. It must be enough for a busy machine: instructions that are
+ * missing then are never sent.
  */
 const LOAD_SAVED_WAIT = 500;
 
@@ -37,7 +37,7 @@ export class ClientView {
   /** The version of `CatalogCache` when the catalog was read. */
   #version = 0;
   #isOpen = false;
-  /** Whether a list may be answered; before that, `whenListed` waits. */
+  /** Whether a list request may be answered; before that, `whenListed` waits. */
   #isListable = false;
   readonly #listWaiters = new Set<(catalog: Catalog) => void>();
   /** The callbacks that wait for saved listings before they are loaded. */
@@ -50,7 +50,7 @@ export class ClientView {
     this.#options = options;
   }
 
-  /** The client declares its capabilities; from now on its servers are started. */
+  /** The client declares its capabilities; from then on its servers are started. */
   declareCapabilities(capabilities: string, channel: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#options;
@@ -61,7 +61,7 @@ export class ClientView {
     this.#catalog = undefined;
     if (this.#isOpen) {
       this.#options.pool.replaceProfile(before, this.#profile);
-      // Its own servers are not listed yet.
+      // The client's own servers are not listed yet.
       this.#cancelTimer();
       this.#isOpen = this.#isListable = false;
     }
@@ -78,17 +78,17 @@ export class ClientView {
     return this.#catalog;
   }
 
-  /** How servers reach the client; undefined if they do not. */
+  /** How servers reach the client; undefined if they cannot. */
   get channel(): ClientChannel | undefined {
     return this.#profile.channel;
   }
 
-  /** Whether there is such a server for the client, even if stopped. */
+  /** Whether the client's subset has such a server, even if it is stopped. */
   has(server: string): boolean {
     return this.#options.pool.has(server, this.#profile);
   }
 
-  /** @throws {HubError} notSupported; see `ServerPool.find` */
+  /** @throws {HubError} notSupported; see `ServerPool.connectionFor` */
   connection(server: string): Connection | undefined {
     return this.#options.pool.connectionFor(server, this.#profile);
   }
@@ -101,7 +101,7 @@ export class ClientView {
       .map(({ spec }) => spec.name);
   }
 
-  /** The connections of servers that list nothing but may have that exposed name or URI. */
+  /** The connections of servers whose listing is not known but which may have that exposed name or URI. */
   unlistedConnections(kind: Kind, name: string): readonly Connection[] {
     return this.#options.pool
       .connections(this.#profile)
@@ -140,7 +140,7 @@ export class ClientView {
       cancelSavedTimer();
     };
     pool.addProfile(this.#profile);
-    // Only now do all connections exist.
+    // Only now have all connections been created.
     if (this.#savedListingsState === "notStarted") this.#savedListingsState = "loading";
     this.updateReadiness();
   }
@@ -167,8 +167,8 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog: at once if every server has settled or its listing is known, else when that is so or
-   * `listWait` has passed.
+   * Calls back with the catalog: at once if every server has settled or its listing is known, else when that is the
+   * case or `listWait` has passed.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
@@ -187,7 +187,7 @@ export class ClientView {
     return () => void this.#waitingForSaved.delete(callback);
   }
 
-  /** Checks whether lists need not wait any more. */
+  /** Checks whether list requests may be answered now. */
   updateReadiness(): void {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#options.pool.connections(this.#profile);
