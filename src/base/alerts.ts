@@ -6,7 +6,7 @@ import type { Alert, AlertKind, EventBus } from "./events.ts";
  */
 export class Alerts {
   readonly #bus: EventBus;
-  /** `reasons`: the alert of each connection, by connection key, the newest last. */
+  /** `reasons`: the alert of each connection, by connection key, newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<ConnectionKey, Alert> }
@@ -35,8 +35,8 @@ export class Alerts {
   }
 
   /**
-   * Raises an alert. One with the same text is kept as it is; one with another text is replaced.
-   * @param connection the key of the connection that it is about; undefined: the whole server
+   * Raises an alert. An alert with the same text is kept; one with another text is replaced.
+   * @param connection the key of the connection concerned; undefined: the whole server
    */
   raise(alert: Alert, connection?: ConnectionKey): void {
     if (!this.#servers.has(alert.server)) return;

@@ -11,8 +11,8 @@ export interface ByteInput {
 /** A destination of bytes. */
 export interface ByteOutput {
   /**
-   * @returns undefined if more may be written at once, or a promise that settles when it may.
-   * The promise never rejects: when the stream breaks it settles, and later writes are discarded.
+   * @returns undefined if more may be written at once, or a promise that settles when more may be written. It never
+   * rejects: when the stream breaks it settles, and later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */
@@ -57,7 +57,7 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   };
 }
 
-/** Writes to a sink of Bun's. */
+/** Writes to one of Bun's sinks. */
 export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
   let isBroken = false;
   const fail = (): void => {
@@ -70,7 +70,7 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
       try {
         const written = writer.write(bytes);
         const flushed = writer.flush();
-        // If the reader is gone, `write` may reject although `flush` does not.
+        // If the reader has closed the pipe, `write` may reject although `flush` does not.
         const isWritePending = written instanceof Promise;
         if (isWritePending) written.catch(fail);
         const completed =

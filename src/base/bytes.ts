@@ -5,9 +5,8 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
 /**
- * base/: what every other folder uses and what needs none of them: bytes, JSON, time, errors, events, the runtimes.
- * Main types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts` (the scanner), `errors.ts`
- * (`HubError`).
+ * base/: used by all other folders, and needs none of them: bytes, JSON, time, errors, events, the runtimes. Main
+ * types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts` (the scanner), `errors.ts` (`HubError`).
  *
  * A byte range, `[start, end)`.
  */
@@ -28,7 +27,7 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
-/** The longest cached text, in bytes, and the number of cache slots, a power of two. */
+/** Maximum length of a cached text, in bytes; below, the number of cache slots, a power of two. */
 const MAX_CACHED_TEXT = 64;
 const TEXT_CACHE_SIZE = 1024;
 const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
@@ -65,7 +64,7 @@ export function startsWithAt(bytes: Uint8Array, at: number, pattern: Uint8Array)
 /** A range of a typed array; much cheaper to create than a subarray. */
 export interface ByteSlice extends ByteRange {
   readonly bytes: Uint8Array;
-  /** Nobody reads any of its memory again: the writer may detach it after the write. */
+  /** The memory is not read again: the writer may detach it after the write. */
   readonly isDetachable?: true | undefined;
 }
 
@@ -75,7 +74,7 @@ export interface ByteSlice extends ByteRange {
  */
 export type Piece = Uint8Array | ByteSlice | string | number;
 
-/** Whether the memory may be detached once the piece is written; a copy has to be made to keep it for longer. */
+/** Whether the memory may be detached once the piece is written; code that keeps the bytes longer must copy them. */
 export function isDetachable(piece: Piece): piece is ByteSlice {
   return typeof piece === "object" && "isDetachable" in piece;
 }
@@ -94,12 +93,15 @@ export function bufferOf({ bytes, start, end }: ByteSlice): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start);
 }
 
-/** A range of bytes that share memory with others, such as a message in the chunk that it arrived in. */
+/** A range of bytes that are shared, such as a message in the chunk that it arrived in. */
 export interface ByteSpan extends ByteRange {
   readonly bytes: Uint8Array;
 }
 
-/** Bytes with edits that are applied when they are written; half as much garbage as the pieces of the result. */
+/**
+ * Bytes with edits that are applied when they are written; this creates half as much garbage as the list of resulting
+ * pieces.
+ */
 export interface EditedBytes extends ByteSpan {
   /** Sorted, not overlapping. */
   readonly edits: readonly Edit[];

@@ -19,25 +19,25 @@ export const systemClock: Clock = {
 };
 
 // Grace periods for a server to exit, in ms. MCP clients wait about 2 s from closing the hub's stdin to SIGTERM, and 2
-// s more to SIGKILL; the first three together must stay below 2 s, so that nothing is left by then.
+// s more to SIGKILL. The first three together must stay below 2 s, so that no process is left by then.
 
 /** From the end of its stdin to SIGTERM. */
 export const EOF_GRACE = 1000;
 /** From SIGTERM to SIGKILL. */
 export const TERM_GRACE = 500;
-/** From SIGKILL until the process table shows it; only a process that is stuck in the kernel takes longer. */
+/** From SIGKILL until the process table shows the exit; only a process that is stuck in the kernel takes longer. */
 export const KILL_GRACE = 250;
 /** For a hub to stop: longer than all of the above, however slow the system is. */
 export const STOP_LIMIT = 3000;
-/** At the exit of this process, from SIGKILL to its descendants until none of them is listed. */
+/** At the exit of this process: from SIGKILL until none of its descendants is listed. */
 export const EXIT_GRACE = 900;
-/** For output left in a pipe whose writer has exited; a grandchild can keep such a pipe open for ever. */
+/** For reading the rest of a pipe whose writer has exited; a grandchild can keep such a pipe open forever. */
 export const DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // After a long block the event loop runs timers before it reads pipes: give it one more turn to read.
+    // After a long block, the event loop runs timers before it reads pipes: wait one more turn, so that it reads.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);

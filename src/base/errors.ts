@@ -2,7 +2,8 @@
  * Every error that toolmux itself can cause. A response from an upstream server, including an error response, is never
  * a HubError: it is relayed unchanged.
  *
- * - `rpc`: the JSON-RPC error code that a client gets. Codes of our own are outside of -32768…-32000, as MCP requires.
+ * - `rpc`: the JSON-RPC error code that a client gets. toolmux's own codes are outside of -32768…-32000, as MCP
+ *   requires.
  * - `exit`: the exit code of a command that ends with the error.
  * - `retryable`: the same request may succeed later without any change.
  * - `kind`: terminal (somebody must change something), transient (may go away by itself), misuse (the caller's error).

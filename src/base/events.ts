@@ -18,7 +18,7 @@ export type StateName =
 export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
 
 /**
- * A condition that a person should know of while it lasts. `toolsChanged`: a tool's description differs from when it
+ * A condition that the user should know of while it lasts. `toolsChanged`: a tool's description differs from when it
  * was first seen; `nameMoved`: an exposed name now leads to another tool.
  */
 export type AlertKind =

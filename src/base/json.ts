@@ -15,8 +15,8 @@ export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Ar
 
 /**
  * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
- * top bit of a byte. It does so for each of these characters, and for another byte only behind one of them in the same
- * word.
+ * top bit of a byte. It does so for each of these characters, and for another byte only if one of them precedes it in
+ * the same word.
  * @param int32View view of the bytes
  * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
  * @returns the index of the first word that may contain one of them, or the end of the last word
@@ -52,7 +52,7 @@ export interface JsonMember {
 const MAX_DEPTH = 2048;
 /** No limit on nesting but the length of the text, at one byte of memory per level. For values that are skipped. */
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
-/** The most members or elements that are recorded: a short message must not exhaust memory. */
+/** Maximum number of members or elements that are recorded: a short message must not exhaust memory. */
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
 
@@ -286,14 +286,14 @@ function skipKey(bytes: Uint8Array, at: number): number {
   return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : -1;
 }
 
-/** 1 for every byte that needs no attention inside a string; this lookup is most of the cost of a scan. */
+/** 1 for every byte that is not special inside a string; this lookup is most of the cost of a scan. */
 const IS_PLAIN_CHAR = new Uint8Array(256).fill(1, 0x20);
 IS_PLAIN_CHAR[QUOTE] = 0;
 IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
- * Longer runs of plain bytes are scanned four bytes at a time from there on; the setup costs as much as this many
- * bytes.
+ * Runs of plain bytes of at least this length are scanned four bytes at a time from there on; the setup costs as much
+ * as this many bytes.
  */
 const MIN_WORD_SCAN = 48;
 

@@ -17,7 +17,7 @@ import { join } from "node:path";
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** The suffix of temporary files, whatever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
-/** In ms. No write takes that long: the writer of an older temporary file has ended. */
+/** In ms. No write takes that long: the process that wrote an older temporary file has ended. */
 export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
 
 /** Makes a folder that only its owner can access; an existing folder loses other users' permissions. */

@@ -5,7 +5,7 @@ export type FileBytes = Uint8Array<ArrayBuffer>;
 export type FileReadResult =
   | { readonly kind: "read"; readonly bytes: FileBytes }
   | { readonly kind: "absent" }
-  /** `reason` follows the file's name: "is a folder", "may not be read …". */
+  /** `reason` continues a sentence that begins with the file's name: "is a folder", "may not be read …". */
   | { readonly kind: "refused"; readonly reason: string };
 
 /**

@@ -92,8 +92,8 @@ const MAX_PIPE_SIZE = 1024 * 1024;
 const F_SETPIPE_SZ = 1031;
 
 /**
- * Enlarges a pipe beyond 64 KiB on Linux (F_SETPIPE_SZ): a result of 1 MB then goes out in one write instead of
- * sixteen, in two thirds of the time. Does nothing if `fd` is no pipe.
+ * Enlarges a pipe beyond 64 KiB on Linux (F_SETPIPE_SZ): a result of 1 MB is then written at once instead of in sixteen
+ * writes, in two thirds of the time. Does nothing if `fd` is no pipe.
  */
 async function enlargePipe(fd: number): Promise<void> {
   if (process.platform !== "linux") return;
@@ -110,7 +110,7 @@ async function enlargePipe(fd: number): Promise<void> {
 /** Requests a garbage collection that does not block; undefined if the runtime has no such API. */
 export const collectGarbage = bun && ((): void => bun.gc(false));
 
-/** The hub's own stderr. Bun's `console` blocks for ever on a pipe that nobody reads. */
+/** The hub's own stderr. Bun's `console` would block forever on a pipe that is not read. */
 export function ownStderr(): ByteOutput {
   const onBroken = (): void => {};
   return bun

@@ -24,7 +24,7 @@ export const MAX_ENTRY_DEPTH = 128;
 
 /**
  * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
- * deep) and `missingKey`: no client can be shown it, and its bytes hold only its key.
+ * deep) and `unnamed`: no client can be shown it, and its bytes hold only its key.
  */
 export type ItemState = "sound" | "nested" | "unnamed";
 

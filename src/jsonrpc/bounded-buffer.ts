@@ -1,7 +1,10 @@
 import { Buffer } from "node:buffer";
 import { lastBytes, TRUNCATED_EDGE } from "./line-reader.ts";
 
-/** What is kept of a message over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
+/**
+ * The parts of a message over the limit that are kept: its first and last bytes, up to 4 KiB each, and its size in
+ * bytes.
+ */
 export interface Truncated {
   readonly head: Buffer;
   readonly tail: Buffer;

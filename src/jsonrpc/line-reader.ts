@@ -4,9 +4,9 @@ import type { Response } from "./message.ts";
 import { ChunkScan, CR, LF, mayHideMessage, parseSpliceableResponse } from "./parse.ts";
 import { Utf8Validator } from "./utf8.ts";
 
-/** Lines of several chunks and at least this size are not joined unless they have to be, in bytes. */
+/** Lines that span several chunks and have at least this size, in bytes, are joined only if necessary. */
 export const LONG_LINE = 128 * 1024;
-/** How much of either end is read to recognize the shape, in bytes. */
+/** How many bytes at either end of a line are read to recognize its shape. */
 const SCANNED_EDGE = 4096;
 /** Longer than every search pattern, so that none is missed where two chunks meet, in bytes. */
 const CHUNK_OVERLAP = 16;
@@ -14,9 +14,9 @@ const CHUNK_OVERLAP = 16;
 /** A chunk of a long line. */
 export interface LinePart {
   readonly bytes: Buffer;
-  /** It was searched on arrival and hides no second message: see `isPlainChunk`. */
+  /** The chunk was searched on arrival and hides no second message: see `isPlainChunk`. */
   readonly isPlain: boolean;
-  /** Nobody else reads its memory: the writer may detach it after the write. */
+  /** The memory is not shared: the writer may detach it after the write. */
   readonly isDetachable: boolean;
 }
 
@@ -100,7 +100,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // If a chunk is shorter than the overlap, the bytes before it still matter.
+    // If a chunk is shorter than the overlap, bytes before it are needed, too.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)
@@ -124,7 +124,7 @@ export interface LineReaderEvents {
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
 
-/** How much of either end of a dropped message is kept, in bytes. */
+/** How many bytes at either end of a dropped message are kept. */
 export const TRUNCATED_EDGE = 4096;
 /** A piece of this size probably belongs to a long line, in bytes. */
 const LONG_LINE_PIECE = 16 * 1024;
@@ -144,7 +144,7 @@ export class LineReader {
   #dropped: { head: Buffer; tail: Buffer } | undefined;
   #isFirstLine = true;
 
-  /** @param limit the longest line that is kept, in bytes */
+  /** @param limit maximum length of a line, in bytes */
   constructor(limit: number, events: LineReaderEvents) {
     this.#limit = limit;
     this.#events = events;
@@ -181,7 +181,7 @@ export class LineReader {
   }
 
   /**
-   * Ends a long line in a chunk that has no other line end, so that nobody else reads the chunk's memory.
+   * Ends a long line in a chunk that has no other line end, so that the chunk's memory is not shared.
    * @returns false if the chunk has more line ends, or shares its memory
    */
   #endLongLine(chunk: Buffer, at: number): boolean {
@@ -204,8 +204,7 @@ export class LineReader {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
-    // Done now, while the peer is producing the next piece, rather than at the end of the line, when the receiver
-    // waits.
+    // Checked now, while the peer produces the next piece, rather than at the end of the line, when the receiver waits.
     const isPlainPiece =
       piece.length >= LONG_LINE_PIECE && isPlainChunk(piece, this.#parts.length === 0);
     this.#parts.push({ bytes: piece, isPlain: isPlainPiece, isDetachable });
@@ -279,7 +278,7 @@ function ownsArrayBuffer(chunk: Buffer): boolean {
   return chunk.length >= LONG_LINE_PIECE && chunk.length === chunk.buffer.byteLength;
 }
 
-/** The parts of a chunk before and behind a line end, each with its own memory: the shorter one is copied. */
+/** The parts of a chunk before and after a line end, each with its own memory: the shorter one is copied. */
 function splitAt(chunk: Buffer, at: number): [Buffer, Buffer] {
   const end = chunk.subarray(0, at);
   const rest = chunk.subarray(at + 1);

@@ -33,7 +33,10 @@ import {
  */
 export type Message = Request | Notification | Response | Batch | InvalidMessage;
 
-/** The range of a message in a chunk that may hold others. A Buffer per message would cost as much as parsing it. */
+/**
+ * The range of a message in a chunk that may hold others. Creating a Buffer per message would cost as much as parsing
+ * it.
+ */
 interface MessageBytes extends ByteSpan {
   readonly bytes: Buffer;
 }
@@ -95,7 +98,7 @@ export interface InvalidMessage extends MessageBytes {
 
 /** A peer's request id, in the peer's own spelling. */
 export interface RequestId extends ByteSlice {
-  /** Equal for equal ids, however they are spelled; the key of lookup tables. */
+  /** Equal for equal ids, whatever their spelling; the key of lookup tables. */
   readonly key: string | number;
 }
 

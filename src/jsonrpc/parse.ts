@@ -39,10 +39,10 @@ export const LF = 0x0a;
 const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTER_PREFIXES = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE_PREFIX = Buffer.from("\\u00");
-/** Searched first: most texts have none, and a two-byte search can cost a third of a four-byte one. */
+/** Searched first: most texts contain no escape, and a two-byte search can cost a third of a four-byte one. */
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
-/** Search results for some bytes. What is absent from the bytes is absent from every part of them. */
+/** Search results for some bytes. What the bytes do not contain, no part of them contains. */
 export interface ByteScan {
   /** The bytes contain CR or LF, at which a line reader would split. */
   readonly hasLineEnd: boolean;
@@ -108,7 +108,7 @@ const ID_START = utf8('{"jsonrpc":"2.0","id":');
 const RESULT_START = utf8('{"result":');
 const ERROR_START = utf8('{"error":');
 const ID_TAIL = utf8(',"jsonrpc":"2.0","id":');
-/** The most frequent method, so it is not decoded each time. */
+/** The most frequent method; compared as bytes, so that it is not decoded each time. */
 const TOOLS_CALL_END = utf8('tools/call"');
 const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
 const METHOD_START = utf8('{"method":"');
@@ -117,7 +117,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** The longest pattern for which `indexOf` runs about twice as fast as for longer ones. */
+/** The longest suffix for which `indexOf` runs about twice as fast as for longer patterns. */
 const VERSION_KEY_SUFFIX = VERSION_KEY.subarray(1);
 const NO_DUPLICATE_IDS: readonly ByteRange[] = [];
 const HEAD_SHAPE = { kind: "head" } as const;
@@ -160,7 +160,8 @@ function isPlainScan({ hasLineEnd: hasBreak, mayHaveMethod: hidesMethod }: ByteS
  * scanned.
  */
 export function mayHideMessage(bytes: Buffer): boolean {
-  // A client that reads a stream of JSON values could find a second message behind a body that ends early.
+  // If the body holds a complete JSON value followed by more, a streaming parser could read the rest as a second
+  // message.
   const hasVersion = bytes.includes(VERSION_KEY_SUFFIX) && bytes.includes(VERSION_KEY);
   return hasVersion || !isPlainScan(new ChunkScan(bytes));
 }
@@ -308,7 +309,7 @@ function startsWithByteOrderMark(bytes: Buffer, start: number): boolean {
   return bytes[start] === BYTE_ORDER_MARK[0] && startsWithAt(bytes, start, BYTE_ORDER_MARK);
 }
 
-/** Parses a message whose byte order mark was removed; a second one makes it invalid. */
+/** Parses a message from whose start a byte order mark was removed; a second one makes it invalid. */
 function parseWithoutByteOrderMark(bytes: Buffer): Message {
   const { length } = bytes;
   return (
@@ -361,7 +362,7 @@ function parseScanned(bytes: Buffer): Message {
     : invalidMessage(bytes, "parseError", "the message is not valid JSON");
 }
 
-/** A result may be nested to any depth, as it is relayed unread; for all other messages the depth is limited. */
+/** A result may be nested to any depth, as it is relayed unread. For all other messages the depth is limited. */
 function parseDeepResult(raw: Buffer, at: number): Response | undefined {
   const object = scanObject(raw, at, undefined, ANY_DEPTH);
   if (object === undefined || skipWhitespace(raw, object.end) !== raw.length) return undefined;
@@ -404,7 +405,8 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
   const result = lastMember(members, "result");
   const error = lastMember(members, "error");
   const idMember = lastMember(members, "id");
-  // The id of a response is one of ours: an error sent to that id would hit a request of the peer's own.
+  // Not for a response: its id is ours, and the peer could take our error for the answer to its own request with that
+  // id.
   const isCallShape = methodMember !== undefined && result === undefined && error === undefined;
   const id = idMember && isCallShape ? readId(bytes, idMember) : undefined;
   if (!isVersion(bytes, version)) {

@@ -29,12 +29,12 @@ const SLAB_SIZE = 64 * 1024;
 export class WriteBuffer {
   readonly #writes: Uint8Array[] = [];
   /**
-   * The writes whose memory may be freed when they are complete. Weak, since nothing is released on outputs that retain
-   * memory.
+   * The writes whose memory may be freed when they are complete. Weak references, since `release` is not called for
+   * outputs that retain memory.
    */
   readonly #detachable = new WeakSet<Uint8Array>();
   #slab = EMPTY_SLAB;
-  /** The part of the slab that is in no write yet: `[#start, #end)`. */
+  /** The part of the slab that is not queued as a write yet: `[#start, #end)`. */
   #start = 0;
   #end = 0;
   #size = 0;
@@ -46,7 +46,7 @@ export class WriteBuffer {
 
   add(piece: Piece): void {
     const size = sizeOf(piece);
-    // A write of no bytes would look like none at all, and the next write would not wait for it.
+    // A write of no bytes would look as if nothing were queued, and the next write would not wait for it.
     if (size === 0) return;
     this.#size += size;
     if (size >= COPY_LIMIT) {
@@ -60,7 +60,7 @@ export class WriteBuffer {
     this.#end = copyPiece(piece, this.#slab, this.#end);
   }
 
-  /** Adds the pieces that `piecesOfEdited` would give, without allocating them. */
+  /** Adds the pieces that `piecesOfEdited` would return, without allocating them. */
   addEdited({ bytes, start, end, edits }: EditedBytes): void {
     let from = start;
     for (const edit of edits) {
@@ -90,9 +90,8 @@ export class WriteBuffer {
   }
 
   /**
-   * The write is complete: detaches its memory if that was given away with the piece, sooner than garbage collection
-   * would.
-   * @returns whether it was
+   * The write is complete: detaches its memory if the writer owns it, sooner than garbage collection would free it.
+   * @returns whether it was detached
    */
   release(write: Uint8Array): boolean {
     if (!this.#detachable.delete(write)) return false;
@@ -145,7 +144,7 @@ export interface PipeEvents {
 }
 
 /**
- * Messages of one turn of the event loop go out in one write, unless they exceed this size, in bytes: then the peer can
+ * Messages of one turn of the event loop are written at once, unless they exceed this size, in bytes: then the peer can
  * start on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
  */
 const EARLY_FLUSH_SIZE = 4096;
@@ -174,12 +173,12 @@ export class Pipe {
   #writingSize = 0;
   #isFlushScheduled = false;
   #isFull = false;
-  /** Bytes of chunks that were written and not freed since the last requested collection. */
+  /** Bytes of chunks that were written and not freed since garbage collection was last requested. */
   #unfreed = 0;
   #ended: Promise<void> | undefined;
   #resolveEnded: (() => void) | undefined;
 
-  /** @param limit the longest message that is read, in bytes */
+  /** @param limit maximum length of a message, in bytes */
   constructor(input: ByteInput, output: ByteOutput, limit: number, events: PipeEvents) {
     this.#input = input;
     this.#output = output;

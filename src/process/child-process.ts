@@ -23,8 +23,8 @@ export interface ProcessStats {
 }
 
 /**
- * process/: child processes, process groups, the system's process table, and orphans of hubs that have died.
- * Main type: `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
+ * process/: child processes, process groups, the system's process table, and orphans of dead hubs. Main type:
+ * `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
  * `process-table.ts`.
  *
  * A command to execute without a shell.
@@ -112,8 +112,8 @@ export class ChildProcess implements ProcessGroup {
   }
 
   /**
-   * Waits for the leader to exit, now that the caller has ended its stdin, then terminates what is left of the group.
-   * Bounded by the sum of the grace periods; repeated calls join the first.
+   * Waits for the leader to exit after the caller has ended its stdin, then terminates the remaining processes of the
+   * group. Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
     this.#stopping ??= settlesWithin(EOF_GRACE, this.exited).then(() => this.terminate());
@@ -136,7 +136,7 @@ export class ChildProcess implements ProcessGroup {
     liveGroups.delete(this);
   }
 
-  /** Lets what the child has left behind run on; it is no longer tracked. */
+  /** Lets the remaining processes run on; they are no longer tracked. */
   detach(): void {
     this.#group = undefined;
     liveGroups.delete(this);

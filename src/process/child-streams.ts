@@ -5,8 +5,7 @@ import { bunChildStdinOf } from "../base/runtime.ts";
 import { outputOfBunSink } from "../base/byte-streams.ts";
 
 /**
- * How much of one stream is read in one turn of the event loop, in bytes: some runtimes read on as long as there is
- * data.
+ * How much of one stream is read in one turn of the event loop, in bytes: some runtimes read as long as there is data.
  */
 const MAX_BYTES_PER_TURN = 64 * 1024;
 
@@ -102,7 +101,7 @@ export function outputOfChild(stream: Writable, onBroken: () => void = () => {})
       return (
         written &&
         new Promise((resolve) => {
-          // A destroyed stream may never settle the write.
+          // Writing to a destroyed stream may never call back.
           settleWrite = resolve;
           void written.then(resolve);
         })

@@ -6,17 +6,20 @@ import { sleep, untilAborted } from "../base/clock.ts";
 import { ownerState, ownOwner, parseOwnerTag } from "./orphans.ts";
 import { errnoCodeOf } from "./process-table.ts";
 
-/* A lock is a file with the identity of its holder. It is created and removed atomically with its content. */
+/* A file lock: a file with the identity of its holder. It is created and removed atomically with its content. */
 
 /** Default maximum wait, in ms. */
 const WAIT_TIMEOUT = 60_000;
 /** Poll interval, in ms: first and maximum. */
 const POLL_DELAY = { first: 4, max: 60 };
-/** How often the holder updates the file's modification time, for processes that cannot see it, in ms. */
+/**
+ * How often the holder updates the file's modification time, in ms, for processes that cannot look up the holder's
+ * process.
+ */
 const HEARTBEAT_INTERVAL = 2_000;
 /** How often the holder's process is looked up, in ms: on some systems that starts a program. */
 const PROCESS_CHECK_INTERVAL = 250;
-/** Default of `FileLockOptions.silence`. */
+/** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
 /** Callers within this process wait here, without polling the file. */
@@ -34,7 +37,7 @@ export interface FileLockOptions {
  * `HEARTBEAT_TIMEOUT` if its process cannot be looked up from here (another container).
  * @param path of the lock file, which is created, with a private folder for it, and removed at the end
  * @param signal aborts the wait; `work` has to observe it itself
- * @throws {HubError} storeBusy if others hold it for too long, storeBroken if it cannot be created; the signal's
+ * @throws {HubError} storeBusy if others hold the lock for too long, storeBroken if it cannot be created; the signal's
  * reason; what `work` throws
  */
 export async function withFileLock<T>(
@@ -70,7 +73,7 @@ async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOpti
     return await work();
   } finally {
     clearInterval(heartbeat);
-    // If this process was suspended for too long another one may have taken the lock over.
+    // If this process was suspended for too long, another one may have taken the lock over.
     if ((await readHolder(path)) === content) await rm(path, { force: true });
   }
 }
@@ -94,7 +97,7 @@ async function acquire(path: string, wait: WaitOptions): Promise<string> {
         return content;
       signal.throwIfAborted();
       if (performance.now() >= deadline) throw busyError(path);
-      // Random, so that waiting processes do not poll at the same moment.
+      // Random, so that waiting processes do not poll at the same time.
       await sleep(delay * (0.5 + Math.random()));
     }
   } finally {
@@ -107,7 +110,8 @@ async function createLock(tempPath: string, path: string, bytes: Uint8Array): Pr
   try {
     await link(tempPath, path).catch((error: unknown) => {
       if (!NO_HARD_LINK_CODES.has(errnoCodeOf(error))) throw error;
-      // Not atomic: for a moment the file is empty, which others read as a holder that cannot be looked up.
+      // Not atomic: for a moment the file is empty, and other processes take it for the lock of a holder that cannot be
+      // looked up.
       return writePrivate(path, bytes);
     });
     return true;
@@ -128,8 +132,8 @@ const NO_HARD_LINK_CODES = new Set([
 ]);
 
 /**
- * Replaces the lock of a dead holder. Only one process may do that for each dead holder, and only while its lock is
- * still there: otherwise two could, and the second would remove the first one's new lock.
+ * Replaces the lock of a dead holder. Only one process may do that per dead holder, and only while its lock is still
+ * there: otherwise a second process would remove the first one's new lock.
  */
 async function takeOver(
   path: string,

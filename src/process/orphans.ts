@@ -10,8 +10,8 @@ import {
 } from "./process-table.ts";
 
 /**
- * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`;
- * `<hub>` is a UUID, and the number differs for every child.
+ * An owner tag identifies the hub that has started a process. Its format is
+ * `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`; `<hub>` is a UUID, and the number differs for every child.
  */
 export interface OwnerTag {
   readonly pid: number;
@@ -22,7 +22,7 @@ export interface OwnerTag {
 
 /** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
-/** The most tags of one process: hubs that start each other must not fill its environment. */
+/** Maximum number of tags of one process: hubs that start each other must not fill its environment. */
 const MAX_OWNER_TAGS = 8;
 /** Occurs in the tags of this process only. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
@@ -30,7 +30,7 @@ const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 let ownOwnerPromise: Promise<OwnerTag> | undefined;
 let childCount = 0;
 
-/** The owner that the tags of this process name. Values that could not be read are read again on the next call. */
+/** The owner named in the tags of this process. Values that could not be read are read again on the next call. */
 export async function ownOwner(): Promise<OwnerTag> {
   const { pid } = process;
   ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
@@ -57,8 +57,8 @@ export async function newOwnerTag(): Promise<string> {
 }
 
 /**
- * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server passes the outer
- * tags on (`inherited`), so that the outer hub finds what the inner one could not terminate.
+ * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server adds the outer tags
+ * (`inherited`), so that the outer hub finds processes that the inner one could not terminate.
  */
 export function ownerVariableOf(tag: string, inherited = ""): string {
   const outer = splitOwnerTags(inherited).filter(
@@ -138,7 +138,7 @@ export async function ownerState(owner: OwnerTag): Promise<"runs" | "ended" | "u
  */
 function killDescendants(): void {
   const end = performance.now() + EXIT_GRACE;
-  // As in `endProcesses`, two empty reads in a row prove that none is left.
+  // As in `endProcesses`, two reads in a row without a process prove that none is left.
   for (let emptyReads = 0; emptyReads < 2 && performance.now() < end;) {
     for (const { group } of liveGroups) if (group !== undefined) sendSignal(-group, "SIGKILL");
     const isAnyLeft = killTaggedProcesses();
@@ -157,9 +157,9 @@ function killTaggedProcesses(): boolean {
       isSelfListed ||= entry.pid === process.pid;
     }
   } catch {
-    // Processes that were not read may be left.
+    // Processes that were not read may remain.
   }
-  // A stopped process cannot exit and free its pid, nor restart another one.
+  // A stopped process can neither exit and free its pid nor restart another one.
   for (const pid of stopped) sendSignal(pid, "SIGKILL");
   return stopped.length > 0 || !isSelfListed;
 }

@@ -2,22 +2,23 @@ import { HubError } from "../base/errors.ts";
 
 /*
  * Detection of hubs that start themselves. A server of a hub may be, or start, another hub; with the same manifest that
- * one would start the same servers again, without end. Every server gets the list of hubs above it in its environment,
+ * hub would start the same servers again, endlessly. Every server gets the list of its outer hubs in its environment,
  * and a hub whose manifest is in that list does not start.
  */
 
 /**
- * The environment variable with the hubs above a process, outermost first: `<pid>:<manifest>,…`. Children inherit it.
+ * The environment variable with the outer hubs of a process, outermost first: `<pid>:<manifest>,…`. Children inherit
+ * it.
  */
 export const HUBS_VARIABLE = "TOOLMUX_HUBS";
 
-/** The most hubs that may be above one. */
+/** Maximum number of outer hubs. */
 export const MAX_NESTED_HUBS = 8;
 
-/** A hub above this process. */
+/** A hub that has started this process, directly or through other processes. */
 export interface OuterHub {
   readonly pid: number;
-  /** Equal for equal manifests: letters and digits. undefined: unknown; the hub counts for the depth only. */
+  /** A hash, equal for equal manifests: letters and digits. undefined: unknown; the hub counts only for the depth. */
   readonly manifest: string | undefined;
 }
 
@@ -29,25 +30,25 @@ export function parseOuterHubs(value = ""): readonly OuterHub[] {
   });
 }
 
-/** Formats the variable. @returns undefined if there are no hubs above */
+/** Formats the variable. @returns undefined if there are no outer hubs */
 export function formatOuterHubs(hubs: readonly OuterHub[]): string | undefined {
   if (hubs.length === 0) return undefined;
   return hubs.map(({ pid, manifest = "" }) => `${pid}:${manifest}`).join(",");
 }
 
 /**
- * Removes the manifests from the variable: the hubs count for the depth only. For starting a hub that is no server of
- * this one, such as in a benchmark.
+ * Removes the manifests from the variable, so that the hubs count only for the depth. Used to start a hub that is no
+ * server of this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return formatOuterHubs(parseOuterHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
 }
 
 /**
- * Rejects a hub that is nested in a hub of the same manifest, or too deep.
- * @param outer the hubs above this process
+ * Rejects a hub that is nested in a hub with the same manifest, or nested too deep.
+ * @param outer the outer hubs of this process
  * @param manifest of the hub that is to start
- * @param allowedRepeats how many hubs above may have the same manifest: 0 for a hub that serves; 1 for a command that
+ * @param allowedRepeats how many outer hubs may have the same manifest: 0 for a hub that serves; 1 for a command that
  * only inspects a manifest, which a server may run without starting itself again
  * @throws {HubError} hubLoop
  */

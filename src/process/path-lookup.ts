@@ -99,7 +99,7 @@ function mergePaths(path: string, extra: string): string {
 
 /** On macOS, programs started from the desktop have a minimal PATH that lacks the user's own folders. */
 const HAS_MINIMAL_PATH = process.platform === "darwin";
-/** For a login shell with all its start-up files, in ms. */
+/** Time limit for a login shell with all its start-up files, in ms. */
 const SHELL_TIMEOUT = 3000;
 const PATH_MARK = "__toolmux_path__";
 /** How much of the shell's output is kept, in characters: start-up files may print a lot. */
@@ -123,8 +123,8 @@ export function loginShellPath(
 }
 
 /**
- * Runs a shell to print its PATH. Only the text between two marks is used of its output. The shell gets no input and no
- * terminal, and is killed with its descendants after `limit` ms.
+ * Runs a shell that prints its PATH. Only the text between two markers in its output is used. The shell gets no input
+ * and no terminal, and is killed with its descendants after `limit` ms.
  * @param tag the owner tag, which is also in `env`
  */
 export async function readShellPath(

@@ -8,7 +8,7 @@ export interface ProcessGroup {
   readonly group: number | undefined;
 }
 
-/** All groups that may still have members. */
+/** All process groups that may still have members. */
 export const liveGroups = new Set<ProcessGroup>();
 
 /**
@@ -31,12 +31,12 @@ export interface SignalStep {
 
 /** SIGCONT follows, since a stopped process does not handle SIGTERM. */
 export const TERMINATE: SignalStep = { signals: ["SIGTERM", "SIGCONT"], grace: TERM_GRACE };
-/** All are stopped before the first is killed, so that none can see another's death and restart it. */
+/** All processes are stopped before the first is killed, so that none can observe another's death and restart it. */
 export const KILL: SignalStep = { signals: ["SIGSTOP", "SIGKILL"], grace: KILL_GRACE };
 
 /** The processes to terminate. */
 export interface ProcessSelection {
-  /** Those that are running. @throws {Error} if the process table cannot be read */
+  /** The selected processes that are running. @throws {Error} if the process table cannot be read */
   readonly find: () => Promise<readonly ProcessEntry[]>;
   /** Groups that belong to the selection as a whole. */
   readonly groups: () => readonly number[];
@@ -46,8 +46,8 @@ export interface ProcessSelection {
 const POLL_INTERVAL = { first: 5, max: 100 };
 
 /**
- * Takes the steps in order until no process is left or the time is up. Each step signals every process once, including
- * those that appear while it lasts. Never rejects.
+ * Takes the steps in order until no process is left or the time is over. Each step signals every process once,
+ * including those that appear during the step. Never rejects.
  */
 export async function endProcesses(
   selection: ProcessSelection,
@@ -86,7 +86,7 @@ async function findRemaining({
   }
 }
 
-/** Signals the groups, and each process outside of them whose pid still is the same process. */
+/** Signals the groups, and each process outside of them if its pid still belongs to the same process. */
 async function signalAll(
   entries: readonly ProcessEntry[],
   signals: readonly NodeJS.Signals[],

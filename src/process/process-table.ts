@@ -14,7 +14,7 @@ export interface ProcessEntry {
   readonly group: number;
   /** The real user id, which decides who may signal it. */
   readonly uid: number;
-  /** Start time, in the system's own format. With the pid it identifies one process of this boot. */
+  /** Start time, in the system's own format. Together with the pid it identifies one process of this boot. */
   readonly started: string;
   /** Resident memory, in bytes. */
   readonly memory: number;
@@ -32,7 +32,9 @@ export type ProcessIdentity = Pick<ProcessEntry, "pid" | "started">;
 /** Resource use of one process. */
 export type ProcessUsage = ProcessIdentity & Pick<ProcessEntry, "memory" | "cpu">;
 
-/** Where a pid is valid: one boot of the kernel, and one pid namespace in it (a container has its own). */
+/**
+ * The namespace in which a pid is valid: one boot of the kernel, and one pid namespace in it (a container has its own).
+ */
 export interface ProcessNamespace {
   readonly boot: string;
   readonly pidNamespace: string;
@@ -48,14 +50,14 @@ export interface ProcessTable {
   /** Like `list`, but synchronous; each process is read only when the iterator gets to it. */
   listSync(): Iterable<ProcessEntry>;
   /**
-   * Start time of the process with that pid, of whatever user; `started` is undefined for a zombie.
+   * Start time of the process with that pid, whoever its user is; `started` is undefined for a zombie.
    * @returns undefined if there is none, or it is hidden from this user
    * @throws {Error} like `list`
    */
   find(pid: number): Promise<{ readonly started: string | undefined } | undefined>;
   /**
-   * Returns a check whether processes are still the same ones. To be called right before each signal, as pids are
-   * reused.
+   * Returns a function that checks whether processes are still the same. To be called right before each signal, as pids
+   * are reused.
    */
   recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
@@ -76,8 +78,8 @@ export function errnoCodeOf(error: unknown): string {
 /** How many processes are read in parallel; each takes a file descriptor. */
 const PARALLEL_READS = 64;
 /**
- * The most reads, 1 ms apart, of a process during execve(2), which takes well below 1 ms unless the processors are
- * busy.
+ * Maximum number of reads, 1 ms apart, of a process during execve(2), which takes well below 1 ms unless the processors
+ * are busy.
  */
 const MAX_EXEC_READS = 50;
 /** The unit of processor time, in ms: USER_HZ is 100 on Linux. */
@@ -147,8 +149,8 @@ function isSameProcess({ pid, started }: ProcessIdentity): boolean {
 }
 
 /**
- * Yields the name of a file in /proc/<pid> and receives its content, undefined if that is unreadable; so one
- * implementation serves synchronous and asynchronous callers. Yielding undefined asks to wait 1 ms.
+ * Yields the name of a file in /proc/<pid> and receives its content, or undefined if that is unreadable; so one
+ * implementation serves synchronous and asynchronous callers. Yielding undefined requests a wait of 1 ms.
  */
 type ProcFileReader = Generator<
   "status" | "environ" | "stat" | undefined,
@@ -217,7 +219,7 @@ function readFileIfAny(path: string): Buffer | undefined {
   }
 }
 
-/** Ignores an error that says that the process is gone or unreadable. @throws it if it is one of exhausted resources */
+/** Ignores errors that mean that the process is gone or unreadable. @throws errors of exhausted resources */
 function throwIfExhausted(error: unknown): undefined {
   if (["EMFILE", "ENFILE", "ENOMEM", "EAGAIN"].includes(errnoCodeOf(error))) throw error;
 }
@@ -368,8 +370,8 @@ let currentListing: Promise<readonly ProcessEntry[]> | undefined;
 let nextListing: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
- * All processes that this user may signal. Calls during a listing share the next one, so that many servers that stop at
- * once cost two listings.
+ * All processes that this user may signal. Calls during a listing share the next one, so that stopping many servers at
+ * once takes two listings.
  * @throws {Error} if the table could not be read, or not in time
  */
 export function listProcesses(): Promise<readonly ProcessEntry[]> {
@@ -388,7 +390,7 @@ function listAgain(): Promise<readonly ProcessEntry[]> {
   return listProcesses();
 }
 
-/** A listing without this process itself is incomplete. */
+/** The listing must contain this process; otherwise it is incomplete. */
 function checkComplete(entries: readonly ProcessEntry[]): readonly ProcessEntry[] {
   if (entries.some(({ pid }) => pid === process.pid)) return entries;
   throw new Error("The system shows no processes.");
@@ -405,7 +407,7 @@ function withTimeout<T>(promise: Promise<T>): Promise<T> {
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
 }
 
-/** Whether it is certain that a process has exited; false also where the system does not tell. */
+/** Whether it is certain that a process has exited; false if the system does not tell. */
 export async function hasEnded({ pid, started }: ProcessIdentity): Promise<boolean> {
   try {
     const found = await processTable.find(pid);

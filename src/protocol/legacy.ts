@@ -30,7 +30,7 @@ export function isLegacyVersion(version: unknown): version is LegacyVersion {
 }
 
 /**
- * The version that a server answers to a client's `protocolVersion`: the same if it is known, else the newest
+ * The version with which a server answers a client's `protocolVersion`: the same if it is supported, else the newest
  * (lifecycle, version negotiation).
  */
 export function negotiateVersion(requested: unknown): LegacyVersion {

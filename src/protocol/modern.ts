@@ -104,7 +104,7 @@ export function isEnvelope(key: string): boolean {
 const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
 const ESCAPE_BYTES = Buffer.from("\\u00");
 
-/** Whether a request may be modern: false is certain, and costs at most two searches of the bytes. */
+/** Whether a request may be modern. False is certain. Costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
@@ -244,14 +244,12 @@ export function readResultType(bytes: Uint8Array, members: readonly JsonMember[]
 const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
-/**
- * Whether a result may be other than complete: false is certain unless characters are escaped, and costs two searches.
- */
+/** Whether a result may be other than complete. False is certain unless characters are escaped. Costs two searches. */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
 }
 
-/** Top-level members of modern results only. */
+/** Top-level members that only modern results have. */
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
 /**
@@ -280,7 +278,7 @@ export function toLegacyResult(
   return edits;
 }
 
-/** What is added to results, encoded once per server identity and cache hint. */
+/** The members that are added to results, encoded once per server identity and cache hint. */
 interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
@@ -330,7 +328,7 @@ const META_BYTES = Buffer.from('"_meta"');
 
 /**
  * Edits that turn a legacy result, or one of the hub, into a complete modern one. The added members come last, so that
- * duplicates in the result do not win.
+ * they override duplicates in the result.
  * @returns no edits if the result is not an object
  */
 export function toModernResult(

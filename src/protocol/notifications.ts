@@ -13,12 +13,15 @@ import { Method } from "./legacy.ts";
 import { isSeverity, type LogSeverity } from "./log-level.ts";
 import { membersOfMeta } from "./modern.ts";
 
-/** The longest text of a log message that is kept, in characters. */
-const LONGEST = 2000;
-/** What is longer than that is kept as it is spelled, in bytes. */
-const LONG = 64 * 1024;
+/** Maximum length of the text of a log message, in UTF-16 units. */
+const MAX_LOG_TEXT_LENGTH = 2000;
+/** Data longer than this, in bytes, is not parsed but shown as JSON text, truncated. */
+const MAX_PARSED_SIZE = 64 * 1024;
 
-/** Which request a progress notification is about, and where its token stands; the last of several counts, as in parsers. */
+/**
+ * Reads the request id that a progress notification refers to by its token, and the ranges of the token. The last of
+ * several tokens counts, as in parsers.
+ */
 export function readProgress(
   notification: Notification,
 ): { id: number; tokens: readonly ByteRange[] } | undefined {
@@ -28,7 +31,7 @@ export function readProgress(
   return id === undefined ? undefined : { id, tokens };
 }
 
-/** Which request a notification of a cancel is about, by the key of its id, and where the id stands. */
+/** Reads the key of the request id in a `notifications/cancelled`, and the ranges of the id. */
 export function readCancelled(
   notification: Notification,
 ): { key: string | number; ids: readonly ByteRange[] } | undefined {
@@ -38,7 +41,7 @@ export function readCancelled(
   return id && { key: id.key, ids };
 }
 
-/** Which resource is another, and where its URI stands. */
+/** Reads the URI of a changed resource, and the ranges of the URI. */
 export function readResourceUpdated(
   notification: Notification,
 ): { uri: string; uris: readonly ByteRange[] } | undefined {
@@ -47,14 +50,17 @@ export function readResourceUpdated(
   return uri === undefined ? undefined : { uri, uris };
 }
 
-/** Which elicitation by URL is complete. */
+/** Reads the `elicitationId` of a completed URL elicitation. */
 export function readElicitationComplete(notification: Notification): string | undefined {
   return readString(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
 }
 
 const NO_TOKENS: readonly JsonMember[] = [];
 
-/** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
+/**
+ * The ranges of every `progressToken` in every `_meta` of a request's params: all are replaced, so that no client token
+ * reaches the server.
+ */
 export function readProgressTokens(
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -69,19 +75,22 @@ export function readProgressTokens(
   return tokens ?? NO_TOKENS;
 }
 
-/** What a log message says, as text. */
+/** The data of a log message, as text. */
 export function readLogMessage(notification: Notification): string | undefined {
   const { bytes } = notification;
   const data = lastMember(membersOf(notification), "data");
   if (data === undefined) return undefined;
   const { start, end } = data;
-  // Parsing what is long would hold up everybody else.
-  if (end - start > LONG) return textOf(bytes, start, start + LONGEST);
+  // Parsing long data would block the event loop.
+  if (end - start > MAX_PARSED_SIZE) return textOf(bytes, start, start + MAX_LOG_TEXT_LENGTH);
   const text = readString(bytes, data) ?? JSON.stringify(parseRange(bytes, data));
-  return text.slice(0, LONGEST);
+  return text.slice(0, MAX_LOG_TEXT_LENGTH);
 }
 
-/** A log message for clients, who see many servers' logs as one: its logger says which server's it is. Undefined if its level is none. */
+/**
+ * A server's log message for clients, which get the log messages of all servers: the server's name is put before its
+ * `logger`. Undefined if the level is invalid.
+ */
 export function prefixLogMessage(
   server: string,
   notification: Notification,
@@ -94,7 +103,7 @@ export function prefixLogMessage(
   const loggers = members.filter(({ key }) => key === "logger");
   const edits = loggers.map(({ start, end }): Edit => {
     const isText = bytes[start] === QUOTE;
-    // What follows its first quote stays as it is.
+    // Everything after the first quote stays as it is.
     return isText
       ? { start, end: start + 1, replacement: utf8(`${name.slice(0, -1)}/`) }
       : { start, end, replacement: utf8(name) };
@@ -112,11 +121,13 @@ function membersOf({ bytes, params, members }: Notification): readonly JsonMembe
   return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
 }
 
-/** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
+/**
+ * The reason of a cancellation: a text of the hub, or the client's own notification with the ranges of the id in it.
+ */
 export type CancelReason =
   string | { readonly notification: Notification; readonly ids: readonly ByteRange[] };
 
-/** Says that the answer to a request is not wanted any more. */
+/** Builds `notifications/cancelled`. */
 export function buildCancelled(id: number | string, reason: CancelReason): EncodedMessage {
   return typeof reason === "string"
     ? buildNotification(Method.cancelled, { requestId: id, reason })

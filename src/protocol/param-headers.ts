@@ -34,7 +34,7 @@ export function mirroredParamsOf(item: ListedItem): readonly MirroredParam[] {
   return annotationsOf(item).params;
 }
 
-/** Why the tool must not be called over HTTP: an annotation is invalid. Undefined if none is. */
+/** The reason why the tool must not be called over HTTP (an invalid annotation), if there is one. */
 export function mirrorErrorOf(item: ListedItem): string | undefined {
   return annotationsOf(item).error;
 }

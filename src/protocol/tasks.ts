@@ -28,7 +28,7 @@ export const TaskMethod = {
   status: "notifications/tasks/status",
 } as const;
 
-/** Methods about one task, which is given by its id. */
+/** Methods about one task, which the params identify by its id. */
 export type TaskMethodName = (typeof TASK_ID_METHODS)[number];
 
 const TASK_ID_METHODS = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
@@ -72,7 +72,7 @@ export function readTask(
   return id === undefined ? undefined : { id, idRanges };
 }
 
-/** The task that params or a result belong to, by `_meta`. */
+/** The task that params or a result belong to, according to `_meta`. */
 export function readRelatedTask(
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -161,8 +161,8 @@ export function tasksUnsupportedError(what: string): HubError {
 }
 
 /**
- * Whether the tasks extension is the only capability that a server misses.
- * @param required `requiredCapabilities` of its error
+ * Whether the tasks extension is the only capability that the client lacks.
+ * @param required `requiredCapabilities` of the server's error
  */
 export function isMissingTasks(required: unknown): boolean {
   const extensions = propertyOf(required, "extensions");
@@ -300,7 +300,7 @@ function replaceTaskId(
   );
 }
 
-/** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
+/** A task that a client has created for a server's request. It belongs to that server's session and ends with it. */
 export class ClientTask extends TaskAlias {
   readonly #token: Piece | undefined;
   readonly #send: (message: EncodedMessage) => void;
@@ -315,7 +315,7 @@ export class ClientTask extends TaskAlias {
     this.#send = send;
   }
 
-  /** Passes on `notifications/tasks/status` of the client. */
+  /** Forwards a `notifications/tasks/status` of the client. */
   onStatus(notification: Notification): void {
     const { bytes, params } = notification;
     this.isOver ||= readTaskStatus(bytes, membersAt(bytes, params)).isOver;
@@ -332,10 +332,10 @@ export class ClientTask extends TaskAlias {
   }
 }
 
-/** What is known of a client task when it is created. */
+/** The values from which a client task is created. */
 export interface ClientTaskInfo {
   readonly id: string;
   readonly isOver: boolean;
-  /** The progress token of the server's request as it was spelled, if it has one. */
+  /** The progress token of the server's request, byte for byte, if it has one. */
   readonly token: Piece | undefined;
 }

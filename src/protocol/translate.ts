@@ -145,7 +145,7 @@ const NO_EDITS: readonly Edit[] = [];
 
 const objectOutputCache = new WeakMap<ListedItem, boolean>();
 
-/** Whether the tool's output schema describes an object, or is missing. */
+/** Whether the tool has an output schema that describes an object, or none. */
 function hasObjectOutput(item: ListedItem): boolean {
   const cached = objectOutputCache.get(item);
   if (cached !== undefined) return cached;

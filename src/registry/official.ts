@@ -207,7 +207,7 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
   ["oci", "docker"],
 ]);
 /**
- * A part of the default host of each kind of package registry. In another registry, the same name may be another
+ * A part of the default host of each kind of package registry. In any other registry, the same name may mean another
  * package.
  */
 const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;

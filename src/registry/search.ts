@@ -155,7 +155,7 @@ export function parseRegistryChoice(text: string): RegistryChoice {
     const forms = "official, smithery, a URL, official=URL and smithery=URL";
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
-  // The host tells several registries of one kind apart.
+  // The host distinguishes several registries of one kind.
   return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/\/+$/, "") };
 }
 

@@ -66,8 +66,8 @@ interface ItemEntry {
   readonly keys: readonly ByteRange[];
   readonly meta?: ByteRange;
   /**
-   * The result of checking the item, so that it is not checked again. Other rules for that need another
-   * `SNAPSHOT_FORMAT`.
+   * The result of checking the item, so that it is not checked again. If the checks change, `SNAPSHOT_FORMAT` must
+   * change.
    */
   readonly state?: ItemState;
 }
@@ -104,7 +104,7 @@ export async function decodeSnapshot(
   name: string,
   hmac: Hmac,
 ): Promise<StoredSnapshot | undefined> {
-  // Earlier versions stored invalid UTF-8, which ends the session of a strict client.
+  // Earlier versions stored invalid UTF-8; a strict client would end its session because of it.
   if (!isUtf8(file)) return undefined;
   const authenticated = file.subarray(HMAC_LENGTH + 1);
   if (textOf(file, 0, HMAC_LENGTH + 1) !== `${await hmac(authenticated)}\n`) return undefined;
@@ -176,7 +176,8 @@ const FILE_NAME = /^[0-9a-f]{64}$/;
 
 /**
  * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents use an
- * HMAC with the installation's key: names do not reveal the key's secrets, and other users cannot forge files.
+ * HMAC with the installation's key, so that names do not reveal secrets in a snapshot's key, and other users cannot
+ * forge files.
  */
 export function diskSnapshots(options: {
   /** The state folder, absolute; created at the first write. */
@@ -190,7 +191,7 @@ export function diskSnapshots(options: {
   return new SnapshotKeeper({ store: new DiskStore(folder), now, warn });
 }
 
-/** A file's modification time is when its snapshot was saved. */
+/** A file's modification time is the time when its snapshot was saved. */
 class DiskStore implements SnapshotStore {
   readonly location: string;
   readonly #folder: string;
@@ -246,7 +247,7 @@ class DiskStore implements SnapshotStore {
     }
   }
 
-  /** Tried again as long as there is no key. */
+  /** Reads the installation's key; after a failure, the next call reads it again. */
   async #loadHmac(): Promise<Hmac | undefined> {
     const hmac = await (this.#hmac ??= readHmac(this.#folder));
     if (hmac === undefined) this.#hmac = undefined;
@@ -309,7 +310,7 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
   };
 }
 
-/** @returns the name alone if the HMAC is valid but the content has the form of another version */
+/** @returns only the name if the HMAC is valid but the content has the form of another version */
 async function tryDecode(
   bytes: Buffer<ArrayBuffer>,
   name: string,

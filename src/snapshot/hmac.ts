@@ -15,7 +15,7 @@ export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
 const KEY_FORMAT = /^[0-9a-f]{64}\n$/;
 const KEY_FILE_LENGTH = 65;
-/** How often to wait for another process that is writing the key, and how long each time, in ms. */
+/** Maximum number of waits for another process that is writing the key, and the length of each wait, in ms. */
 const MAX_TRIES = 50;
 const POLL_DELAY = 10;
 
@@ -45,7 +45,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another process is writing the key, or was killed while it did.
+      // Another process is still writing the key, or was killed while doing so.
       if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;
@@ -68,7 +68,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
-  // Web Crypto, because loading node:crypto takes as long as the rest of the start.
+  // Web Crypto, because loading node:crypto takes as long as all the rest of the start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);
   return async (bytes) =>

@@ -16,16 +16,16 @@ export interface SnapshotKey {
   readonly env: Readonly<Record<string, string>>;
   readonly url: string | undefined;
   readonly principal: string | undefined;
-  /** The era of the clients that it was listed for, and their capabilities. */
+  /** The era and the capabilities of the clients that the server was listed for. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
 
-/** The era that a server was found to speak, and when, in ms since the epoch. */
+/** The detected era of a server, and when it was detected, in ms since the epoch. */
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
-  /** The server did not answer; it may only have been slow. */
+  /** The server did not answer the probe; it may only have been slow. */
   readonly isGuess?: true;
 }
 
@@ -75,7 +75,7 @@ export interface SnapshotStore {
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
-/** How long the era of a server is not checked again: after an answer, and without one. */
+/** How long a detected era is valid, in ms: if the server answered the probe, and if it did not. */
 const MAX_DETECTED_ERA_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
 /** Maximum size of a snapshot, in bytes. */
@@ -110,7 +110,7 @@ export interface SnapshotKeeperOptions {
   readonly warn: (text: string) => void;
 }
 
-/** Decides what is loaded and when something is written, for any store. */
+/** Implements loading and saving for any store. */
 export class SnapshotKeeper implements Snapshots {
   readonly #options: SnapshotKeeperOptions;
   readonly #warned = new Set<string>();
@@ -175,7 +175,7 @@ export class SnapshotKeeper implements Snapshots {
   ): Promise<readonly ToolDiff[]> {
     const { store } = this.#options;
     const savedAt = this.#options.now();
-    // A listing that large is not read, compared or hashed: that would block the event loop.
+    // A listing this large is not read, compared or hashed: that would block the event loop.
     if (sizeOfListing(listing) > MAX_SNAPSHOT_BYTES) return this.#warnTooLarge();
     let differences: readonly ToolDiff[] = [];
     try {
@@ -217,14 +217,14 @@ export class SnapshotKeeper implements Snapshots {
     return [];
   }
 
-  /** Only after the last of several saves, because it looks at all snapshots. */
+  /** Runs only after the last of several saves, because it reads the metadata of all snapshots. */
   async #prune(): Promise<void> {
     if (this.#isPruned || this.#pendingSaves > 0) return;
     this.#isPruned = true;
     try {
       await this.#options.store.prune(this.#options.now());
     } catch {
-      // The next write tries again.
+      // The next save tries again.
     }
   }
 
@@ -267,7 +267,7 @@ class MemoryStore implements SnapshotStore {
   }
 }
 
-/** Whether storing one instead of the other would lose nothing. */
+/** Whether two detected eras are the same but for the time. */
 function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;

@@ -9,7 +9,7 @@ import {
 } from "../catalog/tool-diff.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 
-/** How a tool was last described. */
+/** A tool's description, as hashes. */
 export interface ToolFingerprint {
   /** When it was first seen with this description, in ms since the epoch. */
   readonly since: number;
@@ -79,7 +79,7 @@ function diffReturned(
   return parts.length === 0 ? undefined : diffFromFingerprints(item, parts);
 }
 
-/** Of several tools with one name the first counts, as in the catalog. */
+/** If several tools have one name, the first counts, as in the catalog. */
 function uniqueByName(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const first = new Map<string, ListedItem>();
   for (const item of items) if (!first.has(item.key)) first.set(item.key, item);

@@ -54,7 +54,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
 /** Maximum number of names in a message. */
 const MAX_NAMES = 5;
 
-/** Whether a level is logged with threshold `least`. */
+/** Whether a level is logged with this threshold. */
 export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
   return SEVERITY_ORDER[level] <= SEVERITY_ORDER[threshold];
 }
@@ -102,9 +102,8 @@ export function recordsOfError(error: HubError): readonly LogRecord[] {
 }
 
 /**
- * The record of an event; undefined: it is not logged. What a state event says is not repeated by the alert
- * that comes with it: a lost connection is logged when it is lost, a permanent failure when the state becomes
- * `failed`.
+ * The record of an event; undefined: it is not logged. A state event and the alert that comes with it do not report the
+ * same: a lost connection is logged when it is lost, a permanent failure when the state becomes `failed`.
  * @param time now, in ms since the epoch
  */
 export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
@@ -168,8 +167,8 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     case "connected":
       return record("info", "connected");
     case "stopping": {
-      // On the way to `failed` there is an attempt number but no retry time; the failure is logged on
-      // arrival.
+      // Before the state `failed` there is an event with an attempt number but no retry time; the failure is logged
+      // when the state is `failed`.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
       if (cause === undefined || isFinal) return record("debug", "stopping");
       return errorRecord("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
@@ -179,7 +178,7 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     case "failed":
       return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
     case "authenticating":
-      // The alert that comes with it says what to do.
+      // The alert that comes with this event tells the user what to do.
       return record("debug", "authorization is wanted");
     case "idle":
       return record("info", "stopped until it is called");
@@ -235,7 +234,7 @@ function describeTime(ms: number): string {
   return whole < 1000 ? `${Math.round(whole)} ms` : `${(whole / 1000).toFixed(1)} s`;
 }
 
-/** What a line on stderr can look like. */
+/** The formats of lines on stderr. */
 export const LOG_FORMATS = ["text", "json"] as const;
 
 export type LogFormat = (typeof LOG_FORMATS)[number];

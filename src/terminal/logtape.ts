@@ -56,7 +56,7 @@ export class LogTapeLogger {
   }
 }
 
-/** LogTape, configured anew with one sink that calls `print`. */
+/** A LogTape sink, configured as the only one, that calls `print`. */
 async function loadLogTape(print: LogSink): Promise<LogSink> {
   const { configureSync, getLogger } = await import("@logtape/logtape");
   configureSync({
@@ -74,7 +74,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
     },
     loggers: [
       { category: ROOT_CATEGORY, sinks: ["stderr"] },
-      // LogTape's own messages would go to the console, and so to stdout.
+      // Otherwise LogTape would write its own messages to the console, and so to stdout.
       { category: ["logtape", "meta"], sinks: [] },
     ],
   });
@@ -85,7 +85,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
       // which breaks for a server called `constructor`.
       category,
       level: TO_LOGTAPE_LEVEL[level],
-      // One literal part: braces in a server's text are not placeholders.
+      // A single literal part, so that braces in a server's text are not taken for placeholders.
       message: [message],
       rawMessage: message,
       timestamp: time,

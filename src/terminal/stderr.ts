@@ -74,7 +74,7 @@ export class StderrWriter {
     }
   }
 
-  /** Resolves when the queue is empty; never, if nobody reads. */
+  /** Resolves when the queue is empty; never, if stderr is not read. */
   async drained(): Promise<void> {
     while (this.#draining !== undefined) await this.#draining;
   }

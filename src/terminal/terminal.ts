@@ -5,7 +5,7 @@ import { escapeJson, sanitizeLine } from "./log.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
-/** Width in characters (Infinity: unlimited) and colours of the output. */
+/** Width in characters (Infinity: unlimited) and colors of the output. */
 export interface TerminalStyle {
   readonly isTerminal: boolean;
   readonly width: number;
@@ -53,7 +53,7 @@ export function truncate(text: string, width: number): string {
   return `${shown}…`;
 }
 
-/** Combining marks: no column of their own. */
+/** Combining marks have no column of their own. */
 const COMBINING = /\p{Mn}/gu;
 /** Characters that take two terminal columns: East Asian scripts and most emoji. */
 const DOUBLE_WIDTH =

@@ -118,7 +118,10 @@ class MemoryTransport implements Transport {
   }
 }
 
-/** A line inside a chunk with other lines, as on a pipe: shows up code that takes the whole chunk for the message. */
+/**
+ * A line inside a chunk that holds other bytes, too, as on a pipe: reveals code that takes the whole chunk for the
+ * message.
+ */
 function insideChunk(line: Buffer): [Buffer, number, number, ChunkScan] {
   const chunk = joinPieces([LINE_BEFORE, line, LINE_AFTER]);
   const start = LINE_BEFORE.length;

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 
-/** Shorter values, in characters, are not redacted: they would match in most texts, and are no secrets. */
+/** Shorter values, in characters, are not redacted: they occur in most texts, and are no secrets. */
 const MIN_SECRET_LENGTH = 4;
 /**
  * Secrets of at least this size, in bytes, are also redacted inside longer Base64, such as a password behind a name.
@@ -16,9 +16,9 @@ export class Redactor {
    * The length of the longest encoded secret, in characters. Truncated text needs this much of context to be redacted.
    */
   readonly maxEncodedLength: number;
-  /** Searched for one by one, longest first, as they do not fit into the pattern. */
+  /** Secrets too long for the pattern: searched for one by one, longest first. */
   readonly #longEncodings: readonly string[];
-  /** Matches all others. */
+  /** Matches all other secrets. */
   readonly #pattern: RegExp | undefined;
 
   constructor(secrets: readonly string[]) {
@@ -65,7 +65,7 @@ export class Redactor {
 
 /** A secret, each of its lines (logs are read by lines), and their encodings in JSON, URLs, forms and Base64. */
 function encodingsOf(secret: string): string[] {
-  // A secret that is URL-encoded may be shown decoded.
+  // A secret that is URL-encoded itself may be shown decoded.
   const decoded = urlDecode(secret);
   const parts = [...new Set([secret, decoded, ...secret.split(/\r?\n/)])];
   return parts
@@ -93,8 +93,8 @@ function urlDecode(secret: string): string {
 }
 
 /**
- * Base64 and base64url of a text, at each of the three alignments that it can have inside longer data, as a password in
- * `user:password`: the characters that do not depend on the bytes around it.
+ * Base64 and base64url of a text at each of its three possible alignments within longer data, such as a password in
+ * `user:password`: only the characters that do not depend on adjacent bytes.
  */
 function base64EncodingsOf(text: string): string[] {
   const bytes = Buffer.from(text);

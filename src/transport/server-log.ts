@@ -5,13 +5,13 @@ import { bytesOf, type InvalidMessage } from "../jsonrpc/message.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import type { Redactor } from "./redact.ts";
 
-/** The longest logged line, in characters. */
+/** Maximum length of a logged line, in characters. */
 const MAX_LOG_LINE = 2000;
-/** The longest stderr line in an error, in characters. */
+/** Maximum length of a stderr line in an error, in characters. */
 const MAX_ERROR_LINE = 500;
 /** How much of the end of stderr is kept. */
 const STDERR_TAIL = { lines: 1000, bytes: 128 * 1024 };
-/** The most lines logged per second; further ones are skipped, to bound the cost. */
+/** Maximum number of lines logged per second; further ones are skipped, to bound the cost. */
 const MAX_LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
@@ -19,8 +19,8 @@ type WriteLogLine = (level: LogLevel, source: "stderr" | "stdout", text: string)
 
 /**
  * The log of one server process: its stderr, and lines on stdout that are no messages. They are logged line by line,
- * redacted, truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server
- * writes, and what is not logged is not decoded.
+ * redacted, truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, however much the
+ * server writes, and skipped bytes are not decoded.
  */
 export class ServerLog {
   readonly #log: WriteLogLine;
@@ -60,7 +60,7 @@ export class ServerLog {
   }
 
   /**
-   * A line of stdout that is no message. It is logged at level `debug`; whoever counts such lines reports them.
+   * Logs a line of stdout that is no message, at level `debug`; the caller counts and reports such lines.
    * @returns the redacted line; undefined above the rate limit
    */
   strayOutput(message: InvalidMessage): string | undefined {

@@ -41,7 +41,7 @@ export interface StdioTarget {
   readonly hubEnv: EnvironmentVariables;
   /** undefined: the hub's own. */
   readonly cwd: string | undefined;
-  /** The longest message that is read, in bytes. */
+  /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   /** Values that no log line and no error may contain. */
   readonly secrets: readonly string[];
@@ -90,7 +90,7 @@ async function spawnServer(target: StdioTarget, signal: AbortSignal): Promise<Ch
   };
   const { args, ...resolved } = await resolveFirstCommand(target, query);
   signal.throwIfAborted();
-  // A command that was found on an extended PATH needs that PATH for the programs that it starts.
+  // If a command was found on an extended PATH, the programs that it starts need that PATH, too.
   if (env.PATH !== undefined) env.PATH = resolved.path;
   return spawnChild({ file: resolved.file, args, env, cwd, tag });
 }
@@ -317,7 +317,7 @@ class StdioChannel {
 
   async close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    // The child may never read the rest of its input; the time until it is killed is bounded all the same.
+    // The child may never read the rest of its input; the time until it is killed is limited anyway.
     void this.#pipe.end();
     // A child that is blocked in a write cannot see the end of its input.
     this.#pipe.resume();
@@ -344,7 +344,7 @@ class StdioChannel {
       return;
     }
     const terminated = this.#child.terminate();
-    // Resumed, so that nothing stays behind a pause: the owner learns of the exit after the last message.
+    // Resumed, so that no message is held back: the owner learns of the exit after the last message.
     this.#pipe.resume();
     await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed(describeExit(exit));

@@ -14,7 +14,7 @@ import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
  * pipe it is only the id in the message, and it ends with its response or with the transport.
  */
 export interface SentRequest {
-  /** Nobody waits for the response any more: HTTP closes the stream; on a shared pipe there is nothing to close. */
+  /** The response is no longer needed. HTTP closes the stream; on a shared pipe there is nothing to close. */
   abandon(): void;
   /** The sender's number for the request; messages on the stream are matched to it by this number. */
   request?: number;
@@ -36,8 +36,8 @@ export interface SendOptions {
 }
 
 /**
- * The way back for one request of the peer, on a transport that has one per request (HTTP: the response to its POST).
- * Transports with one shared way back, such as pipes, have none.
+ * The response channel of one request of the peer, on transports that have one per request (HTTP: the response to its
+ * POST). Transports with one shared output, such as pipes, have none.
  */
 export interface Responder {
   /**
@@ -60,7 +60,7 @@ export type MalformedOutput =
 export interface TransportEvents {
   /**
    * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
-   * the way back of a request or batch, if the transport has one per request.
+   * the response channel of a request or batch, if the transport has one per request.
    */
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
@@ -77,7 +77,7 @@ export interface TransportEvents {
    */
   pressure(isFull: boolean): void;
   /**
-   * The peer requires other credentials than the transport has or can obtain itself. Requests sent meanwhile are
+   * The peer requires credentials that the transport neither has nor can obtain itself. Requests sent meanwhile are
    * `unanswered`.
    */
   challenged?(challenge: AuthChallenge): void;

@@ -120,7 +120,7 @@ function directSocket(socket: Socket): OpenedSocket {
   return { socket, usesAbsoluteForm: false, proxyHeaderLines: "" };
 }
 
-/** Connects to the host of a URL; `through`: over this connection to a proxy. */
+/** Connects to the host of a URL. `through`: uses this connection, which leads to a proxy. */
 async function connectTo(
   url: URL,
   through: Socket | undefined,
@@ -146,7 +146,7 @@ async function connectTo(
   try {
     socket = secure(options);
   } catch (error) {
-    // Only the added certificates can be invalid.
+    // The runtime's own certificates are valid, so an error here is caused by an added one.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw connectFailure("tlsFailed", text);
   }
@@ -257,7 +257,7 @@ function proxyAuthorizationLine({ username, password }: URL): string {
   return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
 }
 
-/** Decodes percent escapes, and leaves a percent sign that begins none. */
+/** Decodes percent escapes; a percent sign that begins no escape stays. */
 function decodePercent(text: string): string {
   return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
     try {

@@ -2,12 +2,12 @@ import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
 import { joinPieces, type Piece, sizeOf, toBytes } from "../../base/bytes.ts";
 
-/** State of the body after a chunk. `beyond`: the body is complete, and unexpected bytes follow it. */
+/** State of the body after a chunk. `endWithExtra`: the body is complete, and unexpected bytes follow it. */
 type BodyProgress = "more" | "end" | "endWithExtra" | "malformed";
 
 /** Decodes the body of a response from the bytes of its connection. */
 export interface BodyDecoder {
-  /** Decodes the next chunk and passes the body bytes in it to `take`. */
+  /** Decodes the next chunk and passes the body bytes in it to `onData`. */
   push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress;
   /** The body ends when the connection closes. */
   readonly endsWithConnection?: true;
@@ -78,7 +78,7 @@ class ChunkedDecoder implements BodyDecoder {
   readonly #isStrict: boolean;
   #state: "size" | "data" | "chunkEnd" | "trailer" = "size";
   #remaining = 0;
-  /** The current chunk-size or trailer line, as far as it was received. */
+  /** The part of the current chunk-size or trailer line that was received. */
   #line = "";
   #trailerLength = 0;
 
@@ -209,7 +209,10 @@ export interface ResponseReceiver {
   /** A part of the body; the receiver owns the memory. */
   body(bytes: Buffer): void;
   end(): void;
-  /** There is no complete response. `undelivered`: no byte of the request has left this process. */
+  /**
+   * The request failed before its response was complete. @param isUndelivered no byte of the request has left this
+   * process
+   */
   fail(error: Error, isUndelivered: boolean): void;
 }
 
@@ -335,7 +338,7 @@ export class HttpConnection {
     }
     const parsed = parseResponseHead(bytes);
     if (parsed !== undefined && parsed !== "malformed") {
-      // A copy, so that the chunk with the body is not retained.
+      // Copied, so that the chunk, which also holds the body, can be freed.
       this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
     }
     return parsed;

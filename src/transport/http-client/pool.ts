@@ -153,7 +153,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     this.#openConnections();
   }
 
-  /** The server cannot be connected to: all waiting requests fail. */
+  /** The server could not be connected to: all waiting requests fail. */
   #connectFailed(thrown: unknown): void {
     this.#openingCount--;
     if (this.#abort.signal.aborted) return;

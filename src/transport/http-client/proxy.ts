@@ -57,7 +57,7 @@ function isInNoProxy(host: string, port: number, text: string | undefined): bool
   });
 }
 
-/** Adds brackets to an IPv6 address without them. Such an entry has no port. */
+/** Adds brackets to an IPv6 address that has none. Such an entry has no port. */
 function withBrackets(entry: string): string {
   const text = entry.toLowerCase();
   return /^[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:]*$/.test(text) ? `[${text}]` : text;

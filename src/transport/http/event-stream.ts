@@ -8,7 +8,7 @@ import { isEventStream } from "./errors.ts";
 import { type EventParserEvents, EventParser } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
-/** How a GET event stream has ended. */
+/** How a GET request for an event stream has ended. */
 export type EventStreamEnd =
   /** It was open, and the connection was closed. */
   | { readonly kind: "dropped"; readonly retry: number | undefined }
@@ -100,7 +100,7 @@ export interface ResponseStreamSink extends EventParserEvents {
 }
 
 /**
- * Resumptions without a new event until the stream is given up, and the delay before one where the server sends no
+ * Maximum number of resumptions in a row without a new event, and the delay before one if the server has sent no
  * `retry`, in ms: first and maximum.
  */
 const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
@@ -186,7 +186,7 @@ export class ResumedResponseStream {
   }
 }
 
-/** Callbacks of the standing stream. */
+/** Callbacks of the standalone stream. */
 export interface StandaloneStreamEvents {
   readonly requester: HttpRequester;
   /** Header lines for the GET request. */
@@ -205,8 +205,8 @@ export interface StandaloneStreamEvents {
 const REOPEN_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
 /**
- * The standing GET stream of a legacy session (Streamable HTTP, listening for messages from the server): messages that
- * belong to no request. Opened again whenever it ends.
+ * The standalone GET stream of a legacy session (Streamable HTTP, listening for messages from the server): it carries
+ * messages that belong to no request. Opened again whenever it ends.
  */
 export class StandaloneStream {
   readonly #events: StandaloneStreamEvents;
@@ -259,13 +259,13 @@ export class StandaloneStream {
         end.retry === undefined ? this.#nextDelay() : Math.max(end.retry, minDelay),
       );
     } else if (end.kind === "refused") {
-      // On the first attempt 404 may also mean that the server has no such stream.
+      // On the first attempt a 404 may also mean that the server has no such stream.
       if (end.status === 404 && this.#openedAt > 0) this.#events.sessionLost();
       else if (isTemporary(end.status)) this.#reopenAfter(this.#nextDelay());
     } else if (end.cause.step === "dial") {
       this.#events.unreachable(end.cause);
     } else if (end.cause.code === "unauthorized") {
-      // A login may make it possible.
+      // After a login the server may accept the request.
       this.#reopenAfter(REOPEN_DELAY.max);
     } else if (end.cause.properties.retryable) {
       this.#reopenAfter(this.#nextDelay());
@@ -283,8 +283,8 @@ export class StandaloneStream {
 }
 
 /**
- * Whether a rejection is temporary. 409: there may be one such stream, and the server may not know yet that the last
- * one is lost.
+ * Whether a rejection is temporary. 409: only one such stream is allowed, and the server may not have noticed yet that
+ * the last one is closed.
  */
 function isTemporary(status: number): boolean {
   return status === 409 || status === 429 || status >= 500;

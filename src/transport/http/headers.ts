@@ -35,7 +35,7 @@ export function messageHeaders(
   for (const [name, value] of Object.entries(headers)) {
     if (!HEADER_NAME.test(name)) continue;
     if (protocol !== undefined && /^mcp-protocol-version$/i.test(name)) continue;
-    // A value that is already encoded passes unchanged.
+    // An encoded value has the form of plain ASCII, so it is not encoded twice.
     lines += `${name}: ${PLAIN_VALUE.test(value) ? value : encodeHeaderValue(value)}\r\n`;
   }
   return lines;

@@ -1,9 +1,9 @@
-/** How long a message may hold up the next ones, in ms. */
+/** How long a message may delay the following ones, in ms. */
 const HOLD_TIMEOUT = 10_000;
 
 /**
- * Keeps messages in order that are sent in separate HTTP requests, as far as order matters: a notification is sent when
- * the server has taken the previous one; and requests wait for the first notification (`notifications/initialized`).
+ * Keeps messages that are sent in separate HTTP requests in order where order matters: a notification is sent when the
+ * server has accepted the previous one, and requests wait for the first notification (`notifications/initialized`).
  */
 export class MessageOrder<Item> {
   readonly #start: (item: Item) => void;
@@ -28,7 +28,7 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** The server has taken the message, or never will. */
+  /** The server has accepted the message, or never will. */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);

@@ -32,10 +32,14 @@ export interface PostEvents {
   sent(post: Post): void;
   /** The response has begun; undefined: there will be none. */
   responded(post: Post, head: ResponseHead | undefined): void;
-  /** Handles an HTTP error status. @returns whether the transport takes over; else the post goes on with `otherwise` */
+  /**
+   * Handles an HTTP error status. @returns whether the transport handles it; it may still call `fallback` to let the
+   * post handle it
+   */
   handlesHttpError(post: Post, status: number, fallback: () => void): boolean;
   /**
-   * The server may have lost the session. @returns whether this is being checked; `otherwise` is called if it has not
+   * The server may have lost the session. @returns whether this is being checked; `fallback` is called if the session
+   * is still known
    */
   checksSession(post: Post, fallback: () => void): boolean;
   /** The server could not be connected to. */
@@ -44,8 +48,7 @@ export interface PostEvents {
 }
 
 /**
- * The first request to a server of the modern era. Any failure of it means that the server does not know the modern
- * era.
+ * The first request of the modern era to a server. If it fails in any way, the server does not support the modern era.
  */
 const DISCOVER_METHOD = "server/discover";
 
@@ -99,7 +102,7 @@ export class Post implements SentRequest, RequestEvents {
     if (!this.#isAnswered) this.finish();
   }
 
-  /** Ends it without a response; the sender of the message is told if it still waits. */
+  /** Ends the POST without a response; the sender of the message is told if it still waits. */
   failWith(cause: HubError): void {
     if (this.#isEnded) return;
     this.finish();
@@ -287,7 +290,7 @@ export class Post implements SentRequest, RequestEvents {
       : undefined;
   }
 
-  /** Ends it without telling the sender. */
+  /** Ends the POST without telling the sender. */
   finish(): void {
     if (this.#isEnded) return;
     this.#isEnded = true;

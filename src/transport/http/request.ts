@@ -15,11 +15,11 @@ import {
 import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
-/** Maximum `Retry-After` that is waited for, and the first delay where a 429 response has none, in ms. */
+/** Maximum `Retry-After` that is waited for, and the first delay for a 429 response without one, in ms. */
 const RETRY_DELAY = { max: 30_000, first: 1000 };
 
 /**
- * The delay before a request is sent again that the server has not processed: 429 (too many requests), or 503 with
+ * The delay before a request is repeated that the server has not processed: 429 (too many requests), or 503 with
  * `Retry-After`.
  * @returns ms; undefined: do not retry
  */
@@ -66,7 +66,7 @@ export interface HttpRequestContext {
    * first.
    */
   getCredentialLines(): string | Promise<string>;
-  /** The server has rejected these credentials: gets others. @returns whether there are others now */
+  /** The server has rejected these credentials: obtains others. @returns whether there are others now */
   renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean>;
   /** Sends a request once. */
   sendOnce(
@@ -76,20 +76,20 @@ export interface HttpRequestContext {
     receiver: ResponseReceiver,
   ): RequestHandle;
   /**
-   * Whether requests with these credentials must stay at the origin of the URL in the manifest: they have credentials,
-   * or headers from the manifest.
+   * Whether requests with these credentials must stay at the origin of the URL in the manifest, because they have
+   * credentials, or headers from the manifest.
    */
   isOriginBound(credentialLines: string): boolean;
   /**
    * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
    */
   hasPrivateHeaders(template: RequestTemplate, credentialLines: string): boolean;
-  /** Reports a challenge to the transport's owner: once for the same credentials. */
+  /** Reports a challenge to the transport's owner, once per credentials. */
   challenged(challenge: AuthChallenge, credentialLines: string): void;
   error(code: HubError["code"], text: string): HubError;
 }
 
-/** Receives what happens to a request. Nothing is called after the request was cancelled. */
+/** Receives the events of a request. Nothing is called after the request was cancelled. */
 export interface RequestEvents {
   /** The whole request was written. */
   sent?(): void;
@@ -103,7 +103,9 @@ export interface RequestEvents {
   fail(cause: HubError): void;
 }
 
-/** How often a request may be redirected, delayed by the server (429, 503), and repeated with new credentials. */
+/**
+ * Maximum number of redirects, of delays demanded by the server (429, 503), and of repetitions with new credentials.
+ */
 const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
 /** Why a redirect to another origin is not followed. */
@@ -179,7 +181,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       status === 401 ||
       (status === 403 && !this.#isOffOrigin && isInsufficientScope(head))
     ) {
-      // Another origin must not influence where tokens for this server come from.
+      // Another origin must not influence which authorization server issues the tokens for this server.
       const header = this.#isOffOrigin ? undefined : head.headers.get("www-authenticate");
       this.#sendAgain(this.#renewCredentials({ status, header }));
     } else {
@@ -227,7 +229,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #sendWith(credentialLines: string): void {
     if (this.#isOver) return;
     this.#credentialLines = credentialLines;
-    // A redirect may have been followed and remembered before there were credentials.
+    // A redirect may have been followed and remembered when there were no credentials yet.
     if (this.#isOffOrigin && this.#context.isOriginBound(credentialLines)) {
       if (this.#template.target !== undefined) {
         const { manifestTarget, redactor } = this.#context;
@@ -339,7 +341,7 @@ const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 /** Key for `challenged` when no request could be made for lack of credentials. */
 const NO_CREDENTIALS_KEY = "none";
 
-/** How many of the last used credential values are redacted. */
+/** Number of recently used credential values that are redacted. */
 const MAX_RECENT_VALUES = 8;
 
 /**
@@ -407,7 +409,7 @@ export class HttpRequester implements HttpRequestContext {
     return headers.then(
       (resolved) => this.#formatCredentials(resolved),
       (error: unknown) => {
-        // No request is made before there are credentials.
+        // Without credentials, no request is sent.
         const isMissing = error instanceof HubError && error.code === "unauthorized";
         if (isMissing) this.challenged({ status: 401, header: undefined }, NO_CREDENTIALS_KEY);
         throw error;
@@ -438,7 +440,7 @@ export class HttpRequester implements HttpRequestContext {
   }
 
   async renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean> {
-    // Another request may have got new credentials meanwhile, or be getting them.
+    // Another request may have obtained new credentials meanwhile, or be doing so.
     if ((await this.getCredentialLines()) !== credentialLines) return true;
     const { credentials } = this.target;
     this.#renewing ??= credentials.renew(challenge, this.#abort.signal).finally(() => {

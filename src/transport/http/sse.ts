@@ -31,8 +31,8 @@ interface PendingPost extends QueuedMessage {
 const MAX_ENDPOINT_LENGTH = 4096;
 
 /**
- * The HTTP+SSE transport of 2024-11-05: all messages of the server come on one GET stream; when it ends, so does the
- * transport.
+ * The HTTP+SSE transport of 2024-11-05: all messages of the server come on one GET stream. When it ends, the transport
+ * ends.
  */
 export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
@@ -48,8 +48,8 @@ export class LegacySse implements HttpVariant {
   #state: "new" | "open" | "closing" | "over" = "new";
 
   /**
-   * @param onRejected called with the unsent messages if the server has no such stream. @returns whether they are taken
-   * over
+   * @param onRejected called with the unsent messages if the server has no such stream. @returns whether it sends them
+   * itself
    */
   constructor(
     requester: HttpRequester,

@@ -16,14 +16,14 @@ import { type PostEvents, Post } from "./post.ts";
 import type { HttpRequester } from "./request.ts";
 import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
 
-/** An id that the hub's own requests never have. */
+/** An id that the hub's own requests never use. */
 const PING_ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
 /**
- * Asks the server with a ping whether it still knows the session. Some servers reject messages of an unknown session
- * with the same status as any bad request, or with a JSON-RPC error. Nothing else is wrong with a ping: a server that
- * knows the session answers it, or says that it does not know the method.
+ * Sends a ping to learn whether the server still knows the session. Some servers reject messages of an unknown session
+ * with the same status as any invalid request, or with a JSON-RPC error. A ping is always valid: a server that knows
+ * the session answers it, or says that it does not know the method.
  */
 export function isSessionKnown(requester: HttpRequester, headerLines: string): Promise<boolean> {
   const buffer = new BoundedBuffer(EXCERPT_LIMIT);
@@ -55,7 +55,7 @@ export function isSessionKnown(requester: HttpRequester, headerLines: string): P
 
 /** The first request to a server of the legacy era. */
 const INITIALIZE_METHOD = "initialize";
-/** How many response streams may stay open after their response: some servers forget to end them. */
+/** Maximum number of response streams that stay open after their response: some servers do not close them. */
 const MAX_LINGERING_STREAMS = 16;
 
 /** The Streamable HTTP transport of both eras: each message is a POST of its own. */
@@ -76,7 +76,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   #sessionCheck: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
-  /** @param tryLegacySse called if the server rejects `initialize` as one without Streamable HTTP does */
+  /** @param tryLegacySse called if the server rejects `initialize` as a server without Streamable HTTP does */
   constructor(
     requester: HttpRequester,
     events: HttpVariantEvents,
@@ -175,7 +175,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   }
 
   unreachable(cause: HubError): void {
-    // A server that works on a request is not lost.
+    // A server that is working on a request has not lost the session.
     for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#standaloneStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
@@ -212,7 +212,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#commonLines = `${sessionLine}${versionLine ?? ""}`;
   }
 
-  /** Opens the standing GET stream: the server has received `notifications/initialized` and may send messages. */
+  /** Opens the standalone GET stream: the server has received `notifications/initialized` and may send messages. */
   #openStandaloneStream(): void {
     if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
     this.#standaloneStream ??= new StandaloneStream({
@@ -239,7 +239,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     if (this.#state !== "open") return;
     const { requester } = this;
     this.#sessionId = undefined;
-    // Owners that are told must not send on this transport.
+    // The state is set first: callbacks must not send on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
     rejected?.failWith(requester.error("notDelivered", `${text}, and so has not taken this.`));
@@ -266,9 +266,9 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
-    // Owners that are told must not send on this transport.
+    // The state is set first: callbacks must not send on this transport.
     this.#state = "closing";
-    // Messages that waited for others were not sent. During negotiation the cause is reported as the transport's end.
+    // Messages that were still queued were not sent. During negotiation the cause is reported as the transport's end.
     if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

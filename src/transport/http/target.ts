@@ -1,7 +1,7 @@
 /** The HTTP transport of a server: Streamable HTTP, or HTTP+SSE (2024-11-05). */
 export type HttpTransportKind = "http" | "sse";
 
-/** Remembers which HTTP transport a server has, from one connection to the next. */
+/** Remembers the HTTP transport of a server from one connection to the next. */
 export interface KnownTransport {
   readonly kind: HttpTransportKind | undefined;
   remember(kind: HttpTransportKind): void;
@@ -44,14 +44,14 @@ export interface RequestCredentials {
     signal: AbortSignal,
   ): Readonly<Record<string, string>> | Promise<Readonly<Record<string, string>>>;
   /**
-   * The server has rejected the last headers: gets others without user interaction, for example by refreshing the
+   * The server has rejected the last headers: obtains others without user interaction, for example by refreshing the
    * token.
    * @returns whether there are other headers now
    */
   renew(challenge: AuthChallenge, signal: AbortSignal): Promise<boolean>;
 }
 
-/** No credentials beyond the headers in the manifest. */
+/** No credentials besides the headers in the manifest. */
 export const NO_CREDENTIALS: RequestCredentials = {
   getHeaders: () => ({}),
   renew: () => Promise.resolve(false),

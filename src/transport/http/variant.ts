@@ -21,11 +21,11 @@ export interface HttpVariantEvents {
   log(text: string): void;
   /** The number of queued bytes changed by `size`. Negative: the server has taken the bytes, or they were discarded. */
   queuedChanged(delta: number): void;
-  /** The server has answered as this transport demands. */
+  /** The server has answered as this kind of transport requires. */
   kindDetected(kind: HttpTransportKind): void;
   /** The variant has failed and cannot be used any more. */
   ended(cause: HubError): void;
 }
 
-/** Time limit on close for sending what is queued, and again for the DELETE of the session, in ms. */
+/** Time limit of `close` for sending what is queued, and again for the DELETE of the session, in ms. */
 export const CLOSE_TIMEOUT = 600;
