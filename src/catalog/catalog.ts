@@ -63,7 +63,7 @@ export interface ExposureNote {
     | "duplicate"
     | "clash"
     | "shortened"
-    /** The manifest overrides a tool that the server does not list, or that is not shown. */
+    /** The manifest overrides a tool that the server does not list, or that is hidden. */
     | "idleOverride"
     /** The manifest sets a member for which the server has another value. */
     | "conflict"
@@ -76,7 +76,7 @@ export interface ExposureNote {
 }
 
 export interface ExposedList {
-  /** In the order in which they claim their names: entries renamed by the manifest come first. */
+  /** In the order in which the entries claim their names: entries renamed by the manifest come first. */
   readonly entries: readonly SectionEntry[];
   readonly notes: readonly ExposureNote[];
 }
@@ -213,8 +213,8 @@ interface EntryOwner {
 }
 
 /**
- * A section entry whose route and bytes are made on first use: of a long list, most clients read the first page and
- * call few of its tools.
+ * A section entry whose route and bytes are created on first use: of a long list, most clients read only the first page
+ * and call few of its tools.
  */
 export class LazyEntry implements SectionEntry {
   readonly name: string;
@@ -259,7 +259,7 @@ export class LazyEntry implements SectionEntry {
     return (this.#bytes ??= this.#makeBytes());
   }
 
-  /** Does not cache: pieces that only the list result needs are not worth their memory. */
+  /** Not cached: pieces that only the list result needs are not worth the memory. */
   appendTo(pieces: Piece[]): void {
     const { bytes, keys } = this.#item;
     const [keyRange, secondKeyRange] = keys;
@@ -330,8 +330,8 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 }
 
 /**
- * One server's input to a catalog. Its exposed tools and prompts are cached by this object, so later catalogs that
- * reuse it build faster.
+ * The input from one server to a catalog. Its exposed tools and prompts are cached by this object, so that later
+ * catalogs that reuse it are built faster.
  */
 export interface CatalogSource {
   readonly server: string;
@@ -361,10 +361,10 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
 }
 
 /**
- * Builds the catalog from the servers' listings, in manifest order. Every exposed name has one owner. A prefixed name
+ * Builds the catalog from the servers' listings, in manifest order. Every exposed name has one owner: a prefixed name
  * wins over an unprefixed one, then the earlier server in the manifest wins, then, within a server, an entry renamed by
- * the manifest wins over one with that name of its own. The others are hidden, with a note. URIs are exposed unchanged;
- * a URI that an earlier server has already is exposed in a form that names the server.
+ * the manifest wins over an entry that has the name itself. The others are hidden, with a note. URIs are exposed
+ * unchanged; a URI that an earlier server has already is exposed in a form that names the server.
  * @param isComplete false while the listing of some server is not known yet
  */
 export function buildCatalog(
@@ -416,7 +416,7 @@ function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUr
   return renamed;
 }
 
-/** The exposed list of one server, as it is without any other server. */
+/** The exposed list of one server, independent of other servers. */
 interface CachedList {
   readonly nameRules: NameRules;
   /** In the order in which they claim their names. */
@@ -438,7 +438,7 @@ function namedEntriesOf(
   for (const source of ordered) {
     const { server } = source;
     const list = cachedListOf(kind, source, settings);
-    // No spread: a list may be longer than the maximum number of arguments.
+    // Not `push(...list.notes)`: a list may be longer than the maximum number of arguments.
     for (const note of list.notes) notes.push(note);
     for (const entry of list.entries) {
       const { name } = entry;

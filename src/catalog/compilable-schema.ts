@@ -1,6 +1,6 @@
 /**
- * Whether version 1 of the TypeScript SDK can compile an output schema. It compiles all output schemas of a list with
- * Ajv (JSON Schema draft-07), and one failure makes the whole list fail. Pure.
+ * Whether version 1 of the TypeScript SDK can compile an output schema. That SDK compiles all output schemas of a list
+ * with Ajv (JSON Schema draft-07), and one failure makes the whole list fail. Pure.
  */
 
 type Schema = Readonly<Record<string, unknown>>;

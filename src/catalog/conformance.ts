@@ -57,7 +57,7 @@ export function conform(item: ListedItem, kind: Kind, rules: SchemaRules): Confo
  */
 export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMember[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
-  // An entry that conforms to the legacy rules conforms to all others.
+  // An entry that conforms to the legacy rules conforms to all other rules, too.
   const check = new EntryCheck(bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
   checkEntry(check, kind, "legacy", members);
@@ -88,7 +88,7 @@ function makeConforming(item: ListedItem, kind: Kind, rules: SchemaRules): Confo
   return { item: made, text: texts.join(" ") };
 }
 
-/** The number of paths that a text names at most. */
+/** Maximum number of paths named in a text. */
 const MAX_PATHS = 5;
 
 /** The check of one entry: collects the edits it needs and the paths of what is edited. */
@@ -152,8 +152,8 @@ class EntryCheck {
 }
 
 /**
- * Whether a value is allowed. A rule may add edits that make parts of the value valid; a value that is not allowed gets
- * no edits inside it.
+ * Checks a value. @returns whether the value is allowed. A rule may add edits that make parts of the value valid; a
+ * value that is not allowed gets no edits inside it.
  */
 type Rule = (check: EntryCheck, at: ByteRange, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;

@@ -23,21 +23,21 @@ export type Kind = (typeof KINDS)[number];
 export const MAX_ENTRY_DEPTH = 128;
 
 /**
- * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
- * deep) and `unnamed`: no client can be shown it, and its bytes hold only its key.
+ * The result of checking an entry. `sound`: official clients of both eras can read it unchanged. `nested` (too deep)
+ * and `unnamed`: no client can be shown it, and its bytes hold only its key.
  */
 export type ItemState = "sound" | "nested" | "unnamed";
 
 /** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
 export interface ListedItem {
-  /** What requests use: the server's own name, URI or URI template. */
+  /** The name that requests use: the server's own name, URI or URI template. */
   readonly key: string;
   readonly bytes: Uint8Array;
   /** The ranges of the key in the bytes: the value of each member with that name. */
   readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
-  /** undefined: it has to be checked against the schema of the client's era (catalog/conformance.ts). */
+  /** undefined: the entry must be checked against the schema of the client's era (catalog/conformance.ts). */
   readonly state?: ItemState;
   /** The bytes that the server sent, where `bytes` differs from them. */
   readonly original?: Uint8Array;
@@ -70,7 +70,7 @@ export interface ListPage {
  * each.
  */
 export const MAX_ITEMS = 200_000;
-/** Scan limit for one page, above the size of any real page. */
+/** Maximum number of entries scanned in one page, above the size of any real page. */
 const MAX_SCANNED_ENTRIES = 10_000_000;
 
 /**
@@ -175,7 +175,7 @@ export function makePlaceholder(key: string, kind: Kind, state: "nested" | "unna
   return { key, bytes, keys: [], meta: undefined, state };
 }
 
-/** What a tool's annotations say about repeating a call. */
+/** The hints in a tool's annotations about repeating a call. */
 export interface ToolAnnotations {
   readonly readOnly: boolean;
   readonly idempotent: boolean;
@@ -220,7 +220,7 @@ export function mapKinds<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> 
 /** Everything that a server lists, by kind. */
 export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 
-/** What a server offers: its lists, instructions and capabilities. */
+/** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
   /** The server's `instructions`. */
   readonly instructions: string | undefined;
@@ -256,7 +256,7 @@ export interface CombinedCapabilities {
   readonly experimental: CapabilitySettings;
 }
 
-/** What clients are told while nothing is known of the servers. */
+/** The capabilities that clients are told while nothing is known of the servers. */
 export const UNKNOWN_CAPABILITIES: CombinedCapabilities = {
   canSubscribe: true,
   tasks: { legacy: true, modern: true },
@@ -334,8 +334,8 @@ export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): 
 }
 
 /**
- * Combines what servers declare. A server whose capabilities are not known may declare anything, so capabilities that
- * clients cannot be told later are announced while one is unknown.
+ * Combines the servers' capabilities. A server whose capabilities are not known may declare anything, so capabilities
+ * that cannot be announced to clients later are announced while there is such a server.
  * @param listings in the order of the manifest
  * @param isComplete whether these are all servers, with known listings
  */

@@ -3,12 +3,12 @@ export type Sha256 = (text: string) => Uint8Array;
 
 export interface NameRules {
   readonly separator: string;
-  /** The longest exposed name, in characters: the hub's limit less the length of the client's own prefix. */
+  /** Maximum length of an exposed name, in characters: the hub's limit minus the length of the client's own prefix. */
   readonly maxLength: number;
 }
 
 /**
- * What a name belongs to. The hash in a shortened name depends on this alone, so no other server or tool can change it.
+ * The owner of a name. The hash in a shortened name depends on nothing else, so no other server or tool can change it.
  */
 export interface NameOwner {
   readonly server: string;
@@ -68,7 +68,7 @@ function base32(bytes: Uint8Array): string {
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];
   let at = 0;
-  // The last star, and the end of the text it covers so far.
+  // The index of the last star, and the end of the text that it covers so far.
   let star = -1;
   let end = 0;
   for (let i = 0; i < text.length;) {

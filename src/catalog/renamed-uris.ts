@@ -7,9 +7,9 @@ import { type JsonMember, lastMember, readString, scanArray, scanObject } from "
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type UriRenamer = (uri: string) => string | undefined;
 
-/** The exposed URIs of all servers of one catalog. */
+/** The exposed URIs of all servers in one catalog. */
 export class ExposedUris {
-  /** Which server owns which skill. */
+  /** The owner of each skill. */
   readonly skills: SkillRoots;
   /** Renamed single resources, by server, then by the server's own URI. */
   readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;

@@ -5,7 +5,7 @@ import { lastMember, readString, scanObject } from "../base/json.ts";
 import type { Request } from "../jsonrpc/message.ts";
 import { type CacheHint, type Kind, type ListedItem, NO_CACHING } from "./listing.ts";
 
-/** Where a request for an item goes; computed before the request comes. */
+/** The destination of a request for an item; computed before the request arrives. */
 export interface Route {
   readonly kind: Kind;
   readonly server: string;
@@ -13,7 +13,7 @@ export interface Route {
   readonly name: string;
   /** The server's own name or URI. */
   readonly remoteName: string;
-  /** The remote name as JSON, ready to be put into a request. */
+  /** The remote name as JSON, ready to be inserted into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly limits: RouteLimits;
   /** The listed item; undefined for an unlisted one. */
@@ -38,18 +38,18 @@ export interface SectionEntry {
   /** The exposed name or URI. */
   readonly name: string;
   readonly server: string;
-  /** The same object each time. */
+  /** Returns the same object each time. */
   readonly route: ListedRoute;
-  /** The same object each time. */
+  /** Returns the same object each time. */
   readonly bytes: Uint8Array;
   /** Appends the entry's bytes to the pieces of a list result. */
   appendTo(pieces: Piece[]): void;
 }
 
-/** Entries per page of a list. Large, because some clients read the first page only. */
+/** Entries per page of a list. Large, because some clients read only the first page. */
 const PAGE_SIZE = 1000;
 
-/** What a section knows beside its entries. */
+/** Properties of a section besides its entries. */
 export interface SectionInfo {
   /** How long the list may be cached. */
   readonly cacheHint: CacheHint;
@@ -145,7 +145,7 @@ export class Section {
     if (this.size !== other.size || this.info.listMeta !== other.info.listMeta) return false;
     for (const [name, entry] of this.#entries) {
       const counterpart = other.#entries.get(name);
-      // Entries of unchanged servers are the same object; skipping them avoids making their bytes.
+      // Entries of unchanged servers are the same object; skipping them avoids creating their bytes.
       if (entry === counterpart) continue;
       if (counterpart === undefined || Buffer.compare(entry.bytes, counterpart.bytes) !== 0)
         return false;

@@ -7,8 +7,8 @@ import type { ListedItem } from "./listing.ts";
 const CONTEXT_LENGTH = 24;
 
 /**
- * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. A
- * longer text keeps both ends, because text meant to be overlooked tends to stand at the end.
+ * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. Both
+ * ends of a longer text are kept, because text that is meant to be overlooked tends to be at the end.
  */
 export function excerpt(text: string, width: number): string {
   const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
@@ -83,8 +83,8 @@ function escapeInvisible(text: string): string {
 }
 
 /**
- * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,
- * and duplicate keys keep all their values, because parsers differ on which one counts.
+ * A JSON value by its meaning, independent of white space, escapes and the order of object members. Numbers keep their
+ * digits, and duplicate keys keep all their values, because parsers differ on which one counts.
  */
 export type JsonTree = JsonScalar | JsonList | JsonTable;
 
@@ -104,7 +104,7 @@ export interface JsonTable {
   readonly members: readonly JsonTreeMember[];
 }
 
-/** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion needs a bound. */
+/** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion must be limited. */
 const MAX_DEPTH = 100;
 
 const COMMA = 0x2c;
@@ -352,7 +352,8 @@ class ChangeText {
 
   add(path: TreePath, before: JsonTree | undefined, after: JsonTree | undefined): void {
     this.#count++;
-    // After the first change that does not fit, no further one is shown: a shorter later one would hide the gap.
+    // After the first change that does not fit, no further one is shown: otherwise a shorter later one would hide that
+    // a change is missing.
     if (this.#omitted === 0) {
       const text = [this.#text, ...linesOf(path, before, after)].filter(Boolean).join("\n");
       if (text.length <= MAX_TEXT - RESERVED_TEXT) {

@@ -26,7 +26,8 @@ function encodeUiUri(server: string, uri: string): string {
 }
 
 /**
- * The same for a template. The template stays readable, so that client-supplied values can be told from its literals.
+ * Encodes a URI template together with its server's name. The template stays readable, so that values from clients can
+ * be distinguished from its literals.
  */
 export function encodeUriTemplate(server: string, template: string): string {
   return isUiUri(template)
@@ -34,7 +35,9 @@ export function encodeUriTemplate(server: string, template: string): string {
     : `${URI_PREFIX}${encodeComponent(server)}/${template}`;
 }
 
-/** Lone surrogates, which JSON can express, cannot be percent-encoded; they become U+FFFD and lead to nothing. */
+/**
+ * Lone surrogates, which JSON can express, cannot be percent-encoded; they become U+FFFD, and such a URI is not found.
+ */
 function encodeComponent(text: string): string {
   return encodeURIComponent(text.toWellFormed());
 }
@@ -111,7 +114,7 @@ export function parseUriTemplate(template: string): UriPattern {
   return {
     matches(uri) {
       if (uri.length > MAX_URI_LENGTH) return false;
-      // The positions in the URI that the parts so far can reach.
+      // The positions in the URI that the parts matched so far can reach.
       let positions: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {
         positions = advancePositions(uri, part, positions);
@@ -139,7 +142,7 @@ function advancePositions(
     for (const at of from) if (uri.startsWith(text, at)) positions.add(at + text.length);
     return positions;
   }
-  // Extends each start as far as the value may go, and stops at positions another start has reached.
+  // Extends each start as far as the value may reach, and stops at positions that another start has reached.
   for (const start of from) {
     if (part.minLength === 0) positions.add(start);
     for (let at = start; at < uri.length && !part.terminators.includes(uri.charAt(at)); at++) {

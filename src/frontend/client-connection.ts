@@ -16,20 +16,20 @@ import { IdTable } from "../base/id-table.ts";
 import type { ModernClients } from "./modern/clients.ts";
 
 /**
- * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles
- * modern requests, and passes everything else to the legacy client.
+ * A client's transport, on which both eras may be spoken: the era belongs to a request, not to the transport. Handles
+ * modern requests, and passes all other messages to the legacy client.
  */
 export class ClientConnection implements TransportEvents {
   readonly #legacy: TransportEvents;
   readonly #modernClients: ModernClients;
   readonly #requestReader = new ModernRequestReader();
   readonly #subset: ServerSubset | undefined;
-  /** Responder for transports that have one channel for everything. */
+  /** Responder for transports on which all requests share one channel. */
   readonly #connectionResponder: Responder;
   /** Responders of the modern requests in flight, by the keys of the client's ids. */
   readonly #responders = new IdTable<PipeResponder>();
 
-  /** @param legacy gets everything that is not of the modern era */
+  /** @param legacy receives all messages that are not of the modern era */
   constructor(
     transport: Transport,
     legacy: TransportEvents,
@@ -110,7 +110,7 @@ export class ClientConnection implements TransportEvents {
   }
 }
 
-/** Responder of one request on a transport that has one channel for all. */
+/** Responder of one request on a transport on which all requests share one channel. */
 class PipeResponder implements ModernResponder {
   readonly isPipe = true;
   readonly #responder: Responder;

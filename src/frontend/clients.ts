@@ -1,7 +1,7 @@
 /**
  * The clients of the hub: MCP towards the programs that use it, over stdio, HTTP (`http/`) or in process, in both eras.
  * Main types: `Clients`, which accepts transports; `LegacyClient`, one client of the `initialize` era;
- * `modern/client.ts` for the other. Start here, then read `client-connection.ts` (which era a request is of) and
+ * `modern/client.ts` for the other. Start here, then read `client-connection.ts` (which era a request belongs to) and
  * `legacy-client.ts`.
  */
 import type { Clock } from "../base/clock.ts";
@@ -41,9 +41,9 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** Which client is accepted, if it differs from the usual. */
+/** Options for accepting a client that differs from the usual. */
 interface AcceptOptions {
-  /** The plugin whose client this is. */
+  /** The plugin that this client belongs to. */
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined: all. */
   readonly subset?: ServerSubset | undefined;
@@ -127,7 +127,7 @@ export class Clients implements ClientHost {
 
   /**
    * Serves requests of the modern era, each of which comes with its own responder.
-   * @param clientId of the client that sends them; undefined: it cannot be told from others
+   * @param clientId of the client that sends them; undefined: a client that cannot be told apart from others
    */
   createModernClients(clientId: string | undefined): ModernClients {
     const modernClients: ModernClients = new ModernClients({

@@ -18,7 +18,7 @@ import { ownStdin, ownStdout } from "../base/runtime.ts";
 import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import { settlesWithin } from "../base/clock.ts";
 
-/** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
+/** The hub's own stdin and stdout. `EarlyInitialize` may have used them before the hub does. */
 export interface StdioStreams {
   readonly input: ByteInput;
   output(onBroken: () => void): ByteOutput;
@@ -26,13 +26,13 @@ export interface StdioStreams {
   readonly isInitializeAnswered: boolean;
 }
 
-/** What servers contribute to the answer to `initialize`. */
+/** The parts of the `initialize` result that come from servers. */
 export interface InitializeAnswer {
   /** The servers' instructions for models. */
   readonly instructions?: string | undefined;
   /** The capability class of the client that these instructions are for. */
   readonly capabilities?: string | undefined;
-  /** What the servers declare beside their lists; undefined: unknown. */
+  /** The capabilities that servers declare beside their lists; undefined: unknown. */
   readonly offered?: CombinedCapabilities | undefined;
 }
 
@@ -41,16 +41,19 @@ export function openStreams(): StdioStreams {
   return { input: ownStdin(), output: ownStdout, isInitializeAnswered: false };
 }
 
-/** The answer's content, or finds it for a capability class; if that rejects, the hub answers `initialize` itself. */
+/**
+ * The content of the answer, or a function that finds it for a capability class; if its promise rejects, the hub
+ * answers `initialize` itself.
+ */
 export type InitializeAnswers =
   InitializeAnswer | ((capabilities: string) => Promise<InitializeAnswer>);
 
-/** Longest wait until the content is found, in ms; enough for a busy machine. */
+/** Maximum wait for the content, in ms; enough for a busy machine. */
 const MAX_WAIT = 500;
 
 /**
- * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
- * has read. Only a request of the usual form is answered, and only as the first message.
+ * Answers a client's `initialize`, as the hub would, while the hub is still being loaded; then passes on everything
+ * that was read. Answers only a request of the usual form, and only as the first message.
  */
 export class EarlyInitialize implements StdioStreams, ByteInput {
   readonly input: ByteInput = this;
@@ -62,7 +65,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
   readonly #unread: Buffer[] = [];
   #state: "waiting" | "buffering" | "handedOver" = "waiting";
   #isAnswered = false;
-  /** Settles when the content that a client waits for is found. */
+  /** Settles when the content for a waiting client is found. */
   #answering: Promise<void> | undefined;
   #isAtEnd = false;
   #isBroken = false;
@@ -88,8 +91,8 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
   }
 
   /**
-   * Waits until the input that has already arrived is read, and answered if possible: on Bun that takes until the
-   * second turn of its event loop.
+   * Waits until the input that has already arrived is read, and answered if possible: on Bun, input is read in the
+   * second turn of the event loop.
    */
   async readAvailable(): Promise<void> {
     for (let turn = 0; turn < 2 && this.#state === "waiting"; turn++) {
@@ -133,7 +136,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
     if (this.#state !== "waiting") return;
     const isComplete = chunk.includes(LF);
     if (!isComplete && this.#unread.length < MAX_CHUNKS) return;
-    // Later input waits in the stream.
+    // The stream buffers later input.
     this.#state = "buffering";
     this.#stdin.pause();
     const bytes = Buffer.concat(this.#unread);
@@ -156,7 +159,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
   }
 
   #answer({ id, version }: InitializeRequest, { instructions, offered }: InitializeAnswer): void {
-    // The hub has the request by now and answers it itself.
+    // The hub has received the request meanwhile and answers it itself.
     if (this.#state === "handedOver") return;
     const result = initializeResult(
       version,
@@ -164,18 +167,18 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
       instructions,
       offered ?? UNKNOWN_CAPABILITIES,
     );
-    // Few bytes: written at once, or queued by the stream in order.
+    // Only a few bytes: written at once, or queued by the stream in order.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
     this.#isAnswered = true;
   }
 }
 
 const LF = 10;
-/** Longest request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
+/** Maximum length of a request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
 const MAX_REQUEST_LENGTH = 4 * 1024;
 /** A request in more chunks than this is left to the hub. */
 const MAX_CHUNKS = 8;
-/** The members that every client sends; any other may ask for something else. */
+/** The members that every client sends; any other member may change the answer. */
 const REQUEST_MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);
 const INITIALIZE_PARAMS = new Set(["protocolVersion", "capabilities", "clientInfo"]);
 
@@ -187,8 +190,8 @@ interface InitializeRequest {
 }
 
 /**
- * Reads an `initialize` request; undefined if it is not one, or the hub might answer it in another way. Its spelling
- * has to equal `JSON.stringify` of its value: then the id returns unchanged, and no member occurs twice.
+ * Reads an `initialize` request; undefined if it is not one, or the hub might answer it differently. Its text must
+ * equal `JSON.stringify` of its value: then the id returns unchanged, and no member occurs twice.
  */
 function readInitializeRequest(line: Buffer): InitializeRequest | undefined {
   if (line.length > MAX_REQUEST_LENGTH) return undefined;

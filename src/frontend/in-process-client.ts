@@ -26,7 +26,7 @@ export interface CallProgress {
   readonly message?: unknown;
 }
 
-/** A client of the hub in the same process, through the same transport seam as every other client. */
+/** A client of the hub in the same process, which uses a transport like every other client. */
 export class InProcessClient {
   readonly #session: Session;
   readonly #signal: AbortSignal;
@@ -49,7 +49,7 @@ export class InProcessClient {
       clock: systemClock,
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
-    // Ends with the hub, which the caller stops.
+    // This promise settles when the hub is closed, which is up to the caller.
     void hub.accept(hubEnd, signal);
     await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
     return new InProcessClient(session, signal);
@@ -78,7 +78,7 @@ export class InProcessClient {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
-    // Parsed as one message: line ends between the values of `args` do not matter here.
+    // Parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));
     if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {

@@ -83,7 +83,7 @@ export class LegacyClientRequest implements Caller {
     this.#owner = owner;
   }
 
-  /** The call that the request became; undefined until it is routed, and for list requests. */
+  /** The call that the request became; undefined until the request is routed, and for list requests. */
   get call(): Call | undefined {
     return this.running?.call;
   }
@@ -112,7 +112,7 @@ export class LegacyClientRequest implements Caller {
 
 /**
  * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
- * @param handle handles one message of the batch; one that is to be answered comes with its responder
+ * @param handle handles one message of the batch; a message that must be answered comes with its responder
  */
 export function answerBatch(
   items: readonly Message[],
@@ -208,21 +208,24 @@ function membersOf(bytes: Uint8Array, range: { start: number } | undefined): rea
 /** What a client needs of the hub. */
 export interface ClientHost {
   readonly serverInfo: Implementation;
-  /** The client's backpressure: `isFull` while it does not read, so that nothing more should be read for it. */
+  /** The client's backpressure. `isFull`: the client does not read, so nothing more should be read for it. */
   backpressure(client: LegacyClient, isFull: boolean): void;
-  /** Logs a protocol error of the client that no answer can report. */
+  /** Logs a protocol error of the client that no response can report. */
   warn(text: string): void;
   onDisconnect(client: LegacyClient): void;
 }
 
 const EMPTY_RESULT = utf8("{}");
-/** Which list each list method asks for. */
+/** The kind that each list method lists. */
 const LIST_METHOD_KINDS = new Map(
   // Legacy clients read the files of skills as resources.
   KINDS.filter((kind) => kind !== "skills").map((kind) => [LIST_METHODS[kind], kind]),
 );
 
-/** One client of the legacy era on any transport: answers what is the hub's, routes what is for a server. */
+/**
+ * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes those for
+ * a server.
+ */
 export class LegacyClient implements TransportEvents, ClientChannel, RequestOwner {
   readonly era = "legacy";
   readonly #transport: Transport;
@@ -230,7 +233,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   readonly #view: ClientView;
   readonly #router: Router;
   readonly #isPlugin: boolean;
-  /** Responder for transports that have one channel for everything. */
+  /** Responder for transports on which all requests share one channel. */
   readonly #connectionResponder: Responder;
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdTable<LegacyClientRequest>();
@@ -239,9 +242,9 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   );
   #version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
-  /** What the client has declared so far; replaced, never changed, when it declares more. */
+  /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
   sender = NO_DECLARATION;
-  /** `initialize` was answered: before that no log message is sent. */
+  /** `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
   /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
   level: LogSeverity | undefined;
@@ -275,7 +278,9 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
     return this.#running.values().flatMap(({ call }) => call ?? []);
   }
 
-  /** The catalog was replaced: sends `list_changed` for the lists that differ from what the client was given. */
+  /**
+   * The catalog was replaced: sends `list_changed` for the lists that differ from those that the client last received.
+   */
   catalogChanged(): void {
     for (const message of this.#listAnswers.compare(this.#view.catalog))
       this.#transport.send(message);
@@ -313,7 +318,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   log(): void {}
 
   pressure(isFull: boolean): void {
-    // A client that does not read sends no more requests either.
+    // A client that does not read must not send more requests either.
     if (isFull) this.#transport.pause();
     else this.#transport.resume();
     this.#host.backpressure(this, isFull);
@@ -352,7 +357,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
     } else {
       this.#serverRequests.onInvalid(message);
     }
-    // Only requests are answered; what is not even JSON may have been one (JSON-RPC 2.0, 5: id null).
+    // Only requests are answered. Text that is not even JSON may have been a request (JSON-RPC 2.0, 5: id null).
     const isAnswered = parsed === undefined || parsed.kind === "request";
     responder.respond(
       isAnswered ? errorResponse(message.id, message.code, invalidMessageText(message)) : undefined,
@@ -452,7 +457,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
     this.#running.set(key, clientRequest);
-    // A client that sends requests can receive them, whether or not `notifications/initialized` has come.
+    // A client that sends requests can receive them, even if `notifications/initialized` has not come.
     this.#serverRequests.ready();
   }
 

@@ -18,7 +18,7 @@ const cachedSections = new WeakMap<Section, Section>();
 
 /**
  * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
- * object. Entries of legacy servers pass unchanged.
+ * object. Entries of legacy servers stay unchanged.
  */
 export function legacySection(section: Section): Section {
   const { kind, info: origin } = section;
@@ -35,7 +35,7 @@ export function legacySection(section: Section): Section {
   return result;
 }
 
-/** By the bytes before wrapping: entries of an unchanged server have the very same bytes in the next section. */
+/** Keyed by the bytes before wrapping: entries of an unchanged server are the same objects in the next section. */
 const wrappedTools = new WeakMap<Uint8Array, Uint8Array>();
 
 function wrapCached(bytes: Uint8Array): Uint8Array {
@@ -48,12 +48,12 @@ function wrapCached(bytes: Uint8Array): Uint8Array {
 
 /** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
 export class ListAnswers {
-  /** The section that the client was last given, or notified of. */
+  /** The section that the client last received, or was last notified of. */
   readonly #lastSent = new Map<Kind, Section>();
 
   /**
    * Reads a list request.
-   * @returns builds the answer from a catalog
+   * @returns a function that builds the answer from a catalog
    * @throws {HubError} invalidParams if the cursor is invalid
    */
   prepareAnswer(kind: Kind, request: Request): (catalog: Catalog) => EncodedMessage {
@@ -72,7 +72,7 @@ export class ListAnswers {
   compare(catalog: Catalog): readonly EncodedMessage[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#lastSent) {
-      // An equal section replaces the older one, so that clients share one object.
+      // Keep the new section even if it is equal, so that all clients refer to one object.
       this.#lastSent.set(kind, catalog[kind]);
       if (!section.equals(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }

@@ -17,7 +17,7 @@ import {
 } from "../jsonrpc/message.ts";
 import type { Responder } from "../transport/transport.ts";
 
-/** Bytes of either end of an invalid message that are searched for its kind and id. */
+/** How many bytes at either end of an invalid message are searched for its kind and id. */
 const EDGE_LENGTH = 4096;
 
 interface OpenRequest {
@@ -25,11 +25,14 @@ interface OpenRequest {
   readonly responder: Pick<Responder, "notify"> | undefined;
 }
 
-/** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
+/**
+ * Requests of servers in flight to one legacy client, under ids of the hub's own, which never equal an id of the
+ * client.
+ */
 export class DownstreamRequests implements ServerRequestTarget {
   readonly #send: (server: string, message: EncodedMessage) => void;
   readonly #openRequests = new Map<number, OpenRequest>();
-  /** Tasks that the client has created instead of answering, and the same by the number of the request. */
+  /** The client's tasks by their ids, and, below, by the number of the server request that created each. */
   readonly #clientTasks = new TaskAliases<ClientTask>();
   readonly #tasksByRequest = new Map<number, ClientTask>();
   #count = 0;
@@ -70,7 +73,7 @@ export class DownstreamRequests implements ServerRequestTarget {
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;
-    // Responses of common shapes are parsed without a look at their body; a malformed one must not reach a server.
+    // Responses of common shapes are parsed without reading their body; a malformed one must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
       const task = request.answer(outcome, bytes.subarray(body.start, body.end));
       if (task !== undefined && id !== undefined) this.#addTask(id, task);
@@ -79,7 +82,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     }
   }
 
-  /** The client sent an invalid message; if it was meant as a response, no other will come. */
+  /** The client sent an invalid message. If it was meant as a response, no other will come. */
   onInvalid(invalid: InvalidMessage): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {
@@ -92,7 +95,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (truncated?.kind === "response") this.fail(truncated.id, malformedAnswerError());
   }
 
-  /** The client's answer cannot be passed on. */
+  /** The client's answer cannot be forwarded. */
   fail(id: RequestId, error: HubError): void {
     const number = readOwnId(id.bytes, id);
     if (number !== undefined) this.#remove(number)?.request.fail(error);
@@ -104,7 +107,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     const progress = readProgress(notification);
     if (progress === undefined) return;
     const { id, tokens } = progress;
-    // The progress token of a request that became a task is valid for as long as the task.
+    // The progress token of a request that became a task stays valid as long as the task.
     (this.#openRequests.get(id)?.request ?? this.#tasksByRequest.get(id))?.progress(
       notification,
       tokens,

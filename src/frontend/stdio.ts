@@ -8,14 +8,17 @@ import { NO_HANDLE } from "../transport/memory.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type StdioStreams } from "./early-initialize.ts";
 
-/** Longest wait for a client that does not read when the hub closes, in ms. */
+/** Maximum wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_TIMEOUT = 500;
 
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class StdioServerTransport implements Transport {
   readonly #maxMessage: number;
   readonly #streams: StdioStreams;
-  /** Responder of an `initialize` that EarlyInitialize has answered: the client reads it, but its answer is dropped. */
+  /**
+   * Responder of an `initialize` that `EarlyInitialize` has answered: the legacy client handles the request, but its
+   * answer is dropped.
+   */
   readonly #answeredResponder: Responder = {
     notify: (message) => void this.send(message),
     respond() {},
@@ -24,8 +27,8 @@ export class StdioServerTransport implements Transport {
   #events: TransportEvents | undefined;
 
   /**
-   * @param maxMessage longest message that is read, in bytes
-   * @param streams may have been read before, by EarlyInitialize
+   * @param maxMessage maximum length of a message, in bytes
+   * @param streams may have been read before, by `EarlyInitialize`
    */
   constructor(maxMessage: number, streams: StdioStreams = openStreams()) {
     this.#maxMessage = maxMessage;
@@ -71,7 +74,7 @@ export class StdioServerTransport implements Transport {
     return Promise.resolve(undefined);
   }
 
-  /** Writes what is queued, but waits `FLUSH_TIMEOUT` at most for a client that does not read. */
+  /** Writes what is queued, but waits at most `FLUSH_TIMEOUT` ms for a client that does not read. */
   async close(): Promise<void> {
     await Promise.race([this.#pipe?.end(), sleep(FLUSH_TIMEOUT)]);
     this.#finish("The hub has stopped.");
@@ -85,8 +88,9 @@ export class StdioServerTransport implements Transport {
 }
 
 /**
- * Keeps reading while paused, and buffers up to `WRITE_LIMITS.high` bytes. The end of stdin comes after everything that
- * the client has sent, and must be seen even while the hub takes no more messages because the client does not read.
+ * Reads ahead: keeps reading while paused, and buffers up to `WRITE_LIMITS.high` bytes. The end of stdin comes after
+ * everything that the client has sent, and must be noticed even while the hub accepts no messages because the client
+ * does not read.
  */
 class ReadAhead implements ByteInput {
   readonly #source: ByteInput;
@@ -102,7 +106,7 @@ class ReadAhead implements ByteInput {
     this.#source = source;
   }
 
-  /** `onEnd` is called at once: what is buffered comes from a client that has disconnected. */
+  /** `onEnd` is called at once, not after the buffered chunks: they come from a client that has disconnected. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#onChunk = onChunk;
     this.#source.read(
@@ -123,7 +127,7 @@ class ReadAhead implements ByteInput {
 
   resume(): void {
     this.#isPaused = false;
-    // The callback that takes a chunk may pause and resume meanwhile.
+    // The callback that receives a chunk may pause and resume meanwhile.
     if (this.#isFlushing) return;
     this.#isFlushing = true;
     while (!this.#isPaused) {

@@ -43,25 +43,25 @@ export interface Caller extends ServerRequestTarget {
    */
   onListed?(catalog: Catalog): void;
   /**
-   * The message that answers the client, made of a server's response.
+   * Builds the message that answers the client from a server's response.
    * @param from the era of the server
-   * @param edits what turns a modern server's result into a legacy one, for a legacy client
+   * @param edits turn a modern server's result into a legacy one, for a legacy client
    */
   toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
   /**
-   * Takes over the task that the server created for the call, for a client that supports tasks.
+   * Adopts the task that the server has created for the call, for a client that supports tasks.
    * @returns the response that announces the task to the client; undefined if the client does not support tasks
    * @throws {HubError} invalidRequest if the client has too many open tasks
    */
   addTask?(answer: Response, location: TaskLocation): Response | undefined;
-  /** A server's request for this call was refused: the client did not declare the capability. */
+  /** A server's request for this call was refused because the client did not declare the capability. */
   onMissingCapability?(required: object): void;
   /** Called exactly once; undefined if the call was cancelled, in which case nothing may be sent for it. */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
 }
 
-/** Where the task that was created for a call runs. */
+/** The connection and the session that run the task created for a call. */
 export interface TaskLocation {
   readonly session: Session;
   readonly connection: Connection;
@@ -76,7 +76,7 @@ export interface RunningRequest {
   readonly call: Call | undefined;
 }
 
-/** What every call is made from. */
+/** The input of every call. */
 export interface CallContext {
   readonly request: Request;
   readonly route: Route;
@@ -93,7 +93,7 @@ export interface CallContext {
   readonly view: ClientView;
 }
 
-/** What a call is made from that is sent over whatever session the connection has. */
+/** The input of a call that is sent over the connection's current session, whichever that is. */
 export interface SessionCallContext extends CallContext {
   readonly rewrite: RequestRewrite;
   readonly connection: Connection;
@@ -116,8 +116,8 @@ export abstract class Call<Context extends CallContext = CallContext>
   isOver = false;
   #maxDeadline: number;
   /**
-   * Number of server requests that wait for the client; the deadline stands still from `#pausedAt` on while there is
-   * any.
+   * Number of server requests that wait for the client; while there are any, the deadline is paused, from `#pausedAt`
+   * on.
    */
   #pauseCount = 0;
   #pausedAt = 0;
@@ -174,14 +174,14 @@ export abstract class Call<Context extends CallContext = CallContext>
     caller.notify(replaceRanges(notification, tokens, token));
   }
 
-  /** Restarts the timeout, as progress was made; `maxTimeout` still applies. */
+  /** Restarts the timeout, because there was progress; `maxTimeout` still applies. */
   restartTimeout(): void {
     const { route, deadlines } = this.context;
     if (this.#pauseCount > 0) this.#addPausedTime();
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
   }
 
-  /** Passes on a log message of the server. A legacy client that has set no level gets every message. */
+  /** Forwards a log message of the server. A legacy client that has set no level gets every message. */
   log(severity: LogSeverity, message: EncodedMessage): void {
     const { caller } = this.context;
     const { era } = caller.sender;
@@ -252,13 +252,13 @@ export abstract class Call<Context extends CallContext = CallContext>
   /** Starts the call. */
   protected abstract start(): void;
 
-  /** Cancels whatever is in flight for the call. `error` rejects the promises that wait for it. */
+  /** Cancels everything in flight for the call. `error` rejects the promises that wait for it. */
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
   /** Why the call has not reached the server yet, in words that name the time limit; undefined if it has. */
   protected abstract waitReason(seconds: number): string | undefined;
 
-  /** Records the resource links of a server's response, and the URLs that its client is asked to open. */
+  /** Records the resource links of a server's response, and the URLs that it asks the client to open. */
   recordLinks(session: Session, response: Response): void {
     if (response.outcome === "error")
       session.notifications.onRefused(response, this.context.view.channel);
@@ -276,8 +276,8 @@ export abstract class Call<Context extends CallContext = CallContext>
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
-    // A resource that was requested by a URI naming the server is answered under that URI, and so is everything below
-    // it.
+    // A resource that was requested by a URI that names the server is answered under that URI; the same holds for all
+    // resources below it.
     if (name !== encodeUriTemplate(server, remoteName)) return rename;
     const root = skillRootOf(remoteName) ?? remoteName;
     return (uri) =>
@@ -331,10 +331,10 @@ export interface RunningCall {
   readonly duration: number;
 }
 
-/** How a call ended: the server answered, the hub answered in its place, or it was cancelled. */
+/** How a call ended: the server answered, the hub answered instead, or the call was cancelled. */
 export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by: CancelledBy };
 
-/** Numbers the calls and emits their events, if anybody subscribes to them. */
+/** Numbers the calls and emits their events, if there are subscribers. */
 export class CallLog {
   readonly #bus: EventBus;
   #lastNumber = 0;
@@ -363,7 +363,7 @@ export class CallLog {
     }
   }
 
-  /** Whether anybody subscribes to the ends of calls. */
+  /** Whether there are subscribers to the ends of calls. */
   get hasSubscribers(): boolean {
     return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }

@@ -10,18 +10,18 @@ export interface DeadlineTarget {
 
 /** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
-/** Delay before anything expires after a pause, in ms: the pipes' backlog is read first. */
+/** Delay after a pause before anything expires, in ms: responses that arrived meanwhile are read first. */
 const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
- * The deadlines of many calls on one timer: it is set for the earliest deadline and checks all when it fires. A call
+ * The deadlines of many calls on one timer, which is set for the earliest deadline and checks all when it fires. A call
  * that ends in time, or whose deadline is postponed, sets no timer.
  *
- * Time stands still while paused, so that a call does not expire because its response cannot be read or written.
+ * While paused, no time passes, so that a call does not expire because its response cannot be read or written.
  */
 export class Deadlines {
   readonly #clock: Clock;
-  /** Unordered. Each target knows its index: a Set would allocate about 100 bytes per call. */
+  /** Unordered. Each target stores its index: a Set would allocate about 100 bytes per call. */
   readonly #targets: DeadlineTarget[] = [];
   #timer: { at: number; cancel: () => void } | undefined;
   /** Total length of all past pauses, in ms. */
@@ -33,7 +33,7 @@ export class Deadlines {
     this.#clock = clock;
   }
 
-  /** The clock's time in ms, monotonic, less all pauses. */
+  /** The clock's time minus all pauses, in ms, monotonic. */
   now(): number {
     return (this.#pausedSince ?? this.#clock.now()) - this.#totalPaused;
   }
@@ -65,7 +65,7 @@ export class Deadlines {
     this.#setTimer(target.deadline);
   }
 
-  /** The timer stays set: clearing it for each call that ends would cost a timer operation per call. */
+  /** The timer stays set, because clearing it would cost a timer operation for each call. */
   remove(target: DeadlineTarget): void {
     const { slot } = target;
     if (slot === undefined) return;

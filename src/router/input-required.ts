@@ -54,7 +54,10 @@ export interface InputRequest {
   readonly params: ByteRange | undefined;
 }
 
-/** An incomplete result: the server wants the request again, with the answers to its inputs (basic/patterns/mrtr). */
+/**
+ * An incomplete result: the server wants the request to be sent again, with the answers to its inputs
+ * (basic/patterns/mrtr).
+ */
 export interface InputRequired {
   readonly kind: "inputRequired";
   readonly bytes: Buffer;
@@ -77,7 +80,7 @@ export interface TasksRequired {
 /** A response that does not complete the request. */
 export type UnfinishedResult = InputRequired | TaskCreated | TasksRequired;
 
-/** How a response is read. */
+/** Options for reading a response. */
 export interface AnswerReadOptions {
   readonly server: string;
   readonly method: string;
@@ -118,7 +121,7 @@ export function readAnswer(
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
-  // The shapes that are not scanned contain no escaped characters.
+  // Responses that were not scanned contain no escaped characters.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
   const members = scanTopLevel(bytes, body.start);
@@ -314,7 +317,7 @@ export interface InputRoundsOptions {
     notify(message: EncodedMessage): void;
   };
   readonly deadlines: Deadlines;
-  /** Pauses the call's deadline while the client is asked, or resumes it. */
+  /** Pauses the call's deadline while the client is asked for input, or resumes it. */
   setDeadlinePaused(paused: boolean): void;
   /** Sends the request again. */
   resend(): void;
@@ -323,14 +326,14 @@ export interface InputRoundsOptions {
 
 /** Maximum number of rounds per call. */
 const MAX_ROUNDS = 10;
-/** Delay before a request is repeated that the server wants without any input, in ms. */
+/** Delay before a request is repeated because the server requires it without any input, in ms. */
 const REPEAT_DELAY = 250;
 /** Time limit for the client's answers, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
 
 /**
- * Handles `input_required` for a client that cannot: sends the input requests to the client and repeats the call with
- * the answers.
+ * Handles `input_required` for a client that does not support it: sends the input requests to the client and repeats
+ * the call with the answers.
  */
 export class InputRounds {
   /** Edits of the request since the client sent it: `inputResponses` and `requestState`. */
@@ -404,7 +407,7 @@ export interface InputRoundEvents {
   onFailed(error: HubError): void;
 }
 
-/** Which client is asked, for which server and call. */
+/** Identifies the client that is asked, and the server and call for which it is asked. */
 export type InputRoundOptions = Pick<
   InputRoundsOptions,
   "server" | "caller" | "deadlines" | "setDeadlinePaused"
@@ -522,7 +525,10 @@ class InputRound {
     else this.#reject(input, errorMessageOf(body));
   }
 
-  /** The client cannot or will not answer: only for an elicitation is there a result that says so. */
+  /**
+   * The client cannot or will not answer. Only elicitations have a result that says so; for any other request the round
+   * fails.
+   */
   #reject(input: InputRequest, reason: string): void {
     if (input.method === Method.elicitationCreate) {
       this.#addAnswer(input, CANCEL_RESULT);
@@ -544,7 +550,7 @@ class InputRound {
   }
 }
 
-/** The input as a legacy server's request: a URL elicitation gets an `elicitationId`. */
+/** The input as a legacy server's request; a URL elicitation gets an `elicitationId`. */
 function legacyRequestOf(
   { method, params }: InputRequest,
   bytes: Uint8Array,
@@ -576,7 +582,7 @@ function errorMessageOf(error: Uint8Array): string {
   return readString(error, lastMember(members, "message")) ?? textOf(error);
 }
 
-/** The edits of a request that may be sent several times; a fresh array per send, as `Session` adds its own. */
+/** The edits of a request that may be sent several times; a new array per send, as `Session` adds its own edits. */
 export function retryEditsOf(
   { edits, tokens }: RequestRewrite,
   unfinishedCall: { readonly edits: readonly Edit[] } | undefined,

@@ -51,12 +51,12 @@ const MAX_TASKS = 1024;
 /** How often expired tasks are dropped, in ms. */
 const EXPIRY_CHECK_INTERVAL = 60_000;
 
-/** A task and the connection that has it. */
+/** A task and the connection over which it was created. */
 export interface ModernTaskEntry extends Pick<TaskLocation, "connection" | "route"> {
   readonly task: ModernServerTask;
   /** The open tasks of the server's session; undefined if it has none. */
   readonly openTasks: ModernServerTasks | undefined;
-  /** The client that began the task. */
+  /** The client that created the task. */
   readonly owner: object;
 }
 
@@ -69,7 +69,7 @@ export function resultOfTask(bytes: Buffer, members: readonly JsonMember[]): Res
   return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
 }
 
-/** The tasks at modern servers that one client has begun. Only that client can use their ids. */
+/** The tasks at modern servers that one client has created. Only that client can use their ids. */
 export class ModernClientTasks {
   readonly #clock: Clock;
   /** By the hub's task ids, oldest first. */
@@ -113,7 +113,7 @@ export class ModernClientTasks {
     if (entry === undefined || current === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
-    // If its connection was stopped, the task may live on at the server's current connection.
+    // If its connection was stopped, the task may still exist at the server's current connection.
     return entry.connection.canStart ? entry : { ...entry, connection: current };
   }
 
@@ -165,7 +165,7 @@ export class ModernClientTasks {
   }
 }
 
-/** A modern client's request about a task, sent over the connection that has the task. */
+/** A modern client's request about a task, sent over the task's connection. */
 export class ModernTaskRequest
   extends Call<SessionCallContext>
   implements PendingRequest, SessionWaiter

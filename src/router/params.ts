@@ -15,18 +15,18 @@ export interface CallParams {
   /** The key of the member with that name or URI, and the object's members. */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
-  /** Of `params`. */
+  /** The members of `params`. */
   readonly members: readonly JsonMember[];
   /** The client's progress token: all its ranges, and its original bytes. */
   readonly tokens: readonly ByteRange[];
   readonly token: Piece | undefined;
 }
 
-/** How the params of a relayed method name their subject. */
+/** How the params of a relayed method name the item that the request is about. */
 export interface MethodSpec {
   readonly kind: Kind;
   readonly key: "name" | "uri";
-  /** What error messages call the missing member. */
+  /** The name of the missing member in error messages. */
   readonly label: string;
 }
 

@@ -39,13 +39,13 @@ import { UnfinishedCall } from "./task-polling.ts";
 import { notReadyReason, serverGoneError } from "./timeouts.ts";
 import { paramHeadersOf } from "./upstream-request.ts";
 
-/** What stays the same however often plugins change the call. */
+/** The part of a call that stays the same however often plugins change the call. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
   readonly number: number;
   readonly request: Request;
-  /** Of the request's `params`. */
+  /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
   readonly signal: AbortSignal;
 }
@@ -98,7 +98,7 @@ export class PluginToolCall implements ChainedCall {
   }
 
   get arguments(): Readonly<Record<string, unknown>> {
-    // Parsed at each read, so that a plugin's changes to the object affect nobody else.
+    // Parsed at each read, so that a plugin that changes the object affects no other.
     return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 
@@ -122,9 +122,9 @@ export class PluginToolCall implements ChainedCall {
 type RequestOutcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
- * One request of a plugin call at its server; a call may send several. It is also the promise of an answer that
- * `next()` returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if
- * there were no plugins.
+ * One request of a plugin call to its server; a call may send several. It is also the promise that `next()` returns:
+ * the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if there were no
+ * plugins.
  */
 export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Promise<Answer> {
   readonly method = Method.toolsCall;
@@ -253,7 +253,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     this.#owner.setDeadlinePaused(paused);
   }
 
-  /** The call does not need the response any more: cancels the request at the server. */
+  /** The call no longer needs the response: cancels the request at the server. */
   cancel(cancelReason: CancelReason, reason: HubError): void {
     if (!this.#end()) return;
     this.#unfinishedCall?.cancel();
@@ -405,14 +405,14 @@ function pluginCancelError(reason: unknown): HubError {
   return new HubError("cancelled", text, { cause: reason });
 }
 
-/** What a plugin call has in addition to every call's context. */
+/** The part of the context that only plugin calls have. */
 export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
   /** The plugin that makes the call, if one does; it does not see the call itself. */
   readonly excludedPlugin: PluginMember | undefined;
-  /** Of the request's `params`. */
+  /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
   /** Set if the call is task-augmented. */
   readonly taskResultCall: TaskResultPluginCall | undefined;
@@ -428,7 +428,7 @@ export class PluginCall
   /** The requests in flight; rarely more than one. */
   #requests: readonly PluginUpstreamRequest[] = EMPTY;
   #holders: readonly PluginMember[] = EMPTY;
-  /** The response of its only request is the answer, unseen by plugins. */
+  /** The response to its only request is the answer, and no plugin reads it. */
   #isForwarded = false;
   /** Whether the request was written to the server at least once. */
   #wasSent = false;
@@ -504,7 +504,7 @@ export class PluginCall
       changedArguments,
     );
     this.#requests = [...this.#requests, upstreamRequest];
-    // The call may have ended in this very turn.
+    // The call may have ended in this very turn of the event loop.
     const isOver = this.isOver || this.#endError !== undefined;
     if (isOver) upstreamRequest.cancel("The call has ended.", this.#endReason());
     else upstreamRequest.run(cancelSignals);
@@ -545,7 +545,7 @@ export class PluginCall
     } else if (this.isOver) {
       plugins.removeUse();
     } else {
-      // No plugin waits for the response: it goes straight to the client.
+      // No plugin waits for the response, so it goes straight to the client.
       this.#isForwarded = true;
       answer.forward();
     }
@@ -572,7 +572,7 @@ export class PluginCall
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#wrapOutput(message), end);
-    // Plugins may still run, but what they have in flight is of no use any more.
+    // Plugins may still run, but their requests in flight are no longer needed.
     if (this.#requests.length > 0)
       this.#cancelRequests("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
@@ -586,7 +586,7 @@ export class PluginCall
     return isMixed ? wrapToolAnswer(message, route.item) : message;
   }
 
-  /** The same mapping of URIs for an answer of plugins, which may differ from the server's. */
+  /** Maps the URIs of a plugin's answer, too, which may differ from the server's. */
   #renameAnswerUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
     const parsed = parseMessage(joinMessage(message));
@@ -631,7 +631,7 @@ function argumentEdits(request: Request, members: readonly JsonMember[], json: s
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }
 
-/** The plugin call as its requests to the server see it. */
+/** A plugin call, from the point of view of its requests to the server. */
 export interface UpstreamRequestOwner extends ClientRequest {
   readonly request: Request;
   readonly route: Route;
@@ -639,7 +639,7 @@ export interface UpstreamRequestOwner extends ClientRequest {
   readonly sender: ClientDeclaration;
   readonly caller: Caller;
   readonly deadlines: Deadlines;
-  /** Takes a created task; undefined unless the call is task-augmented. */
+  /** The call that adopts a created task; undefined unless the call is task-augmented. */
   readonly taskResultCall: TaskResultPluginCall | undefined;
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
   restartTimeout(): void;
@@ -648,7 +648,7 @@ export interface UpstreamRequestOwner extends ClientRequest {
   setDeadlinePaused(paused: boolean): void;
   /** A request of the call has ended. */
   onRequestEnd(upstreamRequest: { readonly isSent: boolean }): void;
-  /** The outcome of the call's only request, if no plugin looks at it. */
+  /** The response to the call's only request, if no plugin reads it. */
   onResponse(response: Response): void;
   fail(error: HubError): void;
 }

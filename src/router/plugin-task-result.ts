@@ -9,7 +9,7 @@ import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildError, type EncodedMessage, joinMessage, type Response } from "../jsonrpc/message.ts";
 import type { CallContext, Caller, Call } from "./call.ts";
 
-/** What delivers the server's response to the plugins. */
+/** The object that passes the server's response to the plugins. */
 interface ResultReceiver {
   onResponse(response: Response): void;
   fail(error: HubError): void;
@@ -55,7 +55,7 @@ export class TaskResultPluginCall implements Caller {
     };
   }
 
-  /** Whether the plugins have been given the result, or have answered. */
+  /** Whether the plugins have received the result, or have answered. */
   get isDecided(): boolean {
     return this.#isDelivered || this.#finalResponse !== undefined;
   }
@@ -98,7 +98,7 @@ export class TaskResultPluginCall implements Caller {
     this.#deliverOnce((trip) => trip.fail(cause));
   }
 
-  /** Nobody can request the result any more. */
+  /** The result cannot be requested any more. */
   cancel(): void {
     if (this.#call?.isOver === false) this.#call.cancel("Nobody waits for it.", "disconnect");
   }
@@ -121,7 +121,7 @@ export class TaskResultPluginCall implements Caller {
       return;
     }
     const { session, task } = this.#created;
-    // An answer that plugins give without waiting for the result cancels the task.
+    // If plugins answer without waiting for the result, the task is cancelled.
     if (!this.#isDelivered && message !== undefined) session.serverTasks.cancel(task);
     const final = parseMessage(joinMessage(message ?? this.#buildEndError()));
     if (final.kind !== "response") return;
@@ -147,7 +147,7 @@ export class TaskResultPluginCall implements Caller {
   }
 }
 
-/** A call has at most one task: the first. Any other is cancelled. */
+/** A call has at most one task, the first; any further task is cancelled. */
 function rejectSecondTask(request: ResultReceiver, session: Session, response: Response): boolean {
   if (!session.serverTasks.cancelCreated(response)) return false;
   request.fail(new HubError("notSupported", "A call that has become a task is not sent again."));

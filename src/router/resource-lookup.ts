@@ -21,9 +21,9 @@ export interface ResourceLocation {
   readonly uri: string;
 }
 
-/** What helps to find a URI's server beside the catalog. */
+/** Additional information for finding the server of a URI. */
 export interface LookupHints {
-  /** The resource links that results have given. */
+  /** The resource links that the client's results contained. */
   readonly links: ResourceLinks;
   /**
    * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to

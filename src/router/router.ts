@@ -36,7 +36,7 @@ import { LegacyClientTasks } from "./tasks.ts";
 import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
 import { ResourceSubscriptions, SubscribeRequest } from "./subscriptions.ts";
 
-/** What a router needs. */
+/** The options of a router. */
 export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
@@ -49,13 +49,13 @@ export interface RouterOptions {
   readonly excludedPlugin: PluginMember | undefined;
   /** The client as servers reach it. */
   clientChannel(): ClientChannel;
-  /** Whether several clients, indistinguishable to the hub, may share this router. */
+  /** Whether several clients that the hub cannot tell apart may share this router. */
   readonly isAnonymous?: boolean;
   /** The tasks at modern servers; only for a modern client. */
   readonly modernTasks?: ModernClientTasks;
 }
 
-/** Maps the requests of one client to routes and makes the calls: the only parse of `params`, the only lookup. */
+/** Maps the requests of one client to routes and creates the calls. It alone parses `params` and looks up names. */
 export class Router {
   /** The client's name and version, as plugins see them. */
   client: ClientInfo;
@@ -164,7 +164,7 @@ export class Router {
     if (request.method === Method.complete) return new CompletionRequest(context);
     if (request.method === Method.subscribe) return new SubscribeRequest(context, subscriptions);
     if (kind !== "tools" || listed === undefined) return new UpstreamRequest(context);
-    // Modern calls do not use this member.
+    // Modern calls do not have the member `task`.
     const isTask =
       lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
     if (isTask) this.#legacyTasks.makeRoom();
@@ -197,8 +197,8 @@ export class Router {
 
   /**
    * The tool with this remote name, if no exposed tool has the name. The UI of a server (MCP Apps) calls tools by their
-   * remote names, as it knows no others; if several servers have one, the server whose UI resource the client has read
-   * is meant.
+   * remote names, as it knows no others. If several servers have such a tool, the server whose UI resource the client
+   * has read is used.
    * @throws {HubError} unknownTool if several servers have one and none can be preferred
    */
   #findByRemoteName(kind: Kind, name: string): ListedRoute | undefined {
@@ -252,7 +252,9 @@ function checkDirectories({ listing: offer, spec }: Connection): void {
   throw new HubError("invalidParams", text);
 }
 
-/** Edits that replace the exposed name by the remote one. An equal name keeps its bytes, unless the key is repeated. */
+/**
+ * Edits that replace the exposed name by the remote one. If both are equal, the bytes stay, unless the key is repeated.
+ */
 function nameEdits(
   { key, nameMembers, name }: CallParams,
   { remoteName, remoteNameJson }: Route,

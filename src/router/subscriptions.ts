@@ -107,7 +107,7 @@ class ResourceSubscription implements Subscriber {
 
 const EMPTY_RESULT = utf8("{}");
 
-/** A `resources/subscribe` request: the server gets it only if no other client has subscribed to the same resource. */
+/** A `resources/subscribe` request: sent to the server only if no other client has subscribed to the same resource. */
 export class SubscribeRequest extends UpstreamRequest {
   readonly #subscriptions: ResourceSubscriptions;
   #subscription: ResourceSubscription | undefined;

@@ -38,7 +38,10 @@ const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
 export class TaskPolling implements OpenTask {
   readonly #session: Session;
   readonly #options: TaskPollingOptions;
-  /** Keys of inputs that were requested of the client: the server may repeat them until it has processed the answer. */
+  /**
+   * Keys of inputs that were already requested from the client: the server may repeat them until it has processed the
+   * answer.
+   */
   readonly #requestedKeys = new Set<string>();
   readonly #abort = new AbortController();
   #taskId = "";
@@ -77,7 +80,7 @@ export class TaskPolling implements OpenTask {
     cancelServerTask(this.#session, this.#taskId);
   }
 
-  /** The next poll tells whether the task has survived its session. */
+  /** The next poll shows whether the task still exists after the end of its session. */
   onSessionLost(): void {
     this.#pollNow();
   }
@@ -85,7 +88,7 @@ export class TaskPolling implements OpenTask {
   /** @returns the call's response */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
-    // Input requests are in the status only, so it is polled at once.
+    // Only the status contains input requests, so it is polled at once.
     let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
       if (!pollsAtOnce) await this.#wait(interval);
@@ -223,7 +226,7 @@ export class TaskPolling implements OpenTask {
   }
 }
 
-/** What continuing an unfinished call needs. */
+/** The options of an unfinished call. */
 export type UnfinishedCallOptions = InputRoundsOptions & Omit<TaskPollingOptions, "sender">;
 
 /**
@@ -231,7 +234,7 @@ export type UnfinishedCallOptions = InputRoundsOptions & Omit<TaskPollingOptions
  * requires a client with the tasks extension.
  */
 export class UnfinishedCall {
-  /** What is declared to the server about the client in further requests. */
+  /** What further requests declare to the server about the client. */
   sender: ClientDeclaration;
   readonly #options: UnfinishedCallOptions;
   #inputRounds: InputRounds | undefined;

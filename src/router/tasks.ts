@@ -29,7 +29,7 @@ import type { DeadlineTarget } from "./deadlines.ts";
 import type { TaskResultPluginCall } from "./plugin-task-result.ts";
 import { deadlineError } from "./timeouts.ts";
 
-/** What all requests of a client have. */
+/** The context that all requests of a client have. */
 export type ClientRequestContext = Pick<
   CallContext,
   "request" | "caller" | "startedAt" | "deadlines" | "links" | "view"
@@ -37,14 +37,14 @@ export type ClientRequestContext = Pick<
   readonly callLog: Pick<CallContext["callLog"], "nextNumber">;
 };
 
-/** A legacy task, the session that has it, and the plugin call that waits for its result, if there is one. */
+/** A legacy task, the session that runs it, and the plugin call that waits for its result, if there is one. */
 export interface TaskEntry {
   readonly task: ServerTask;
   readonly session: Session;
   readonly taskResultCall: TaskResultPluginCall | undefined;
 }
 
-/** What a task request is made from. */
+/** The input of a task request. */
 export type TaskRequestContext = ClientRequestContext &
   Pick<CallContext, "token"> & { readonly rewrite: RequestRewrite };
 
@@ -204,7 +204,7 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
       if (outcome === "result") return exposeTask(task, taskBytes);
       if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);
     } catch {
-      // A server that does not answer only costs its own tasks.
+      // If a server does not answer, only its own tasks are missing.
     }
     return undefined;
   }
@@ -220,9 +220,7 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MAX_TASKS = 256;
 
-/**
- * The tasks at legacy servers that one client has begun, whichever the server. Clients cannot use each other's tasks.
- */
+/** The tasks at legacy servers that one client has created, for all servers. Clients cannot use each other's tasks. */
 export class LegacyClientTasks {
   readonly #clientChannel: () => ClientChannel;
   /** By the hub's task ids, oldest first. */
@@ -262,7 +260,7 @@ export class LegacyClientTasks {
       token: call.token,
       sequence: ++this.#taskCount,
       onLost: (serverTask, cause) => {
-        // An ended task of a closed session cannot be asked for any more: it is treated as expired.
+        // An ended task of a closed session can no longer be requested: it is treated as expired.
         if (serverTask.isOver) this.#entries.delete(serverTask.id);
         taskResultCall?.fail(cause);
       },

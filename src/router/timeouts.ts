@@ -6,7 +6,7 @@ import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
-/** Which time limit a request has reached, and why it was not sent, unless the server has it. */
+/** The time limit that a request has reached, and, if it was not sent, why. */
 export interface MissedLimit {
   readonly isTotal: boolean;
   readonly seconds: number;
@@ -63,12 +63,12 @@ export function serverGoneError({ kind, name }: Route): HubError {
   return new HubError(code, `There is no ${KIND_NOUNS[kind]} "${name}" any more.`);
 }
 
-/** `_meta` key of results that the hub made, with the error's code: tells them from a tool's own errors. */
+/** `_meta` key of results that the hub made, with the error's code: distinguishes them from a tool's own errors. */
 const ERROR_KEY = "toolmux/error";
 const TIMEOUT: ErrorCode = "callTimeout";
 
 /**
- * The response to a request that missed its deadline: for a tool call a result, as models read results and can act on
+ * The response to a request that missed its deadline: for a tool call a result, as models can read results and act on
  * them; for all others an error.
  */
 export function deadlineAnswer(request: Request, text: string): EncodedMessage {

@@ -14,10 +14,10 @@ export interface UnlistedRequestOptions {
   readonly kind: Kind;
   /** The exposed name. */
   readonly name: string;
-  /** The servers that may have it and have no listing yet. */
+  /** The servers that may have an item of that name and whose listing is not known yet. */
   readonly connections: readonly Connection[];
   /**
-   * The call, if the catalog has the name by now.
+   * The call, if the catalog contains the name by now.
    * @param isLast no other server is awaited, so a resource may be located by links, templates and scheme
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
@@ -39,7 +39,7 @@ export class UnlistedRequest implements DeadlineTarget {
   slot: number | undefined;
   readonly #options: UnlistedRequestOptions;
   readonly #waiters = new Map<Connection, SessionWaiter>();
-  /** Why a server that may have the name did not start: more useful than that the name is unknown. */
+  /** Why a server that may have the name did not start; it explains more than "unknown name". */
   #cause: HubError | undefined;
   #call: Call | undefined;
 

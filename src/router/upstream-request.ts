@@ -92,8 +92,8 @@ const WAITING: RequestState = { at: "waiting" };
 const DONE: RequestState = { at: "done" };
 
 /**
- * A call that no plugin sees: one request at the server, whose response goes straight to the client. It is itself the
- * record of the pending request.
+ * A call that no plugin sees: one request to the server, whose response goes straight to the client. The object is also
+ * the record of the pending request.
  */
 export class UpstreamRequest
   extends Call<SessionCallContext>
@@ -103,7 +103,7 @@ export class UpstreamRequest
   #unfinishedCall: UnfinishedCall | undefined;
   /** Created at the first retry; stdio transports never retry. */
   #createdRetry: Retry | undefined;
-  /** The request was not sent at once, so its tool may be known from a saved listing only. */
+  /** The request had to wait, so its tool may be known from a saved listing only. */
   #waited = false;
 
   get isClientRequest(): true {

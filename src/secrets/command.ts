@@ -49,7 +49,7 @@ export async function runSecretCommand(text: string, scope: CommandScope): Promi
   }
 }
 
-/** @throws {Error} whose message continues the sentence after the command */
+/** @throws {Error} whose message continues a sentence that begins with the command */
 async function runChild(
   text: string,
   { cwd, env, timeout = COMMAND_TIMEOUT }: CommandScope,
@@ -108,7 +108,7 @@ async function startCommand(text: string, cwd: string, env: Env): Promise<ChildP
   }
 }
 
-/** Collects the first `most` bytes of an output; the rest is read and discarded. */
+/** Collects the first `maxBytes` bytes of an output; the rest is read and discarded. */
 function collect(child: ChildProcess, name: "stdout" | "stderr", maxBytes: number) {
   const chunks: Buffer[] = [];
   let remaining = maxBytes;

@@ -33,12 +33,12 @@ export async function openKeyring(): Promise<Keyring> {
       remove: (service, name) => secrets.delete({ service, name }),
     };
   }
-  // In a variable, so that bundlers do not follow it: the package is no dependency.
+  // The name is a variable, so that bundlers do not follow the import: the package is not a dependency.
   const name = "@napi-rs/keyring";
   return keyringFromPackage((await import(name)) as KeyringPackage);
 }
 
-/** The package behind the interface. */
+/** Adapts the package to `Keyring`. */
 export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
   const get = async (service: string, name: string): Promise<string | undefined> =>
     (await new AsyncEntry(service, name).getPassword()) ?? undefined;
@@ -70,7 +70,7 @@ export interface Keychain {
 const SERVICE_NAME = "toolmux";
 
 /**
- * Time limit for one operation, in ms. A person may have to unlock the keychain, but there may be nobody to see its
+ * Time limit for one operation, in ms. The user may have to unlock the keychain, but there may be nobody to see its
  * prompt.
  */
 const KEYCHAIN_TIMEOUT = 10_000;
@@ -139,7 +139,7 @@ class SystemKeychain implements Keychain {
   async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
-      // Only one operation probes the keychain; others fail at once meanwhile.
+      // Only one operation probes the keychain; meanwhile others fail at once.
       this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;

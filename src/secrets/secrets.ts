@@ -27,7 +27,7 @@ export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
   };
 }
 
-/** The prefix keeps them apart from the keys of vaults. */
+/** Keychain account of a secret; the prefix avoids clashes with the accounts of vault keys. */
 function accountOf(name: string): string {
   return `secret/${name}`;
 }
@@ -59,7 +59,7 @@ export function fileStore(vault: Vault): SecretStore {
   };
 }
 
-/** Keeps values under names. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
+/** Stores values by name. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
   /** Name of the store in messages: `the keychain of this system`. */
   readonly location: string;
@@ -94,9 +94,9 @@ export function memoryStore(): SecretStore {
 }
 
 /**
- * The secrets folder: named values of the user. Main types: `Secrets`, below, which searches environment, encrypted
- * file and keychain; `SecretStore`, a place for values; `Vault` (`vault.ts`), the encrypted file. Start here, then read
- * `vault.ts`.
+ * The secrets folder: named secrets of the user. Main types: `Secrets`, below, which searches environment, encrypted
+ * file and keychain; `SecretStore`, which stores values; `Vault` (`vault.ts`), the encrypted file. Start here, then
+ * read `vault.ts`.
  *
  * A secret and the source that has it.
  */

@@ -97,8 +97,8 @@ export interface VaultContent {
 }
 
 /**
- * Where the key is. `beside`: in the same folder, where it protects from nobody who can read the folder; `none`: there
- * is no file yet.
+ * The place of the key. `beside`: in the same folder, where it does not protect against anyone who can read the folder;
+ * `none`: there is no file yet.
  */
 export type VaultProtection = "keychain" | "beside" | "none";
 
@@ -115,7 +115,7 @@ export class Vault {
   readonly #folder: string;
   readonly #keychain: Keychain;
   readonly #keyPath: string;
-  /** Keys by id, so that the keychain is asked only once. */
+  /** Keys by id, so that the keychain is read only once. */
   readonly #keys = new Map<string, VaultKey>();
 
   /** @param folder absolute; created with private permissions at the first write */
@@ -253,7 +253,7 @@ function encodeText(text: string): FileBytes {
   return new TextEncoder().encode(text);
 }
 
-/** Serializes maps as lists of pairs: a name may be `__proto__`. */
+/** Maps are serialized as lists of pairs, because a name may be `__proto__`. */
 function encodeContent({ values, keychainNames }: VaultContent): FileBytes {
   return encodeText(JSON.stringify({ values: [...values], keychain: [...keychainNames] }));
 }

@@ -9,14 +9,14 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 /** Reconnection delay that clients are told (`retry`), in ms. */
 const RETRY_DELAY = 1000;
 
-/** Bytes of one stream: kept for a reader that resumes, unread before the reader is dropped, and in all. */
+/** Limits of one stream, in bytes: kept for a reader that resumes; unread before the reader is dropped; in total. */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,
   maxBehind: 8 * 1024 * 1024,
   maxTotal: 16 * 1024 * 1024,
 };
 
-/** Bytes given to the runtime ahead of the client's reading. */
+/** Bytes handed to the runtime before the client has read the previous ones. */
 const HIGH_WATER_MARK = 64 * 1024;
 
 const KEEP_ALIVE_COMMENT = utf8(": keep-alive\n\n");
@@ -29,8 +29,8 @@ interface StreamReader {
 }
 
 /**
- * The messages of one event stream, each with an event id. It has at most one reader; one that was lost can resume
- * after the last event that it received. A reader that falls too far behind is dropped, and can resume as well.
+ * The messages of one event stream, each with an event id. It has at most one reader. A reader that was disconnected
+ * can resume after the last event that it received; one that falls too far behind is dropped, and can resume as well.
  */
 export class EventBuffer {
   readonly key: number;
@@ -45,7 +45,7 @@ export class EventBuffer {
   #reader: StreamReader | undefined;
   #isFinished = false;
 
-  /** @param onReaderGone called whenever a reader is gone */
+  /** @param onReaderGone called whenever the reader has disconnected or was dropped */
   constructor(key: number, clock: Clock, onReaderGone: () => void) {
     this.key = key;
     this.#clock = clock;
@@ -57,8 +57,8 @@ export class EventBuffer {
   }
 
   /**
-   * Whether nothing is left to send, now or later, after an event.
-   * @param after sequence number; by default the last one sent
+   * Whether nothing is left to send after an event, now or later.
+   * @param after sequence number of the event; by default the last one sent
    */
   isOver(after: number = this.#next - 1): boolean {
     return this.#isFinished && after + 1 >= this.#first + this.#events.length;

@@ -11,8 +11,8 @@ export interface AccessRules {
 }
 
 /**
- * Checks Host and Origin. A web page can make a browser send requests to any address; it is recognised by its Origin,
- * and by a Host that is not this server's name (DNS rebinding).
+ * Checks Host and Origin. A web page can make a browser send requests to any address; such requests have the page's
+ * Origin, or a Host that is not this server's name (DNS rebinding).
  * @returns the answer that refuses the request; undefined if it may pass
  */
 export function checkOrigin(

@@ -3,7 +3,7 @@ import type { HttpAnswer, HttpRequestHead, RequestHeaders } from "./http1/messag
 import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
 import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 
-/** What a request head means; the same for every request with that head. */
+/** The parsed meaning of a request head; the same for every request with that head. */
 export interface ParsedHead {
   /** The answer that refuses the request: wrong host, origin or token. */
   readonly refusal: HttpAnswer | undefined;
@@ -11,7 +11,7 @@ export interface ParsedHead {
   readonly version: string | null;
   /** The version header names a revision of the modern era. */
   readonly hasModernVersion: boolean;
-  /** Undefined: neither JSON nor an event stream. */
+  /** undefined: neither JSON nor an event stream. */
   readonly accepts: AcceptedTypes | undefined;
   readonly isJson: boolean;
 }

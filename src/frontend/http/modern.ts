@@ -39,8 +39,8 @@ const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Checks that the headers that repeat the request equal it (Streamable HTTP, standard headers): proxies may rely on
- * them.
+ * Checks that the headers that repeat parts of the request equal them (Streamable HTTP, standard headers), because
+ * proxies may rely on the headers.
  * @throws {HubError} headerMismatch
  */
 export function checkRequestHeaders(request: RpcRequest, headers: RequestHeaders): void {
@@ -152,7 +152,7 @@ export class ModernHttp {
     }
   }
 
-  /** Ends the subscriptions, which would last for ever. */
+  /** Ends the subscriptions, which would otherwise never end. */
   stop(): void {
     this.#clients?.stop();
   }
@@ -190,7 +190,7 @@ export class ModernHttp {
   }
 }
 
-/** Statuses of errors found before a request is routed; the others are 200. */
+/** HTTP statuses of errors found before a request is routed; all other errors have status 200. */
 const ERROR_STATUSES: Partial<Record<ErrorCode, number>> = {
   methodNotFound: 404,
   invalidEnvelope: 400,

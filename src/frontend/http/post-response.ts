@@ -29,7 +29,7 @@ export type AcceptedTypes = "json" | "events" | "either";
 
 const JSON_TYPE = "application/json";
 const EVENT_STREAM_TYPE = "text/event-stream";
-/** What clients have to send as Accept (Streamable HTTP, sending messages), and nearly all do. */
+/** The Accept header that clients must send (Streamable HTTP, sending messages), and that nearly all send. */
 const USUAL_ACCEPT = "application/json, text/event-stream";
 
 /** Parses the Accept header of a request. @returns undefined if neither JSON nor an event stream is accepted */
@@ -39,7 +39,7 @@ export function parseAccept(accept: string | null): AcceptedTypes | undefined {
   const acceptsType = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
   const named = types.filter((type) => type === JSON_TYPE || type === EVENT_STREAM_TYPE);
-  // A client that names both prefers the first.
+  // If a client names both, the first one is used.
   if (named[0] === EVENT_STREAM_TYPE && named.includes(JSON_TYPE)) return "events";
   const json = acceptsType(JSON_TYPE);
   const events = acceptsType(EVENT_STREAM_TYPE);
@@ -48,7 +48,8 @@ export function parseAccept(accept: string | null): AcceptedTypes | undefined {
 }
 
 /**
- * How long an answer may take to be sent as JSON, in ms; then an event stream begins, as silent connections are cut.
+ * How long a response may take to be sent as JSON, in ms. After that an event stream begins, as gateways cut silent
+ * connections.
  */
 export const JSON_WAIT = 1000;
 
@@ -57,15 +58,17 @@ export interface PostResponseOwner {
   readonly deadlines: Deadlines;
   /** Opens an event stream for the response. */
   openStream(): EventBuffer;
-  /** Sends a message that belongs to a request on the session's own stream, as its response is JSON. */
+  /**
+   * Sends a message that belongs to a request on the session's standalone stream, because the response itself is JSON.
+   */
   sendSeparately(message: EncodedMessage): void;
   /** Called once, when the answer is sent. */
   onAnswered(response: SessionPostResponse): void;
 }
 
 /**
- * The response to one POST of a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else an
- * event stream that can be resumed.
+ * The response to one POST of a session: JSON if the response is the only message and is ready within `JSON_WAIT`, else
+ * an event stream that can be resumed.
  */
 export class SessionPostResponse implements Responder, DeadlineTarget {
   readonly answer: Promise<HttpAnswer>;
@@ -89,7 +92,7 @@ export class SessionPostResponse implements Responder, DeadlineTarget {
     else if (accepts === "either") owner.deadlines.add(this);
   }
 
-  /** Its event stream; undefined if it is JSON, or not decided. */
+  /** Its event stream; undefined if the response is JSON, or that is not decided yet. */
   get stream(): EventBuffer | undefined {
     return this.#stream;
   }
@@ -147,8 +150,8 @@ export interface ModernPostResponseOptions {
 }
 
 /**
- * The response to one POST without a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else
- * an event stream, which cannot be resumed.
+ * The response to one POST without a session: JSON if the response is the only message and is ready within `JSON_WAIT`,
+ * else an event stream, which cannot be resumed.
  */
 export class ModernPostResponse implements ModernResponder, DeadlineTarget {
   readonly isPipe = false;
@@ -180,7 +183,7 @@ export class ModernPostResponse implements ModernResponder, DeadlineTarget {
   }
 
   notify(message: EncodedMessage): void {
-    // A client that accepts only JSON gets nothing but the answer.
+    // A client that accepts only JSON gets only the response.
     if (this.#isOver || this.#options.accepts === "json") return;
     this.#push(message);
   }
@@ -233,7 +236,7 @@ export class ModernPostResponse implements ModernResponder, DeadlineTarget {
 
   #keepAlive(): void {
     this.#cancelKeepAlive = this.#options.clock.after(KEEP_ALIVE_INTERVAL, () => {
-      // Unread bytes in the stream make a keep-alive needless.
+      // Unread bytes in the stream make a keep-alive comment unnecessary.
       if ((this.#stream?.desiredSize ?? 0) >= 0) this.#stream?.enqueue(KEEP_ALIVE_COMMENT);
       this.#keepAlive();
     });
@@ -271,7 +274,7 @@ const KEEP_ALIVE_COMMENT = utf8(": keep-alive\n\n");
 const MAX_ERROR_LENGTH = 64 * 1024;
 const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** The HTTP status of an answer: 400 for errors of the modern era's own codes, else 200. */
+/** The HTTP status of a response: 400 for the modern era's own error codes, else 200. */
 function statusOf(message: EncodedMessage): number {
   const bytes = joinMessage(message);
   if (bytes.length > MAX_ERROR_LENGTH || !bytes.includes('"error"')) return 200;

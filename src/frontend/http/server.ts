@@ -50,10 +50,10 @@ export type Readiness =
  */
 export interface ServerSummary {
   readonly connected: readonly string[];
-  /** To be connected, but not connected now. */
+  /** Servers that should be connected, but are not now. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** Started on demand, or not at all. */
+  /** Servers that start on demand, or not at all. */
   readonly resting: readonly string[];
 }
 
@@ -81,13 +81,13 @@ export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
 }
 
 /**
- * Groups requests by turns of the event loop: those that arrive on many connections in one turn continue together, so
- * that what they send to one server goes out in one write.
+ * Groups requests by turns of the event loop: requests that arrive on many connections in one turn are continued
+ * together, so that their messages to one server go out in one write.
  */
 export class TurnBatch {
   #end: Promise<void> | undefined;
 
-  /** Settles at the end of the current turn; waiters continue in the order in which they came. */
+  /** Settles at the end of the current turn; waiters continue in the order in which they began to wait. */
   get end(): Promise<void> {
     this.#end ??= new Promise((resolve) =>
       setImmediate(() => {
@@ -115,13 +115,13 @@ export interface ServedHub {
 }
 
 export interface HttpServerSettings extends AccessRules {
-  /** Longest message that is read, in bytes. */
+  /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   readonly maxSessions?: number;
   readonly clock?: Clock;
 }
 
-/** Client id of everyone who has the token; without a token clients cannot be told apart. */
+/** The client id of all clients with the token; without a token clients cannot be told apart. */
 const TOKEN_CLIENT_ID = "bearer";
 
 /** MCP over HTTP for clients of both eras (Streamable HTTP): routes, checks, and the answer to each request. */
@@ -183,7 +183,7 @@ export class HttpServer {
     this.#deadlines.clear();
   }
 
-  /** POST /mcp without the router, which would cost more than everything else here. */
+  /** POST /mcp bypasses the router, which would cost more than everything else here. */
   async #handleMcpPost(request: HttpServerRequest): Promise<HttpAnswer> {
     try {
       const parsed = this.#heads.parse(request.head);
@@ -266,11 +266,11 @@ export class HttpServer {
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
-      // The body may have been meant as the response to a server's request in flight.
+      // The body may have been meant as the response to a server's pending request.
       session?.receiveInvalid(message);
       return errorAnswer(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
-    // Notifications and responses help requests in flight to finish: they are accepted while closing.
+    // Notifications and responses help requests in flight to finish, so they are accepted while closing.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownAnswer();
     if (hasModernVersion || (message.kind === "request" && isModernRequest(message))) {
@@ -326,7 +326,7 @@ export class HttpServer {
     return answer ?? toWebResponse(notFoundAnswer());
   }
 
-  /** 404 for names of servers that do not exist: without it their lists would just be empty. */
+  /** 404 for names of servers that do not exist; otherwise their lists would just be empty. */
   #refuseUnknownServers(servers: RequestedServers): HttpAnswer | undefined {
     if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
@@ -336,7 +336,10 @@ export class HttpServer {
     return errorAnswer(404, `There is no server "${missing}". There are: ${names}.`);
   }
 
-  /** The session that the request names, if it was opened for the same servers; else the answer that refuses it. */
+  /**
+   * The session that the request names, if it was opened for the same servers; else the answer that rejects the
+   * request.
+   */
   #sessionOf(
     { version, session: id }: ParsedHead,
     subset: ServerSubset,
@@ -365,7 +368,7 @@ export class HttpServer {
   }
 }
 
-/** Hono's types: what the routes get beside the request. */
+/** Hono's environment type: the values that routes get besides the request. */
 interface RouteEnv {
   Bindings: { readonly request: HttpServerRequest };
 }
@@ -375,13 +378,13 @@ function isMcpPost({ method, target }: HttpRequestHead): boolean {
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** Longest message without a session, in bytes. */
+/** Maximum length of a message without a session, in bytes. */
 const MAX_INITIALIZE = 1024 * 1024;
 
 /** The server names in a URL; undefined: all servers. */
 type RequestedServers = readonly string[] | undefined;
 
-/** The path has precedence over the query: access rules of a reverse proxy can rely on it. */
+/** The path has precedence over the query, so that access rules of a reverse proxy can rely on the path. */
 function requestedServersOf(request: HonoRequest): RequestedServers {
   const one = request.param("server");
   if (one !== undefined) return [one];
@@ -420,7 +423,7 @@ export async function startHttpServer(
 ): Promise<RunningHttpServer> {
   const server = new HttpServer(hub, settings);
   const { hostname, port, maxMessage } = settings;
-  // A single message of permitted length is never refused.
+  // A single message of permitted length is never rejected.
   const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
   const address = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
   const listener = await listenHttp({ ...address, handle: server.handle }).catch(

@@ -37,8 +37,8 @@ import {
 } from "./post-response.ts";
 
 /**
- * Limits of one session: bytes of its streams (with as much unread, new requests get 429), number of finished streams
- * that can still be resumed, and how long, in ms.
+ * Limits of one session: bytes of its streams (with this much unread, new requests get 429), number of finished streams
+ * that can still be resumed, and for how long, in ms.
  */
 export const SESSION_LIMITS = {
   maxBytes: 32 * 1024 * 1024,
@@ -48,14 +48,14 @@ export const SESSION_LIMITS = {
 
 /** Key of the standalone GET stream (Streamable HTTP, listening for messages). */
 const STANDALONE_STREAM = 0;
-/** The first revision whose clients understand an event without data (2025-11-25, sending messages). */
+/** The first revision whose clients support an event without data (2025-11-25, sending messages). */
 const PRIMING_VERSION: LegacyVersion = "2025-11-25";
 
 export interface HttpSessionOptions {
   readonly clock: Clock;
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
-  /** The servers that it was opened for. */
+  /** The servers that the session was opened for. */
   readonly subset: ServerSubset;
   /** A request was answered. */
   onAnswered(): void;
@@ -64,9 +64,10 @@ export interface HttpSessionOptions {
 }
 
 /**
- * One client's session over HTTP as a transport: each POST brings a message with its own responder; what belongs to no
- * request goes to the stream that the client opens with GET. A client that does not read holds up nobody: its messages
- * are buffered up to `SESSION_LIMITS`, and then its requests are refused. A lost connection does not end the session.
+ * One client's session over HTTP as a transport. Each POST carries a message and has its own responder; messages that
+ * belong to no request go to the stream that the client opens with GET. A client that does not read does not delay
+ * others: its messages are buffered up to `SESSION_LIMITS`, then its requests are rejected. A lost connection does not
+ * end the session.
  */
 export class SessionTransport implements Transport {
   /** The value of `Mcp-Session-Id`: random, secret. */
@@ -76,7 +77,7 @@ export class SessionTransport implements Transport {
   readonly #standaloneStream: EventBuffer;
   readonly #responseOwner: PostResponseOwner;
   readonly #responses = new IdTable<SessionPostResponse>();
-  /** Finished streams and when they finished, oldest first: a client that lost one may resume it. */
+  /** Finished streams and when they finished, oldest first. A client whose stream was disconnected may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
   #version: LegacyVersion | undefined;
@@ -160,7 +161,7 @@ export class SessionTransport implements Transport {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
     this.resume();
-    // Before the owner of these requests learns of the end, and cancels them without an answer.
+    // Cancel these first: `closed()` below makes the owner cancel them without an answer.
     for (const response of this.#responses.values()) response.cancel();
     this.#responses.clear();
     const events = this.#events;
@@ -275,7 +276,7 @@ export class SessionTransport implements Transport {
   }
 }
 
-/** Whether it contains a message that has to be answered. */
+/** Whether a message, or one of a batch, must be answered. */
 function needsAnswer(message: Message): boolean {
   return message.kind === "batch"
     ? message.items.some(needsAnswer)
@@ -353,7 +354,7 @@ export class HttpSessions {
       },
     });
     this.#sessions.set(session.id, session);
-    // Settles when the session ends, or rejects before it has begun.
+    // Settles when the session ends; rejects if it cannot begin.
     void this.#options.accept(session, subset).catch(() => session.close());
     const answer = await session.receive(request, accepts);
     const hasFailed = session.version === undefined && session.inFlight === 0;

@@ -35,9 +35,9 @@ import {
 import { buildModernError, type ModernRequest, type ModernResponder } from "./request.ts";
 
 /**
- * The error for a request that failed because its server was refused a request that the client does not support.
+ * The error for a request that failed because its server sent a request that the client does not support.
  * @param required the capabilities that the client would have to declare, as an object of `capabilities`
- * @returns undefined if the server succeeded without
+ * @returns undefined if the server succeeded nevertheless
  */
 export function missingCapabilityErrorOf(
   { bytes, body, outcome }: Response,
@@ -79,7 +79,7 @@ export interface ModernCallHost {
   readonly serverInfo: Implementation;
   readonly awaitedInputs: AwaitedInputs;
   /**
-   * The answer to a legacy server's error that a modern client cannot be given but can act on; undefined: there is
+   * The answer that replaces a legacy server's error with one on which a modern client can act; undefined: there is
    * none.
    */
   answerUrlElicitation(
@@ -88,7 +88,7 @@ export interface ModernCallHost {
     server: string,
     id: Piece,
   ): EncodedMessage | undefined;
-  /** Adds the task that a call was made into to the client's tasks. @returns the answer with the client's task id */
+  /** Adds the task that a call has created to the client's tasks. @returns the answer with the client's task id */
   addTask(answer: Response, place: TaskLocation): Response;
   /** Called once, when the call is over. */
   onEnd(call: ModernCall): void;
@@ -97,12 +97,12 @@ export interface ModernCallHost {
 /** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
-/** Shared by the calls that no server has sent a request for, which are most. Never changed. */
+/** Shared by all calls for which no server has sent a request, which are most. Never changed. */
 const NO_REQUESTS = new Map<string, ServerRequest>();
 
 /**
  * One request of a modern client in flight at a server. If the server sends a request meanwhile, the client is answered
- * with `input_required`, and the call goes on until the client sends the retry.
+ * with `input_required`, and the call continues when the client sends the retry.
  */
 export class ModernCall implements Caller, AwaitingCall {
   /** Its key in the client's table of calls; -1 before it runs. */
@@ -111,22 +111,22 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #host: ModernCallHost;
   readonly #check: CallCheck | undefined;
   #running: RunningRequest | undefined;
-  /** Responder and id of the client's open request; undefined while the client's retry is awaited. */
+  /** Responder and id of the client's open request; undefined while a retry is awaited. */
   #current: { readonly responder: ModernResponder; readonly id: Piece } | undefined;
   /** Set once a retry has come, with its progress token. */
   #retry: { readonly token: Piece | undefined } | undefined;
-  /** The server's requests that are not answered, by their keys in `inputRequests`. */
+  /** The server's unanswered requests, by their keys in `inputRequests`. */
   #serverRequests = NO_REQUESTS;
   #count = 0;
-  /** The timer that collects requests for one `input_required` result runs. */
+  /** Whether the timer runs that collects requests for one `input_required` result. */
   #isBatching = false;
-  /** The last server's answer in the form for this client. */
+  /** The server's last answer, in the form for this client. */
   #translated: EncodedMessage | undefined;
   /** The error of a failed check against the catalog. */
   #checkError: EncodedMessage | undefined;
-  /** The answer that came while the client's retry is awaited. */
+  /** The answer that came while a retry was awaited. */
   #heldAnswer: EncodedMessage | undefined;
-  /** The capabilities that the client lacks for the requests that the server was refused. */
+  /** The capabilities that the client lacks for the server's rejected requests. */
   #missingCapabilities: object | undefined;
   #isOver = false;
   #digest: string | undefined;
@@ -197,7 +197,7 @@ export class ModernCall implements Caller, AwaitingCall {
     return () => void this.#serverRequests.delete(key);
   }
 
-  /** The server was refused a request that the client does not support. */
+  /** A server's request was rejected because the client does not support it. */
   onMissingCapability(needed: object): void {
     this.#missingCapabilities = { ...this.#missingCapabilities, ...needed };
   }
@@ -216,7 +216,7 @@ export class ModernCall implements Caller, AwaitingCall {
 
   respond(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
-    // Answers of the hub itself, or of a plugin, are in the form of the legacy era.
+    // Answers of the hub itself, or of a plugin, have the form of the legacy era.
     const isTranslated = message === undefined || message === this.#translated;
     const answer = isTranslated ? message : (this.#checkError ?? this.#translateOwn(message));
     if (this.#current === undefined) {
@@ -306,7 +306,8 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   /**
-   * What a modern client gets instead of a legacy server's answer, if it can act on it; undefined: the answer itself.
+   * The answer that a modern client gets instead of a legacy server's, if it can act on it; undefined: the server's
+   * own.
    */
   #replacementFor(response: Response): EncodedMessage | undefined {
     if (this.#missingCapabilities !== undefined) {
@@ -325,7 +326,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #translate(response: Response, from: Era): EncodedMessage {
     const { request } = this.#modernRequest;
     const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
-    // Results of the base protocol have cache hints by their schema; those of an extension may not.
+    // In the base protocol, schemas require cache hints of results; an extension's results may not have them.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)

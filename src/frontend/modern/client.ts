@@ -48,10 +48,10 @@ import {
 } from "./request.ts";
 import { ClientSubscription } from "./subscription.ts";
 
-/** Which list each list method asks for. */
+/** The kind that each list method lists. */
 export const LIST_METHOD_KINDS = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
-/** The methods that go to a server. */
+/** The methods that are relayed to a server. */
 export const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   [Method.toolsCall, CALL_METHOD] as const,
   [SkillMethod.get, SKILL_METHOD] as const,
@@ -68,13 +68,16 @@ export interface ModernClientOptions {
   readonly callLog: CallLog;
   readonly listAnswers: ModernListAnswers;
   readonly awaitingLimit: AwaitingLimit;
-  /** Id of the client; undefined: it cannot be told from others, and may not use servers that are per client. */
+  /**
+   * Id of the client; undefined: it cannot be told apart from others, and may not use servers with a connection per
+   * client.
+   */
   readonly clientId: string | undefined;
   serverInfo(): Implementation;
   plugins(): PluginSet | undefined;
 }
 
-/** The modern requests of one client with the same capability class. To legacy servers it is one client. */
+/** The modern requests of one client that have the same capability class. For legacy servers this is one client. */
 export class ModernClient implements ClientChannel, ModernCallHost {
   readonly era = "modern";
   readonly clock: Clock;
@@ -88,7 +91,8 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   /** Cancel functions of requests that wait for lists or instructions. */
   readonly #pendingWaits = new Set<() => void>();
   /**
-   * The lowest log level that any request has asked for: it only ever falls, so servers are not told for each request.
+   * The lowest log level that any request has asked for. It only ever falls, so that servers need not be notified for
+   * each request.
    */
   level: LogSeverity | undefined;
   /** When it was last used, in ms of the clock. */
@@ -211,8 +215,8 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   notify(): void {}
 
   /**
-   * A log message names no request. A client that cannot be told from others gets it only if it has the one call at
-   * that server.
+   * A log message names no request. A client that cannot be told apart from others gets it only if it has the only call
+   * at that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     const there = this.#callsAt(server);
@@ -221,7 +225,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     for (const call of there) {
       const { responder } = call;
       if (responder === undefined || !call.wantsLogLevel(severity)) continue;
-      // On a pipe all requests share one channel: the message is sent once.
+      // On a pipe all requests share one channel, so the message is sent once.
       if (!responder.isPipe || !isPiped) responder.notify(message);
       isPiped ||= responder.isPipe;
     }
@@ -274,8 +278,8 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   }
 
   /**
-   * The calls that a server's request may belong to, as it does not say which: those that run, else those that wait for
-   * input.
+   * The calls that a server's request may belong to, as it does not name one: those that are running, else those that
+   * wait for input.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const calls = this.#callsAt(server);
@@ -306,14 +310,14 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   }
 
   /**
-   * Requests of clients that cannot be told apart each get a sender object of their own: none is taken for another's.
+   * Each request of clients that cannot be told apart gets its own sender object, so that none is taken for another's.
    */
   #withOwnSender(modernRequest: ModernRequest): ModernRequest {
     if (this.#options.clientId !== undefined) return modernRequest;
     return { ...modernRequest, sender: { ...modernRequest.sender } };
   }
 
-  /** A `requestState` that is not the hub's own can only come from a modern server. */
+  /** A `requestState` that the hub has not issued can only come from a modern server. */
   #checkRequestState(modernRequest: ModernRequest, call: Call | undefined): void {
     if (call === undefined || textParam(modernRequest, "requestState") === undefined) return;
     const connection = this.#view.connection(call.describe().server);
@@ -349,7 +353,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     );
   }
 
-  /** Responds when the answer is there, unless the request is cancelled before. */
+  /** Responds when the answer is ready, unless the request is cancelled before. */
   #respondWhenReady(
     responder: ModernResponder,
     subscribe: (callback: (message: EncodedMessage) => void) => () => void,
@@ -380,7 +384,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     subscription.begin();
   }
 
-  /** Lowers the log level of the servers to what a request asks for. */
+  /** Lowers the servers' log level to the one that a request asks for. */
   #lowerLogLevel(level: LogSeverity | undefined): void {
     if (level === undefined || level === this.level) return;
     const before = this.level;

@@ -30,7 +30,7 @@ export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close
 export class ModernClients {
   readonly #options: ModernClientsOptions;
   readonly #clients = new Map<string, ModernClient>();
-  /** The client's tasks, shared: any of its capability classes may ask for them. */
+  /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ModernClientTasks;
   /** Cache: the client of the last request. */
   #latest:
@@ -98,7 +98,7 @@ export class ModernClients {
   }
 
   #find({ capabilityClass, sender }: ModernRequest, subset: ServerSubset): ModernClient {
-    // Most requests are of the same client as the one before.
+    // Most requests come from the same client as the previous one.
     const latest = this.#latest;
     if (latest?.capabilityClass === capabilityClass && latest.subset === subset)
       return latest.client;

@@ -33,7 +33,7 @@ export const MAX_AWAITING = { perClient: 256, total: 1024 };
 
 /** A call that waits for its client's retry with `inputResponses`. */
 export interface AwaitingCall {
-  /** Digest of the request without `_meta`, `inputResponses` and `requestState`: a retry must have the same. */
+  /** Digest of the request without `_meta`, `inputResponses` and `requestState`; it must be the same for a retry. */
   readonly digest: string;
   /** The client has sent the retry. `answers` are the results of the input requests, by their keys. */
   resume(
@@ -48,8 +48,8 @@ export interface AwaitingCall {
 /** Counts the waiting calls of all clients, against the common limit. */
 export class AwaitingLimit {
   /**
-   * Prefix of this hub's request states. Those of servers, of which one may be a hub too, have another and pass
-   * unchanged.
+   * Prefix of the request states that this hub issues. States of servers, which may be hubs, too, have another prefix
+   * and pass unchanged.
    */
   readonly statePrefix = `toolmux-${randomToken(6)}.`;
   #count = 0;
@@ -136,7 +136,7 @@ const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", 
 
 /** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
 export function requestDigestOf({ request, members }: ModernRequest): string {
-  // Loaded when it is first used: it takes longer than the rest of the start.
+  // Loaded at first use, because loading takes longer than all the rest of the start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
@@ -217,7 +217,7 @@ export function cancelServerRequest(serverRequest: ServerRequest): void {
   else serverRequest.fail(new HubError("notAsked", "The client has not come back with an answer."));
 }
 
-/** A progress notification with another token; undefined if there is no token, or it is no notification. */
+/** A progress notification with another token; undefined if it has no token, or is no notification. */
 export function withProgressToken(
   message: EncodedMessage,
   token: Piece | undefined,
@@ -233,7 +233,7 @@ export function withProgressToken(
 /** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
 const URL_ELICITATION_REQUIRED = -32042;
 
-/** A request that is sent again, as it first came, when its client sends the retry. */
+/** A request that is sent again, unchanged, when its client sends the retry. */
 class UrlElicitationCall implements AwaitingCall {
   readonly digest: string;
   readonly #retry: (modernRequest: ModernRequest, responder: ModernResponder) => void;
@@ -266,7 +266,7 @@ export interface UrlElicitationOptions {
 /**
  * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
  * elicitations. The client's retry then sends the request again.
- * @returns undefined if the response is another one, or too many calls wait for input
+ * @returns undefined if the response is no such error, or too many calls wait for input
  */
 export function buildUrlElicitation(
   response: Response,

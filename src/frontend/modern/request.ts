@@ -36,7 +36,7 @@ export interface ModernRequest {
 /** No `_meta` shorter than this can be an envelope, in bytes. */
 const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 
-/** Whether a request may be of the modern era: false is certain. */
+/** Whether a request may be of the modern era. False is certain. */
 export function mayBeModernRequest(request: Request): boolean {
   const { method, members } = request;
   // Most requests have a short `_meta` or none.
@@ -47,12 +47,12 @@ export function mayBeModernRequest(request: Request): boolean {
   return isMarked || method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
-/** Longest `_meta` whose parsed envelope is cached, in bytes. */
+/** Maximum length of a `_meta` whose parsed envelope is cached, in bytes. */
 const MAX_CACHED_LENGTH = 4096;
 
 /**
  * Reads the modern requests of one client, or of all that cannot be told apart. Caches the last envelope: most requests
- * repeat that of the one before.
+ * repeat the envelope of the previous one.
  */
 export class ModernRequestReader {
   /** The last envelope, as bytes and as parsed. */
@@ -88,7 +88,7 @@ export class ModernRequestReader {
   }
 
   /**
-   * The same where every request has to be of the modern era.
+   * Like `read`, where every request must be of the modern era.
    * @throws {HubError} invalidEnvelope or unsupportedVersion
    */
   readModern(request: Request): ModernRequest {
@@ -121,7 +121,7 @@ function isSameEnvelope(
   for (const { key, start, end } of items) {
     if (!isEnvelope(key)) continue;
     const cached = envelopeBytes[count++];
-    // Deno checks the target's range against the length of this buffer: `bytes` has to be the longer one.
+    // Deno checks the target's range against the length of this buffer, so `bytes` must be the longer one.
     if (cached?.key !== key || cached.value.length !== end - start) return false;
     if (bytes.compare(cached.value, 0, cached.value.length, start, end) !== 0) return false;
   }
@@ -208,7 +208,7 @@ export interface ModernResponder extends Responder {
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
 
-/** An error of the hub's own with the codes of the modern era: "resource not found" is invalid params there. */
+/** The hub's own error with the codes of the modern era, where "resource not found" is invalid params. */
 function modernErrorOf(error: HubError): RpcError {
   const rpc = error.toRpc();
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;

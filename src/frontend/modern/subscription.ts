@@ -26,7 +26,8 @@ import {
 import { type ModernRequest, type ModernResponder, requireTasks } from "./request.ts";
 
 /**
- * Longest wait for servers to accept subscriptions before the acknowledgement is sent without the missing ones, in ms.
+ * Maximum wait for servers to accept subscriptions, in ms; after it the acknowledgement is sent without the missing
+ * ones.
  */
 const ACKNOWLEDGE_TIMEOUT = 3000;
 /** Maximum number of resources and tasks in one `subscriptions/listen`. */
@@ -50,7 +51,7 @@ export class ClientSubscription {
   /** The member of `_meta` that names the client's request: the subscription id. */
   readonly #idMember: string;
   readonly #requested: RequestedNotifications;
-  /** The list sections that it covers, as the client may know them. */
+  /** The list sections that the subscription covers, as the client may know them. */
   readonly #knownSections: Map<Kind, Section>;
   readonly #resourceSubscriptions = new ResourceSubscriptions((message) =>
     this.#onNotification(message),
@@ -61,7 +62,7 @@ export class ClientSubscription {
   /** Subscriptions to tasks, by the task ids that the client knows; and the ids whose servers have not answered yet. */
   readonly #taskSubscriptions = new Map<string, TaskSubscription>();
   readonly #pendingTasks = new Set<string>();
-  /** Notifications that wait until the acknowledgement is sent; undefined once it is. */
+  /** Notifications held back until the acknowledgement is sent; undefined afterwards. */
   #unacknowledged: EncodedMessage[] | undefined = [];
   #cancelTimeout: () => void = () => {};
   #isOver = false;
@@ -91,7 +92,7 @@ export class ClientSubscription {
     if (this.#isSettled) this.#acknowledge();
   }
 
-  /** The catalog may have changed: sends `list_changed` for what did. */
+  /** The catalog may have changed: sends `list_changed` for the lists that did. */
   compare(catalog: Catalog): void {
     const methods = new Set<string>();
     for (const [kind, section] of this.#knownSections) {
@@ -162,7 +163,7 @@ export class ClientSubscription {
     return this.#pendingSubscribes.size === 0 && this.#pendingTasks.size === 0;
   }
 
-  /** Tasks that are unknown, or whose server sends no notifications of them, are left out of the acknowledgement. */
+  /** The acknowledgement omits unknown tasks, and tasks whose server does not send notifications about them. */
   #subscribeTask(id: string): void {
     try {
       const taskSubscription = this.#options.router.subscribeTask(id, {

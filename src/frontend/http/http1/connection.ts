@@ -52,7 +52,7 @@ export class IncomingRequest implements HttpServerRequest {
   }
 }
 
-/** How the end of an answer's body is marked. */
+/** How the end of a response body is marked. */
 export interface BodyFraming {
   /** Length of the body in bytes; undefined: it is chunked, or ends with the connection. */
   readonly length: number | undefined;
@@ -94,14 +94,14 @@ export function formatResponseHead({ status, headers }: HttpAnswer, framing: Bod
   return isLast ? `${text}Connection: close\r\n\r\n` : `${text}\r\n`;
 }
 
-/** Whether answers of a status have neither body nor Content-Length (RFC 9110, 15.3.5 and 15.4.5). */
+/** Whether responses with a status have neither body nor Content-Length (RFC 9110, 15.3.5 and 15.4.5). */
 export function hasNoBody(status: number): boolean {
   return status === 204 || status === 304;
 }
 
 const cachedDate = { second: 0, text: "" };
 
-/** The time as an HTTP date, formatted once a second: it costs more than the rest of a head. */
+/** The time as an HTTP date. It is formatted once a second, because formatting costs more than the rest of a head. */
 function dateOf(now: number): string {
   const second = Math.floor(now / 1000);
   if (second !== cachedDate.second) {
@@ -111,9 +111,9 @@ function dateOf(now: number): string {
   return cachedDate.text;
 }
 
-/** Answers up to this size, in bytes, are written with their head in one write. */
+/** Responses up to this size, in bytes, are written together with their head. */
 const MAX_JOINED = 64 * 1024;
-/** Longer ones are written in parts of this many bytes: a client that takes one in time makes progress. */
+/** Larger responses are written in parts of this many bytes: a client that reads one part in time makes progress. */
 const WRITE_SIZE = 1024 * 1024;
 
 /** Writes answers to a socket, with respect for backpressure. */
@@ -214,7 +214,7 @@ export class ResponseWriter {
  */
 type ConnectionStage = "idle" | "readingHead" | "answering" | "writing" | "closing" | "closed";
 
-/** How many checks in a row may find a connection without progress, by state. */
+/** Maximum number of checks in a row that find a connection without progress, by state. */
 const MAX_CHECKS: Readonly<Record<ConnectionStage, number>> = {
   idle: 12,
   readingHead: 4,
@@ -275,7 +275,7 @@ export class ServerConnection {
   /** Called at intervals: closes the connection if it has made no progress for too long. */
   check(): void {
     this.#request?.body.check();
-    // The application may take its time to produce the rest of the answer.
+    // The application may take its time to produce the rest of the response.
     if (this.#stage === "writing" && !this.#writer.isFull) this.#checks = 0;
     if (++this.#checks <= MAX_CHECKS[this.#stage]) return;
     if (this.#stage === "readingHead") this.#reject(408);
@@ -301,8 +301,8 @@ export class ServerConnection {
   }
 
   /**
-   * The client has half-closed the connection. Clients that leave do that, so it is closed, unless it has yet to take
-   * an answer that is written.
+   * The client has half-closed the connection. Clients that leave do that, so the connection is closed, unless the
+   * client has not read all of a written response yet.
    */
   #onHalfClose(): void {
     if (this.#stage === "writing" && this.#writer.isFull) this.#isClosing = true;
@@ -345,8 +345,8 @@ export class ServerConnection {
   #startNextRequest(): void {
     const parsed = this.#readHead();
     if (parsed === undefined) {
-      // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection for
-      // ever.
+      // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection
+      // forever.
       const stage = this.#buffered.length === 0 ? "idle" : "readingHead";
       if (stage !== this.#stage) this.#setStage(stage);
     } else if ("status" in parsed) {
@@ -391,7 +391,7 @@ export class ServerConnection {
       if (answer.body instanceof ReadableStream) void answer.body.cancel().catch(() => {});
       return;
     }
-    // A body that was not read to its end is not awaited: the connection closes.
+    // If a body was not read to its end, its rest is not awaited: the connection closes.
     const isLast = !head.isPersistent || this.#isClosing || !body.isEndCertain;
     body.fail("broken");
     this.#setStage("writing");
@@ -413,15 +413,15 @@ export class ServerConnection {
     if (this.#buffered.length > 0) this.#startNextRequest();
   }
 
-  /** Answers what is not a valid request, and closes. */
+  /** Answers an invalid request with an error, and closes. */
   #reject(status: keyof typeof ERROR_TEXTS): void {
     void this.#writer.writeAnswer(errorAnswer(status, ERROR_TEXTS[status]), undefined, true);
     this.#closeGracefully();
   }
 
   /**
-   * Half-closes the connection. What the client still sends is discarded for a while: it may not have read the last
-   * answer.
+   * Half-closes the connection. Further input is discarded for a while, because the client may not have read the last
+   * response yet.
    */
   #closeGracefully(): void {
     this.#buffered = EMPTY;

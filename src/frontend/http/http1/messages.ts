@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../../jsonrpc/message.ts";
 
-/** Request headers, by case-insensitive name. Several of one name are joined with commas. */
+/** Request headers, by case-insensitive name. Several headers with one name are joined with commas. */
 export interface RequestHeaders extends Iterable<[string, string]> {
   /** @returns null if there is no such header */
   get(name: string): string | null;
@@ -16,7 +16,10 @@ export interface HttpRequestHead {
   readonly headers: RequestHeaders;
 }
 
-/** Why a body was not read to its end; `tooMany`: all bodies being received would take too much memory together. */
+/**
+ * Why a body was not read to its end. `tooMany`: all bodies that are being received would take too much memory
+ * together.
+ */
 export type BodyError = "tooLarge" | "tooMany" | "tooSlow" | "broken";
 
 /** An HTTP request that is to be answered. */
@@ -64,7 +67,7 @@ export function acceptedAnswer(): HttpAnswer {
   return ACCEPTED;
 }
 
-/** 204: done, and nothing to reconnect for. */
+/** 204: the stream is complete, and the client must not reconnect. */
 export function noContentAnswer(): HttpAnswer {
   return NO_CONTENT;
 }

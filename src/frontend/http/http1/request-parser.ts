@@ -14,7 +14,7 @@ export interface ParsedRequestHead extends HttpRequestHead {
   readonly acceptsChunked: boolean;
 }
 
-/** The status for a head that cannot be served. */
+/** The status with which a request head is rejected. */
 export interface HeadError {
   readonly status: 400 | 417 | 431 | 501 | 505;
 }
@@ -39,9 +39,9 @@ const CR = 0x0d;
 const SPACE = 0x20;
 
 /**
- * Parses a request head from the first bytes of a request. Strict: what another parser might frame differently is
- * refused, as a proxy in front may have passed it (request smuggling, RFC 9112, 11.2).
- * @returns the head and the offset of what follows it; undefined if it is incomplete
+ * Parses a request head from the first bytes of a request. Strict: a head that another parser might frame differently
+ * is rejected, as a proxy in front may have passed it (request smuggling, RFC 9112, 11.2).
+ * @returns the head and the offset of the bytes after it; undefined if it is incomplete
  */
 export function parseRequestHead(
   bytes: Buffer,
@@ -92,7 +92,7 @@ function isBlank(code: number): boolean {
   return code === SPACE || code === TAB;
 }
 
-/** Whether a head may begin like this. A client that speaks another protocol, such as TLS, gets its answer at once. */
+/** Whether a head may begin like this. A client that speaks another protocol, such as TLS, is answered at once. */
 function mayBeRequest(bytes: Buffer): boolean {
   const [first = CR] = bytes;
   const isText = first > SPACE && first < 0x7f;
@@ -147,10 +147,12 @@ class HeaderMap implements RequestHeaders {
 }
 
 const EMPTY: Buffer = Buffer.alloc(0);
-/** Checks within which a body has to end or to grow by `MIN_PROGRESS` bytes: one that makes progress may take long. */
+/**
+ * Number of checks within which a body must end or grow by `MIN_PROGRESS` bytes: one that makes progress may take long.
+ */
 const MAX_CHECKS = 12;
 const MIN_PROGRESS = 1024 * 1024;
-/** Pieces are joined after this many: each costs more memory than its bytes, and a client may send millions. */
+/** Pieces are joined after this many: each costs memory besides its bytes, and a client may send millions. */
 const MAX_PIECES = 1024;
 
 /** The memory that all bodies being received may take together, in bytes. */
@@ -230,7 +232,7 @@ export class RequestBody {
     return new Promise((resolve) => (this.#resolve = resolve));
   }
 
-  /** The body will not be complete, or is not wanted. */
+  /** The body will not be complete, or is not needed. */
   fail(error: BodyError): void {
     if (this.#outcome === undefined) this.#finish(error);
     else this.#release();
@@ -247,7 +249,7 @@ export class RequestBody {
     if (this.#outcome !== undefined) return;
     const state = decoder.push(chunk, (piece) => this.#add(piece));
     if (state === "malformed") this.fail("broken");
-    // What follows the end in the same chunk is not looked for: the connection closes instead.
+    // Bytes after the end in the same chunk are not searched for a request: the connection closes instead.
     else if (state !== "more") this.#complete(state === "end");
   }
 
@@ -268,7 +270,7 @@ export class RequestBody {
   }
 
   #complete(isEndCertain: boolean): void {
-    // A discarded body of known length has a certain end as well.
+    // The end of a discarded body is certain, too, if its length is known.
     this.isEndCertain =
       isEndCertain && (this.#decoder === undefined || this.#outcome === undefined);
     if (this.#outcome === undefined) this.#finish("whole");

@@ -27,8 +27,8 @@ const CHECK_INTERVAL = 5000;
 export const MAX_RECEIVING: number = 256 * 1024 * 1024;
 
 /**
- * Listens for HTTP/1.1 on plain sockets: the request objects of the runtimes' own servers cost more than everything
- * that the hub does with a request, and each runtime notices other events late or never. Rejects with the system's
+ * Listens for HTTP/1.1 on plain sockets. The request objects of the runtimes' own servers cost more than everything
+ * that the hub does with a request, and each runtime reports some other event late or never. Rejects with the system's
  * error.
  */
 export async function listenHttp(options: ListenOptions): Promise<HttpListener> {
