@@ -25,7 +25,7 @@ export interface Authorizer {
   /** The credentials for the requests of a new connection. */
   credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;
   /**
-   * Gets an authorization, if need be with a login by a person; the server's credentials use it from then on.
+   * Obtains an authorization, if necessary with a login by the user; from then on the server's credentials use it.
    * Concurrent calls for the same server share one run.
    * @throws {HubError} unauthorized, unreachable, or the signal's reason
    */

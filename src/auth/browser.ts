@@ -1,13 +1,13 @@
 import type { Env } from "../base/paths.ts";
 
-/** What decides how a browser is opened. */
+/** The settings that determine how a browser is opened. */
 export interface BrowserEnvironment {
   readonly env: Env;
   /** As `process.platform`. */
   readonly platform: string;
 }
 
-/** How long the command is watched, in ms: one that still runs then is taken for the browser itself. */
+/** How long the command is watched, in ms: a command that still runs then is taken for the browser itself. */
 const WATCH_TIME = 3000;
 
 /**

@@ -55,7 +55,7 @@ export async function openCallbackServer(port: number): Promise<CallbackServer |
           if (params === undefined) return NOT_FOUND_PAGE;
           respond = () => NOT_FOUND_PAGE;
           signal.removeEventListener("abort", onAbort);
-          // Wait until the page is sent: the caller closes all connections then.
+          // Waits until the page is sent, because the caller closes all connections afterwards.
           void shown.then(() => resolve(params));
           return params.has("error") ? DENIED_PAGE : SUCCESS_PAGE;
         };
@@ -80,7 +80,7 @@ function readRedirect(
   state: string,
 ): URLSearchParams | undefined {
   if (method !== "GET" || url.length > MAX_URL_LENGTH) return undefined;
-  // Another Host means DNS rebinding.
+  // A different Host means DNS rebinding.
   if (headers.host !== `${HOST}:${port}`) return undefined;
   const base = `http://${HOST}`;
   if (!URL.canParse(url, base)) return undefined;

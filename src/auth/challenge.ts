@@ -20,7 +20,7 @@ const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
 /** The token68 form, which `Negotiate` and others have instead of parameters. */
 const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
-/** Finds the Bearer challenge in a header with any number of challenges. What cannot be parsed is ignored. */
+/** Finds the Bearer challenge in a header with any number of challenges. Parts that cannot be parsed are ignored. */
 export function parseChallenge({ status, header }: AuthChallenge): BearerChallenge {
   const schemes = parseSchemes((header ?? "").slice(0, MAX_HEADER_LENGTH));
   const bearer = schemes.find(({ scheme }) => scheme === "bearer");
@@ -62,7 +62,7 @@ function parseSchemes(text: string): readonly Scheme[] {
       const [, name = "", quoted, unquoted] = parameter;
       const value = quoted?.replace(/\\(.)/g, "$1") ?? unquoted ?? "";
       const parameters = schemes.at(-1)?.parameters;
-      // The first of several parameters of one name counts: the others are not allowed.
+      // If a parameter is repeated, which is not allowed, the first one counts.
       if (parameters?.has(name.toLowerCase()) === false) parameters.set(name.toLowerCase(), value);
       continue;
     }

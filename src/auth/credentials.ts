@@ -19,7 +19,7 @@ import { makeSafeFetch, type SdkFetch, trustedUrlsOf } from "./safe-fetch.ts";
 import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from "./stored-token.ts";
 
 export interface ScopeChoice {
-  /** The scopes in the manifest or of the command line; undefined: those that the server wants. */
+  /** The scopes in the manifest or on the command line; undefined: those that the server requests. */
   readonly configured: readonly string[] | undefined;
   /** The server has rejected the token for its scopes (403). */
   readonly isInsufficient: boolean;
@@ -32,8 +32,8 @@ export interface ScopeChoice {
 
 /**
  * The scopes to request: the configured ones, else those of the challenge, else those in the resource metadata; and all
- * that were requested before, so that a new token can do no less than the old one. Empty: the authorization server's
- * default.
+ * that were requested before, so that a new token has no fewer rights than the old one. Empty: the authorization
+ * server's default.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { configured, isInsufficient, bearerChallenge, authServer, previous, grant } = choice;
@@ -200,7 +200,8 @@ export class TokenCache {
   }
 
   /**
-   * Runs `work` while no other process exchanges the token. Not abortable: abandoning an exchange may lose the token.
+   * Runs `work` while no other process exchanges the token. Cannot be aborted, because abandoning an exchange may lose
+   * the token.
    */
   withLock<T>(work: () => Promise<T>): Promise<T> {
     const { lock, name } = this.#options;
@@ -282,7 +283,7 @@ export interface OAuthTerms {
   readonly fetch: Fetch;
 }
 
-/** What the caller wants beyond the server's challenge. */
+/** Options of a login, besides the server's challenge. */
 export interface ScopeRequest {
   /** Log in even if there is a valid token. */
   readonly forceLogin?: boolean;
@@ -328,7 +329,7 @@ export class ServerCredentials {
     return this.#cache.get();
   }
 
-  /** As `known`, but always read from the store. */
+  /** Like `stored`, but always reads the store. */
   reload(): Promise<StoredToken | undefined> {
     return this.#cache.load();
   }
@@ -353,7 +354,8 @@ export class ServerCredentials {
   }
 
   /**
-   * Replaces a rejected token without a person. @returns whether there is another one @throws {HubError} unreachable
+   * Replaces a rejected token without involving the user. @returns whether there is another one @throws {HubError}
+   * unreachable
    */
   async renew(challenge: AuthChallenge, terms: OAuthTerms, signal: AbortSignal): Promise<boolean> {
     const stored = await this.stored();
@@ -374,7 +376,7 @@ export class ServerCredentials {
         coversScopes(latest, bearerChallenge)
       );
     }
-    // Do not renew again and again for a server that rejects every token.
+    // Renewals are limited, because a server may reject every token.
     if (this.#renewal === undefined && !this.#guard.recordRenewal()) return false;
     return (await this.#renew(stored, terms, signal)) !== undefined;
   }
@@ -402,7 +404,7 @@ export class ServerCredentials {
           signal: limited,
           onProgress,
         });
-      // With a login on command, the time limit starts after the wait for the lock.
+      // A login on command may wait for the lock; its time limit starts after that.
       if (scopeRequest.forceLogin === true)
         await underLock(signal, () => this.#withLoginTimeout(signal, work));
       else
@@ -434,7 +436,7 @@ export class ServerCredentials {
     await this.#cache
       .withLock(() => this.#cache.save(newToken))
       .catch((error: unknown) => {
-        // This process still has the token in memory, which is enough unless the caller only wanted to log in.
+        // This process has the token in memory, which is enough unless the caller only wanted to log in.
         if (scopeRequest.forceLogin === true) throw error;
       });
   }
@@ -534,7 +536,10 @@ export class ServerCredentials {
     return isSufficient && !isExpired(stored, this.#options.now());
   }
 
-  /** A server may name any issuer, but `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized */
+  /**
+   * Checks that a changed issuer may receive the client's secret: a server may name any issuer, but
+   * `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized
+   */
   #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
     if (previous === current || clientSecret === undefined || issuer !== undefined) return;
     const reason = `its authorization server was ${quoteText(previous)} and is now ${quoteText(current)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;

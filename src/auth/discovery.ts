@@ -11,7 +11,7 @@ import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 export interface AuthorizationServer {
   /** The issuer identifier, as in the metadata. */
   readonly issuer: string;
-  /** Base URL for endpoints: the issuer's, or the MCP server's origin where no issuer is named (2025-03-26). */
+  /** Base URL for endpoints: the issuer's, or the MCP server's origin if no issuer is named (2025-03-26). */
   readonly url: string;
   /** undefined: an authorization server of 2025-03-26 without metadata, which has the default endpoints. */
   readonly metadata: AuthorizationServerMetadata | undefined;
@@ -30,7 +30,7 @@ export interface DiscoveryOptions {
   readonly fetch: SdkFetch;
 }
 
-/** Protected resource metadata (RFC 9728), as far as they are used. */
+/** The used members of protected resource metadata (RFC 9728). */
 interface ResourceMetadata {
   readonly resource: string;
   readonly issuers: readonly string[];
@@ -146,7 +146,7 @@ function readStrings(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.filter(isText).slice(0, MAX_LIST.entries) : [];
 }
 
-/** A token for another resource could be used there by this server. */
+/** Otherwise this server could use a token that was issued for another resource there. */
 async function checkResource(
   { resource }: ResourceMetadata,
   { server, url }: DiscoveryOptions,
@@ -188,7 +188,7 @@ function pkceRequiredError(server: string): HubError {
   );
 }
 
-/** The requests that are tried in turn; some servers of 2024-11-05 know only GET. */
+/** The probe requests, tried one after the other; some servers of 2024-11-05 support only GET. */
 const PROBE_REQUESTS = [
   {
     method: "POST",

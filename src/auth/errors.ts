@@ -3,7 +3,7 @@ import { type ErrorCode, HubError } from "../base/errors.ts";
 /** Maximum length of quoted text, in characters. */
 const MAX_QUOTE = 200;
 
-/** An error of an authorization. `why` is a clause without a full stop. */
+/** An error of an authorization. `reason` is a clause without a full stop. */
 export function unauthorizedError(
   server: string,
   reason: string,
@@ -13,7 +13,7 @@ export function unauthorizedError(
   return new HubError(code, text, { server, step: "authorize" });
 }
 
-/** An error that a login by a person can cure. */
+/** An error that a login by the user can fix. */
 export function loginRequiredError(server: string, reason: string): HubError {
   return unauthorizedError(
     server,
@@ -22,9 +22,9 @@ export function loginRequiredError(server: string, reason: string): HubError {
 }
 
 /**
- * Converts an error at an authorization server, without anything that may repeat a request's secrets.
+ * Converts an error at an authorization server, without texts that may repeat a request's secrets.
  * @param activity a clause: "after the login"
- * @param isRetryable no person has been asked yet, so the authorization may be retried
+ * @param isRetryable the user has not been involved yet, so the authorization may be retried
  */
 export function oauthErrorOf(
   thrown: unknown,
@@ -35,7 +35,7 @@ export function oauthErrorOf(
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
     if (!NO_RESPONSE_CODES.includes(code) || thrown.step === "authorize") return thrown;
-    // Without `unauthorized` the authorization would be retried, and the person asked to log in again.
+    // Only with `unauthorized` the authorization is not retried; otherwise the user would have to log in again.
     const reason = `${activity}: ${message.replace(/\.$/, "")}`;
     return unauthorizedError(server, reason, isRetryable ? code : "unauthorized");
   }
@@ -87,7 +87,7 @@ export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }
 
-/** A word as it has to be typed in a shell. */
+/** A word as it must be typed in a shell. */
 export function quoteArgument(name: string): string {
   return /^[\w.:@/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
 }

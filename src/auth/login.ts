@@ -19,7 +19,7 @@ import { checkUrl } from "./safe-fetch.ts";
 import { oauthErrorCodeOf, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
-/** Options of a login by a person (authorization code grant). */
+/** Options of a login by the user (authorization code grant). */
 export interface LoginOptions extends RegistrationOptions {
   readonly url: URL;
   readonly authServer: AuthorizationServer;
@@ -30,16 +30,19 @@ export interface LoginOptions extends RegistrationOptions {
   readonly signal: AbortSignal;
   readonly clock: Clock;
   readonly onProgress: (progress: AuthorizationProgress) => void;
-  /** Shows the authorization page to the person. Never rejects. */
+  /** Shows the authorization page to the user. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
 }
 
-/** Cancelling earlier than this is taken for the person's wish; later, the page may have been an error page, in ms. */
+/**
+ * If the login is cancelled earlier than this, in ms, the user is assumed to have declined; later, the page may have
+ * been an error page.
+ */
 const LIKELY_STUCK_AFTER = 60_000;
 
 /**
  * Logs in by browser and exchanges the authorization code for tokens.
- * @throws {HubError} unauthorized; unreachable, but only before a person was asked; the signal's reason
+ * @throws {HubError} unauthorized; unreachable, but only before the user is involved; the signal's reason
  */
 export async function login(options: LoginOptions): Promise<StoredToken> {
   const { server, authServer, settings, signal, clock, store } = options;
@@ -57,7 +60,7 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
-      // The page may only have said that the client is unknown: register again next time.
+      // The page may only have shown that the client is unknown: register again next time.
       const wasLong = clock.now() - startedAt >= LIKELY_STUCK_AFTER;
       if (client.kind === "registered" && wasLong)
         await forgetRegistration(authServer.issuer, store);
@@ -115,7 +118,7 @@ async function prepareLogin(
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
       ...(authServer.resource !== undefined && { resource: authServer.resource }),
     });
-    // The person's browser may reach addresses that the server must not choose.
+    // The user's browser may reach addresses that the server must not choose.
     const url = checkUrl(authorizationUrl, server, trustedUrls);
     return { url: url.href, verifier: codeVerifier, state };
   } catch (error) {

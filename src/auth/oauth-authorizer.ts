@@ -27,12 +27,12 @@ export interface AuthorizerOptions {
   readonly lock: LockFunction;
   /** A `fetch` with the certificates and environment of the server's connections. */
   fetch(resolved: ResolvedRemote): Fetch;
-  /** Shows a login page to a person. Never rejects. */
+  /** Shows a login page to the user. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
   /** ms since the epoch */
   readonly now?: () => number;
   readonly clock?: Clock;
-  /** Time limit for a login by a person, in ms. */
+  /** Time limit for a login by the user, in ms. */
   readonly loginTimeout?: number;
 }
 
@@ -45,14 +45,14 @@ export type AuthorizationStatus =
       readonly kind: "authorized" | "expired";
       readonly issuer: string;
       readonly expires: number | undefined;
-      /** Another token can be requested without a person. */
+      /** Another token can be requested without the user. */
       readonly isRefreshable: boolean;
       readonly scopes: readonly string[];
     };
 
-/** An authorizer with what the command line needs beyond the hub. */
+/** An authorizer with the additional methods that commands need. */
 export interface OAuthAuthorizer extends Authorizer {
-  /** As `authorize`, but always with a new login. */
+  /** Like `authorize`, but always with a new login. */
   login(
     spec: RemoteServer,
     resolved: ResolvedRemote,
@@ -69,7 +69,7 @@ export interface OAuthAuthorizer extends Authorizer {
   getStatus(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
-/** Default time limit for a login by a person, in ms. */
+/** Default time limit for a login by the user, in ms. */
 const LOGIN_TIMEOUT = 120_000;
 const NO_CHALLENGE: AuthChallenge = { status: 401, header: undefined };
 
@@ -206,7 +206,9 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
   };
 }
 
-/** Redacts the manifest's secrets in a thrown error, which may quote the server. */
+/**
+ * Returns a function that throws an error again, with the manifest's secrets redacted: the error may quote the server.
+ */
 function redactingThrower({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {
     const redactor = new Redactor(secrets);

@@ -23,8 +23,8 @@ export interface RefreshOptions {
 }
 
 /**
- * The result of a refresh: another token; or none, as the refresh token is no longer valid, and perhaps the client
- * neither.
+ * The result of a refresh: another token; or none, because the refresh token is no longer valid, and perhaps the client
+ * is not, either.
  */
 export type RefreshResult =
   | { readonly kind: "renewed"; readonly token: StoredToken }

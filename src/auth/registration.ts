@@ -179,7 +179,7 @@ function chooseAuthMethod(metadata: AuthorizationServerMetadata | undefined): st
   );
 }
 
-/** The client in the form that the SDK expects. The secret of a configured client is always the manifest's. */
+/** The client in the form that the SDK expects. The secret of a configured client is always taken from the manifest. */
 export function clientInformationOf(
   client: ClientRegistration,
   settings: OAuthSettings,

@@ -85,7 +85,7 @@ function checkEncryption(url: URL, server: string): URL {
   );
 }
 
-/* Scope of an address. A server may name addresses of its own scope or a wider one. */
+/* Scopes of addresses. A server may name only addresses of its own scope or a wider one. */
 const PUBLIC = 0;
 const PRIVATE = 1;
 const LOOPBACK = 2;
@@ -141,7 +141,7 @@ async function readLimited(response: Response, server: string): Promise<Response
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const responseHeaders = new Headers(headers);
-  // These describe the body as it was transferred.
+  // These headers describe the body as it was transferred.
   responseHeaders.delete("content-encoding");
   responseHeaders.delete("content-length");
   return new Response(hasBody ? new Blob(chunks) : null, {

@@ -3,7 +3,7 @@ import { type ClientRegistration, parseObject } from "./registration.ts";
 
 /** The tokens for one server, as stored. Times are in ms since the epoch. */
 export interface StoredToken {
-  /** The server's URL: another server of the same name does not get the tokens. */
+  /** The server's URL: another server with the same name does not get the tokens. */
   readonly url: string;
   readonly issuer: string;
   /** Base URL of the authorization server; see `AuthorizationServer.url`. */
@@ -45,7 +45,7 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
   return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }
 
-/** A token is renewed when less than this share of its lifetime, and less than this many ms, are left. */
+/** A token is renewed when less than this share of its lifetime is left, and less than this many ms. */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;
 
@@ -53,8 +53,8 @@ const REFRESH_MARGIN = 60_000;
 const MAX_LIFETIME = 100 * 365 * 24 * 3600;
 
 /**
- * When a token expires with a lifetime of `life` seconds; undefined if the lifetime is missing or not plausible: some
- * servers send 0 for tokens that do not expire.
+ * When a token expires that has this lifetime in s; undefined if the lifetime is missing or not plausible: some servers
+ * send 0 for tokens that do not expire.
  */
 export function expiryOf(issued: number, lifetime: number | undefined): number | undefined {
   return lifetime !== undefined && lifetime > 0 && lifetime < MAX_LIFETIME
@@ -62,7 +62,7 @@ export function expiryOf(issued: number, lifetime: number | undefined): number |
     : undefined;
 }
 
-/** Whether another token can be requested without a person. */
+/** Whether another token can be requested without the user. */
 export function isRefreshable({ refresh, grant }: StoredToken): boolean {
   return refresh !== undefined || grant === "clientCredentials";
 }

@@ -23,7 +23,7 @@ export function readClientFile(root: Table): FileConfig {
   const ignored = new Set<string>();
   // A client's file must not cause code to be loaded.
   if ("plugins" in root) ignored.add("plugins");
-  // Nor a command to be run for a value.
+  // Nor must it cause a command to be run for a value.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");

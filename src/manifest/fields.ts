@@ -55,7 +55,7 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
 /** A table whose content is not checked. */
 export const table = v.custom<Table>(isTable, "a table");
 
-/** A table with keys chosen by the user. valibot's own `record` drops some keys, such as `constructor`. */
+/** A table whose keys the user chooses. valibot's own `record` drops some keys, such as `constructor`. */
 export function record<T>(item: v.GenericSchema<unknown, T>) {
   return v.pipe(
     table,

@@ -37,7 +37,7 @@ export type TemplatePart =
   | { readonly kind: "placeholder"; readonly place: ClientPlaceholders }
   /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
-  /** `message` does not show the text, which may hold a secret. */
+  /** `message` does not show the text, which may contain a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
 /** Placeholders for the workspace and the machine. `workspaceFolder` is the hub's working directory. */

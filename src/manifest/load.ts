@@ -99,8 +99,8 @@ export async function addPositions<T extends UnplacedProblem>(
 }
 
 /**
- * Adds positions to problems found after the file was loaded, by reading it again. What is not found any more gets no
- * position.
+ * Adds positions to problems that were found after the file was loaded, by reading it again. A path that no longer
+ * exists gets no position.
  */
 export async function addPositionsLater(
   file: string,
@@ -123,7 +123,7 @@ export interface LoadOptions extends SystemEnvironment {
   /** Files named by the user, in order; empty: search for them. */
   readonly files: readonly string[];
   /**
-   * The prefixes of running servers. Of two servers with the same prefix, the running one keeps it, whatever their
+   * The prefixes of running servers. If two servers have the same prefix, the running one keeps it, whatever their
    * order.
    */
   readonly runningPrefixes?: (() => ReadonlyMap<string, string>) | undefined;
@@ -209,7 +209,7 @@ function readDocuments(
   ]);
 }
 
-/** Not a hash: hashing would take longer than all other work on a manifest. */
+/** Not a hash, because hashing would take longer than all other work on a manifest. */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,
@@ -286,7 +286,7 @@ async function mergeDocuments(
   });
   const invalid = new Set(configProblems.flatMap((fault) => serverConfigAt(fault)?.draft ?? []));
   const merged = mergeSources(sources, { invalid, runningPrefixes });
-  // With an invalid setting or an unreadable file, rules over several keys would report consequential problems.
+  // With an invalid setting or an unreadable file, rules that involve several keys would report consequential problems.
   const areSettingsValid =
     isUsable && !sources.some(({ fileConfig }) => hasProblemUnder(fileConfig, ["hub", "defaults"]));
   const missingPlugins = hasNoPlugins ? missingPluginProblems(merged.servers, sources) : [];

@@ -36,7 +36,7 @@ export function isPrefix(text: string, separator: string): boolean {
 export function sanitizePrefix(text: string, separator: string): string {
   const filler = separator === "_" ? "-" : "_";
   let prefix = text.replaceAll(/[^A-Za-z0-9_-]+/g, filler);
-  // Terminates: the filler is shorter than the separator, or differs from it.
+  // The loop ends: the filler is shorter than the separator, or differs from it.
   while (prefix.includes(separator)) prefix = prefix.replaceAll(separator, filler);
   while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
   while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
@@ -53,16 +53,16 @@ export interface PrefixAssignment {
 
 interface PrefixOptions {
   readonly separator: string;
-  /** Whether a server has a problem of its own: it takes no prefix from others, except the one in force for it. */
+  /** Whether a server has a problem of its own: it takes no prefix from others, but keeps its present one. */
   readonly isInvalid: (server: SourcedServer) => boolean;
   /** The prefixes of running servers. */
   readonly runningPrefixes: ReadonlyMap<string, string>;
 }
 
 /**
- * Assigns every server its prefix. In manifests, an invalid or duplicate prefix is a problem; of two servers with the
- * same prefix, the one that is not running gets it, else the later one. Servers of clients' files, which cannot set a
- * prefix, come after them and get the nearest free one.
+ * Assigns every server its prefix. In manifests, an invalid or duplicate prefix is a problem. If two servers have the
+ * same prefix, the problem is reported for the one that is not running, else for the later one. Servers of clients'
+ * files, which cannot set a prefix, come afterwards and get the nearest free one.
  */
 export function assignPrefixes(
   servers: readonly SourcedServer[],
@@ -125,7 +125,7 @@ export function assignPrefixes(
   return { prefixes, problems, notes };
 }
 
-/** `base`, or `base` with the shortest suffix that makes it free. */
+/** `base` if it is free, else `base` with the shortest suffix that makes it free. */
 function freePrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>): string {
   const symbols = symbolsFor(separator);
   for (let length = 1; taken.has(base) && symbols.length > 0; length++) {

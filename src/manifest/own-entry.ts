@@ -104,7 +104,7 @@ function isOwnProgram(word: string, isCommand: boolean): boolean {
   return first !== undefined && isOwnFile(first);
 }
 
-/** Whether a path leads to the file that runs here (same device and inode). */
+/** Whether a path leads to the program file of this process (same device and inode). */
 function isOwnFile(path: string): boolean {
   const [own, other] = [statOf(ownCommand().at(-1) ?? ""), statOf(path)];
   return own !== undefined && own.dev === other?.dev && own.ino === other.ino;

@@ -18,7 +18,7 @@ export interface LaunchCommand {
   readonly leadingArgs: readonly string[];
 }
 
-/** The patterns match whole words only, and none that looks like an option. */
+/** The patterns match only whole words that do not look like options. */
 const NPM =
   /^(?<name>(?:@[a-z0-9~][\w.~-]*\/)?[a-z0-9~][\w.~-]*)(?:@(?<version>[\^~]?[a-z0-9][\w.+-]*))?$/i;
 const PYPI = /^(?<name>[a-z0-9](?:[\w.-]*[a-z0-9])?)(?:==(?<version>(?:\d+!)?\d[a-z0-9.+_-]*))?$/i;
@@ -103,7 +103,7 @@ export function packageCommand(
         : { command: runner, leadingArgs: ["run", "--spec", `${name}==${version}`, name] };
     case "docker":
     case "podman": {
-      // The container ends with its stdin, or when the runner is signalled; the label identifies one that survives.
+      // The container ends with its stdin, or when the runner gets a signal; the label identifies one that survives.
       const common = ["run", "-i", "--rm", "--init", `--label=toolmux.server=${server}`];
       const envArgs = variables.map((variable) => `--env=${variable}`);
       return { command: runner, leadingArgs: [...common, ...envArgs, name] };

@@ -103,7 +103,7 @@ const PATH = /^(?:~|\.{1,2})?\//;
 const MAX_CHANGE_INTERVAL = 5;
 /** The path of a file, such as a key file. */
 const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
-/** Values of secret names that only switch something. */
+/** Values of secret-like names that only select a mode. */
 const MODE_WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
 /** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) are none. */
 const MIN_SECRET_LENGTH = 6;
@@ -146,7 +146,7 @@ function hasTokenFormat(value: string): boolean {
   return value.search(TOKEN_FORMATS) >= 0;
 }
 
-/** Words, versions and dates change seldom between letters and digits; random text does so all the time. */
+/** Words, versions and dates rarely alternate between letters and digits; random text does so all the time. */
 function isRandomText(value: string): boolean {
   if (!ALPHABET.test(value) || PATH.test(value) || GIT_HASH.test(value) || UUID.test(value)) {
     return false;

@@ -212,7 +212,7 @@ function maySecretBeAt(path: KeyPath): boolean {
 /** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
 const MIN_HIDDEN_LENGTH = 6;
 
-/** Replaces texts of the value in a message of another library. */
+/** Replaces texts of the value in a message from another library. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
     return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");

@@ -70,7 +70,7 @@ export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | und
   return { text: token, file: source.file, baseDir: source.baseDir };
 }
 
-/** Every placeholder in it that is not supported: plugins are loaded later. */
+/** Every placeholder in the token that is not supported, because plugins are loaded later. */
 export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
   return parseTemplate(token, "toolmux").flatMap((part) => {

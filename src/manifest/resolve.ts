@@ -32,7 +32,7 @@ const MAX_FILE = 64 * 1024;
 
 /** The shortest value that is redacted, in characters. Shorter values (`1`, `true`, `warn`) occur everywhere. */
 const MIN_SECRET_LENGTH = 6;
-/** The same for values requested as secrets (`${scheme:…}`), which may be as short as a PIN. */
+/** The minimum length for values requested as secrets (`${scheme:…}`), which may be as short as a PIN. */
 const MIN_NAMED_SECRET_LENGTH = 4;
 
 /** Variables whose values are not secret. */

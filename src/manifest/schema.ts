@@ -127,7 +127,7 @@ export interface RemoteSettings {
   readonly oauth: OAuthSettings;
 }
 
-/* Unknown keys, and other values in place of tables, are found by `validate` (problems.ts). */
+/* `validate` (problems.ts) finds unknown keys, and other values in place of tables. */
 
 export { delay, globs, limit, size };
 
@@ -376,7 +376,7 @@ export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedSer
   readonly kind: "remote";
 }
 
-/** The file and path of keys that something comes from, for messages. */
+/** The file and the path of the keys that something comes from, for messages. */
 export interface SpecSource {
   readonly file: string;
   readonly path: KeyPath;
@@ -390,8 +390,8 @@ export interface PluginServer extends RunnableBase {
   /** Where the manifest names the server or the plugin. */
   readonly origin: SpecSource;
   /**
-   * The number of the set of plugins that it belongs to; 0 while not known. Each reload of the plugins makes a new set
-   * with new servers.
+   * The number of the plugin set that the server belongs to; 0 while unknown. Each reload of the plugins creates a new
+   * set with new servers.
    */
   readonly set: number;
 }

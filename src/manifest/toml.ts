@@ -17,8 +17,8 @@ export function parseToml(text: string): ParsedFile {
 }
 
 /**
- * The first line of the parser's message, and only if it consists of plain words: the rest shows the text, which may
- * hold secrets.
+ * The first line of the parser's message, if it consists of plain words only: the other lines show the text, which may
+ * contain secrets.
  */
 function describeError(error: TomlError): string {
   const [line = ""] = error.message.replace("Invalid TOML document: ", "").split("\n", 1);

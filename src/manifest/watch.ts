@@ -69,9 +69,9 @@ export class Debouncer {
 
 /**
  * Watches one folder, not its subfolders. `name` is the changed name in the folder, the folder's own name, or null if
- * unknown. Must not keep the process alive. May throw what it would otherwise pass to `onError`; makes no callback
- * before it returns.
- * @returns stops watching
+ * unknown. Must not keep the process alive. May throw an error instead of passing it to `onError`; calls back only
+ * after it has returned.
+ * @returns a function that stops watching
  */
 export type WatchFolder = (
   folder: string,
@@ -81,7 +81,7 @@ export type WatchFolder = (
 
 export const watchFolder: WatchFolder = (folder, onChange, onError) => {
   const watcher = watch(folder, { persistent: false }, (event, name) => {
-    // For a symbolic link renamed over another one, Deno reports only its old name.
+    // If a symbolic link is renamed over another one, Deno reports only its old name.
     const isNameUnreliable = event === "rename" && runtimeName === "deno";
     onChange(isNameUnreliable ? null : name);
     // Deno refs the watcher again for each event.
@@ -354,7 +354,10 @@ class FileManifestWatcher implements ManifestWatcher {
     return isComplete || this.#isClosed ? result : this.#load();
   }
 
-  /** Whether to wait: shells and downloads truncate a file before they write it, and an empty file means no servers. */
+  /**
+   * Whether to wait: shells and downloads truncate a file before they write it, and an empty file would mean that there
+   * are no servers.
+   */
   #mayBeWriting({ hasEmptyFile, fingerprint }: LoadedManifest): boolean {
     if (!hasEmptyFile) {
       this.#heldBack = undefined;

@@ -27,7 +27,7 @@ export abstract class PluginAnswer implements Answer {
   abstract withId(id: Piece): EncodedMessage;
 
   get value(): unknown {
-    // Parsed at each read, so that a plugin's changes to the object affect nobody else.
+    // Parsed at each read, so that a plugin that changes the object affects no other.
     return JSON.parse(this.json) as unknown;
   }
 
@@ -125,7 +125,7 @@ export function toObjectJson(value: object | string): string {
   const bytes = Buffer.from(text);
   const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
   if (!isObject) throw new TypeError("expected an object, or the JSON text of one");
-  // The text is valid JSON, so line breaks stand only between its tokens.
+  // The text is valid JSON, so line breaks occur only between its tokens.
   return text.replace(/[\r\n]/g, " ");
 }
 

@@ -11,16 +11,16 @@ export const CHAIN_STATE: unique symbol = Symbol("passage");
 export interface CallChainState {
   /** Sends the call to the server. */
   send(call: ChainedCall): Promise<Answer>;
-  /** The call has ended, so the answer is not needed any more. */
+  /** The call has ended, so its answer is no longer needed. */
   readonly isOver: boolean;
   /** The plugin that makes the call and does not see it itself. */
   readonly excludedPlugin: PluginInstance | undefined;
-  /** Number of plugins that have the call and have not answered it; the last of them is the innermost. */
+  /** Number of plugins that have received the call and have not answered it; the last of them is the innermost. */
   readonly holderCount: number;
-  /** Adds a plugin that has the call, after `index` outer ones. */
+  /** Adds a plugin that has received the call, after `index` outer ones. */
   addHolder(member: PluginInstance, index: number): void;
   removeHolder(member: PluginInstance): void;
-  /** The promise that `next` returned to the plugin that was entered last. */
+  /** The promise that `next` returned to the plugin that received the call last. */
   latestAnswer: Promise<Answer> | undefined;
 }
 
@@ -70,7 +70,7 @@ function wrap(plugin: PluginInstance, tool: ToolInfo, inner: Next): Next {
   try {
     wrapper = makeWrapper();
   } catch {
-    // Tried again at the call, which then fails.
+    // Tried again when the tool is called; that call fails then.
   }
   if (wrapper === next) return inner;
   return (call) => {
@@ -94,7 +94,7 @@ function wrap(plugin: PluginInstance, tool: ToolInfo, inner: Next): Next {
       validated.catch(() => {});
       return validated;
     }
-    // The plugin has only passed the call on: nothing to watch.
+    // The plugin has only forwarded the call: its answer need not be observed.
     plugin.recordSuccess("call");
     return state.latestAnswer;
   };
@@ -114,7 +114,7 @@ async function validateAnswer(
     plugin.recordSuccess("call");
     return answer;
   } catch (error) {
-    // An error of `next()` is not the plugin's failure, nor is one after the call's end.
+    // An error of `next()` is not the plugin's failure, nor is one after the call has ended.
     if (isOwnError(error)) throw error;
     if (state.isOver) throw markHandled(new HubError("cancelled", "The call has ended."));
     throw plugin.recordFailure("call", error);
@@ -131,7 +131,7 @@ function rejectedAnswer(reason: HubError): Promise<Answer> {
 }
 
 /**
- * The call that the hub gave to a plugin for that tool.
+ * The call that the hub passed to a plugin for that tool.
  * @throws {TypeError} if it is something else
  */
 function asChainedCall(call: ToolCall, tool: ToolInfo): ChainedCall {

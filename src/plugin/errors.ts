@@ -2,7 +2,7 @@ import { dirname, sep } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
 
-/** Describes something thrown, for people. */
+/** A description, for people, of something that a plugin has thrown. */
 export interface PluginFault {
   /** A sentence or a part of one, without line breaks. */
   readonly message: string;
@@ -45,7 +45,7 @@ export function isHandled(thrown: unknown): boolean {
   return isOwnError(thrown) && handledErrors.has(thrown);
 }
 
-/** Ignores the rejection of a value that should not have been a promise. */
+/** Ignores the rejection of a value that should not be a promise. */
 export function ignoreRejection(value: unknown): void {
   if (value instanceof Promise) value.catch(() => {});
 }
@@ -76,7 +76,7 @@ interface BunErrorDetails {
   readonly stack?: string;
 }
 
-/** Where in that file it was thrown, as `path:line:column`; undefined if it is not known. Never throws. */
+/** Where in the file the error was thrown, as `path:line:column`; undefined if it is not known. Never throws. */
 export function positionInFile(thrown: unknown, path: string): string | undefined {
   try {
     return positionOf(firstError(thrown), path) ?? positionOf(thrown, path);
@@ -85,7 +85,10 @@ export function positionInFile(thrown: unknown, path: string): string | undefine
   }
 }
 
-/** Whether it was thrown by a file in the same folder or below it, as a plugin's other files are. Never throws. */
+/**
+ * Whether the error was thrown by a file in the same folder or below it, such as another file of the plugin. Never
+ * throws.
+ */
 export function isThrownBelow(thrown: unknown, path: string): boolean {
   try {
     const { stack = "" } = thrown as BunErrorDetails;
@@ -103,7 +106,7 @@ function ownFolder(): string {
   return dirname(dirname(fileURLToPath(import.meta.url)));
 }
 
-/** Whether it is not an Error; toolmux itself throws nothing else. */
+/** Whether the value is not an Error; toolmux itself throws only Errors. */
 export function isNotError(thrown: unknown): boolean {
   try {
     return !(thrown instanceof Error);

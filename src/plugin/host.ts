@@ -9,7 +9,7 @@ import { makeSdkTransportPair } from "./transport.ts";
 import type { Answer, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
 import { toObjectJson } from "./answer.ts";
 
-/** What the running hub does for plugins. */
+/** The functions of the running hub that plugins use. */
 export interface HubAccess {
   /** The tools that clients see. */
   list(plugin: PluginInstance, signal: AbortSignal): Promise<readonly Tool[]>;
@@ -24,7 +24,7 @@ export interface PluginHostOptions {
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
   readonly signal: AbortSignal;
-  /** undefined while the hub does not run. */
+  /** undefined while the hub is not running. */
   hub(): HubAccess | undefined;
   /** Whether the event is a log line of a plugin. */
   isPluginLog(event: HubEvent): boolean;
@@ -93,7 +93,10 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
   };
 }
 
-/** Runs an operation for a plugin. A rejection that the plugin does not handle is marked, so that it does no harm. */
+/**
+ * Runs an operation for a plugin. If the plugin does not handle a rejection, it is marked as the plugin's, so that it
+ * does not end the process.
+ */
 function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
   const promise = work();
   promise.catch((error: unknown) => void (isOwnError(error) && markHandled(error)));
@@ -113,7 +116,7 @@ export function subscribeEvents(
 ): () => void {
   if (signal.aborted) return () => {};
   const deliver: EventListener = (event) => {
-    // A plugin that logs at each log line would never end.
+    // Otherwise a plugin that logs at each log line would never end.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
     try {
       const done = listener(event);

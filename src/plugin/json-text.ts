@@ -80,7 +80,7 @@ function textOfPart({ source, start, end }: JsonTextPart): string {
 }
 
 /**
- * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters stand only in
+ * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters occur only in
  * strings, where their value does not matter.
  */
 function toSingleBytes(text: string): Buffer {

@@ -11,7 +11,7 @@ export class ListingRewriter {
   readonly #cache = new Map<string, RewrittenListing>();
   /** Servers for which a plugin's `list` failed the last time. */
   readonly #failedServers = new Set<string>();
-  /** By server and tool: the plugin that added the tool and has to answer its calls. */
+  /** By server and tool: the plugin that added the tool and must answer its calls. */
   readonly #addedBy = new Map<string, Map<string, PluginInstance>>();
 
   constructor(plugins: readonly PluginInstance[]) {

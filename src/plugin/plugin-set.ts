@@ -67,9 +67,9 @@ export class PluginSet {
   }
 
   /**
-   * Attributes an unhandled error to a plugin: it was thrown in the plugin's files, was given to a plugin that ignored
-   * it, or is not an Error, so that toolmux has not thrown it.
-   * @returns whether it is a plugin's
+   * Attributes an unhandled error to a plugin: it was thrown in the plugin's files, or the plugin received and ignored
+   * it, or it is not an Error, so that toolmux has not thrown it.
+   * @returns whether a plugin caused it
    */
   attributeError(error: unknown): boolean {
     if (isHandled(error)) return true;
@@ -95,7 +95,7 @@ export class PluginSet {
     return this.plugins.map(({ status }) => status);
   }
 
-  /** What the hub does for its plugins; undefined before `attach`. */
+  /** The functions that the hub offers to its plugins; undefined before `attach`. */
   get hub(): HubAccess | undefined {
     return this.#hub;
   }
@@ -267,7 +267,7 @@ export async function disposeAll(
   await Promise.all(endings);
 }
 
-/** By scheme; no two plugins have the same one, which was checked. */
+/** Resolvers by scheme; that no two plugins have the same scheme was checked before. */
 function secretResolversOf(
   members: readonly PluginInstance[],
   signal: AbortSignal,

@@ -12,10 +12,10 @@ import {
 } from "./json-text.ts";
 
 /*
- * The plugin API: what a plugin is, and what it is given. Its main type is `Plugin`; start there, then read
- * `PluginHooks` and `PluginHost`, and for the inside `plugin-set.ts`. This is the only file of `src` that plugins
- * import. A plugin beside a manifest imports nothing: its default export is a plugin, or a function that gets a
- * `PluginApi` and returns a plugin.
+ * The plugin API: what a plugin is, and what it receives. Its main type is `Plugin`; start there, then read `Parts` and
+ * `Host`; the implementation is in `plugin-set.ts`. This is the only file of `src` that plugins import. A plugin beside
+ * a manifest imports nothing: its default export is a plugin, or a function that receives an `Api` and returns a
+ * plugin.
  */
 
 /**
@@ -93,7 +93,7 @@ export interface Parts {
   dispose?(): void | Promise<void>;
 }
 
-/** What the hub does for a plugin. */
+/** The functions of the hub that a plugin may use. */
 export interface Host {
   /** The plugin's name. */
   readonly name: string;
@@ -253,7 +253,7 @@ export interface OptionIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** What a plugin without imports is given: valibot as `v`, and this file's schemas and functions. */
+/** The argument of a plugin without imports: valibot as `v`, and this file's schemas and functions. */
 export interface Api {
   readonly v: typeof valibot;
   readonly definePlugin: typeof definePlugin;

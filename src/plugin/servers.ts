@@ -151,7 +151,7 @@ function specOf(
   return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };
 }
 
-/** Counts the open transports. */
+/** Counts open transports. */
 export interface TransportCounter {
   addUse(): void;
   removeUse(): void;

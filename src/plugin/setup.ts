@@ -20,7 +20,7 @@ import {
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
 
-/** What plugins are set up with. */
+/** Options for setting up plugins. */
 export interface SetupOptions {
   readonly bus: EventBus;
   readonly env: Env;
@@ -44,7 +44,7 @@ const SETUP_TIMEOUT = 30_000;
 const RESERVED_SCHEMES = new Set(["env", "file", "input", ...BUILT_IN_SCHEMES]);
 
 let setCount = 0;
-/** The log events of plugins; of all plugin sets, as two exist while one replaces the other. */
+/** The log events of plugins of all plugin sets: two sets exist while one replaces the other. */
 const pluginLogEvents = new WeakSet<HubEvent>();
 
 /**
@@ -118,7 +118,7 @@ export async function setUpPlugins(
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
 
-/** The same for a manifest with the same plugins, which keep running. Never rejects. */
+/** Like `setUpPlugins`, for a manifest with the same plugins, which keep running. Never rejects. */
 export async function reusePlugins(
   declared: Manifest,
   plugins: PluginSet,
@@ -153,7 +153,7 @@ async function setUp(
   );
   await settlesWithin(timeout, done);
   if (outcome === undefined) {
-    // The result comes too late to be used, but has to be disposed.
+    // The result comes too late to be used, but must be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
     return setupProblem(member, `did not end within ${timeout / 1000} s`);
   }

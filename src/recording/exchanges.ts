@@ -273,7 +273,7 @@ class RunReader {
     }
   }
 
-  /** A request without a response by now never gets one; for a cancelled one, none is expected. */
+  /** A request without a response by now never gets one; a cancelled one needs none. */
   finish(): void {
     const last = this.#lastLine;
     for (const builder of this.#open.values()) {

@@ -52,14 +52,14 @@ export type TransportEventLine =
   | ({ readonly event: "oversized" } & Placeholder)
   /** A request will not be answered, although the transport is still open. */
   | { readonly event: "lost"; readonly id?: string | number | undefined; readonly cause: string }
-  /** A request was abandoned: nobody waits for its response, and its stream was closed. */
+  /** A request was abandoned: its response is no longer needed, and its stream was closed. */
   | { readonly event: "abandoned"; readonly id?: string | number | undefined }
   /** A request was rejected. */
   | { readonly event: "refused"; readonly cause: string };
 
 /** An event of the recorder itself. */
 export type RecorderEventLine =
-  /** Messages that are missing here, because they came faster than they could be written. */
+  /** Messages that are missing in the recording, because they came faster than they could be written. */
   | { readonly event: "missing"; readonly messages: number; readonly bytes: number }
   /** The last line: the size limit is reached. */
   | { readonly event: "full"; readonly limit: number }

@@ -22,11 +22,11 @@ const ESCAPE_CODES: ReadonlyMap<number, number> = new Map(
  * @returns undefined if a secret spans more than one value, so that it cannot be masked within JSON
  */
 export function maskJson(json: string, redact: RedactFunction): string | undefined {
-  // A check of the whole text first: masking value by value is a hundred times slower, and most messages
-  // contain no secret.
+  // The whole text is checked first: masking value by value is a hundred times slower, and most messages contain no
+  // secret.
   if (redact(json) === json && !hasEscapedSecret(json, MAX_ESCAPE_LEVELS + 1, redact)) return json;
   const parts: string[] = [];
-  // Without a regular expression for strings, which overflows the stack on strings of megabytes.
+  // No regular expression for strings, because it would overflow the stack on strings of megabytes.
   for (let at = 0; at < json.length;) {
     const quote = json.indexOf('"', at);
     const start = quote < 0 ? json.length : quote;
@@ -55,7 +55,7 @@ function maskNumber(number: string, redact: RedactFunction): string {
 
 function maskString(string: string, redact: RedactFunction): string {
   const inner = string.slice(1, -1);
-  // The mask needs no escapes.
+  // The mask contains no character that must be escaped.
   if (!inner.includes("\\")) return `"${redact(inner)}"`;
   const text = JSON.parse(string) as string;
   const masked = redact(text);
@@ -63,7 +63,7 @@ function maskString(string: string, redact: RedactFunction): string {
   return masked === text && redact(inner) === inner ? string : JSON.stringify(masked);
 }
 
-/** Whether a secret appears when up to `layers` levels of escapes are decoded. */
+/** Whether a secret appears after up to `levels` levels of escapes are decoded. */
 function hasEscapedSecret(text: string, levels: number, redact: RedactFunction): boolean {
   let plain = text;
   for (let level = 0; level < levels && plain.includes("\\"); level++) {

@@ -66,7 +66,7 @@ export class ExchangeMatcher {
     this.#ordered = exchanges.filter(({ method }) => isOrdered(method));
   }
 
-  /** Number of recorded requests, of those whose order is relevant, that were never made. */
+  /** Number of recorded requests whose order is relevant and that were never made. */
   get neverRequested(): number {
     return this.#ordered.reduce(
       (count, exchange) => count + (this.#replayed.has(exchange) ? 0 : 1),
@@ -107,7 +107,7 @@ export class ExchangeMatcher {
     return { kind: "exchange", exchange, isRepeated, skipped: this.#findSkipped(exchange) };
   }
 
-  /** Exchanges that overlapped in time may come in any order. */
+  /** Exchanges that overlapped in time may be requested in any order. */
   #findSkipped(exchange: RecordedExchange): RecordedExchange | undefined {
     if (!isOrdered(exchange.method)) return undefined;
     let first = this.#ordered[this.#firstPending];
@@ -135,7 +135,7 @@ export class ExchangeMatcher {
   }
 }
 
-/** Another argument of the same tool is nearer than the same arguments of another tool. */
+/** Different arguments of the same tool are nearer than the same arguments of another tool. */
 function isNearer(a: readonly ValueDifference[], b: readonly ValueDifference[]): boolean {
   return distanceOf(a) < distanceOf(b);
 }

@@ -54,15 +54,15 @@ class RecordedTransport implements Transport {
   readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
   /**
-   * The sender knows a request by the handle that `send` returned, so received messages are passed on with
-   * that one.
+   * The sender identifies a request by the handle that `send` returned, so received messages are passed on with that
+   * handle.
    */
   readonly #requests = new WeakMap<
     SentRequest,
     { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
-  /** Only set if the wrapped transport has them, because their presence identifies an HTTP transport. */
+  /** Set only if the wrapped transport has them, because their presence identifies an HTTP transport. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (protocol: NegotiatedProtocol) => void;
 

@@ -48,8 +48,8 @@ type QueuedLine =
   | { readonly head: string; readonly message: readonly Piece[]; readonly size: number };
 
 /**
- * Records the messages that cross a hub. It never blocks: what cannot be written fast enough is dropped,
- * which the recording notes, and an error ends only the recording.
+ * Records the messages that cross a hub. Never blocks: lines that cannot be written fast enough are dropped, which the
+ * recording notes, and an error ends only the recording.
  */
 export class Recorder {
   readonly #options: RecorderOptions;
@@ -152,7 +152,7 @@ export class Recorder {
     try {
       this.#options.sink.appendNow(rest);
     } catch {
-      // There is no way to report it any more.
+      // The failure cannot be reported any more.
     }
   }
 
@@ -205,7 +205,7 @@ export class Recorder {
     }
   }
 
-  /** Takes the next lines from the queue, about `most` bytes. */
+  /** Removes the next lines from the queue, about `maxBytes` bytes. */
   #takeQueued(maxBytes: number): Buffer {
     const lines: Uint8Array[] = [];
     let size = 0;
@@ -270,7 +270,7 @@ export class Recorder {
 }
 
 const LINE_END = utf8("}\n");
-/** In place of a line that cannot be masked. */
+/** Replaces a line that cannot be masked. */
 const WITHHELD_LINE = JSON.stringify({ event: "withheld" });
 
 function placeholderOf(bytes: Buffer): Placeholder {

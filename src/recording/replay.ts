@@ -300,7 +300,7 @@ function nameOrUriOf({ bytes, params, members }: Request): string | undefined {
   return readString(bytes, lastMember(all, "name")) ?? readString(bytes, lastMember(all, "uri"));
 }
 
-/** The content of a response, without `_meta`, which differs each time. */
+/** The content of a response without `_meta`, which differs each time. */
 function contentOf({ bytes, outcome, body }: Response): unknown {
   try {
     const value = parseRange(bytes, body);

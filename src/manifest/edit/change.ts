@@ -26,7 +26,7 @@ export interface TextEdit {
   readonly text: string;
 }
 
-/** Why a text cannot be edited: text that follows the file's name, with what to do. */
+/** Why a text cannot be edited: the end of a sentence that begins with the file's name, with what to do. */
 export interface EditRefusal {
   readonly reason: string;
 }
@@ -150,7 +150,7 @@ export class TextLines {
 
   /**
    * The last of the comment lines directly below a line, or the line itself. Comments directly above further text
-   * belong to that.
+   * belong to that text.
    */
   lastCommentBelow(line: number): number {
     let last = line;
@@ -167,7 +167,7 @@ export class TextLines {
     const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
     const isLast = to >= this.all.length - 1;
     if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
-    // Between two blank gaps, one stays.
+    // Of the blank lines before and after the removed lines, one stays.
     else if (!(isFirst || this.isBlank(first - 1))) to = last;
     return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
   }
@@ -181,7 +181,7 @@ export class TextLines {
   }
 
   /**
-   * Inserts lines behind a line, with blank lines around them where there are none. @param afterLine the index of that
+   * Inserts lines after a line, with blank lines around them where there are none. @param afterLine the index of that
    * line; -1: at the start
    */
   insert(block: readonly string[], afterLine: number): TextEdit {
@@ -192,7 +192,7 @@ export class TextLines {
     const isFollowed = afterLine + 1 < this.all.length && !this.isBlank(afterLine + 1);
     const lines = [...gap, ...block, ...(isFollowed ? [""] : [])];
     const text = lines.map((line) => line + this.lineEnd).join("");
-    // Keeps a text without a final line end that way.
+    // A text without a final line end stays without one.
     return lacksLineEnd
       ? { from: at, to: at, text: this.lineEnd + text.slice(0, -this.lineEnd.length) }
       : { from: at, to: at, text };

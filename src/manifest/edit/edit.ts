@@ -36,8 +36,8 @@ export interface ManifestText {
 export interface EditedText {
   readonly text: string;
   /**
-   * The server that the change is about: after the change, or before it if it was removed; undefined if there are
-   * several.
+   * The server that the change is about, as it is after the change, or before it if it was removed; undefined if there
+   * are several.
    */
   readonly server: ServerSpec | undefined;
   readonly others: readonly ServerSpec[];
@@ -87,7 +87,7 @@ async function computeEdits(
   serversKey: string,
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
-  // Both parsers know positions, and are slow to load.
+  // Both parsers record positions, and are slow to load.
   return format === "toml"
     ? (await import("./toml.ts")).editToml(text, change)
     : (await import("./json.ts")).editJson(text, serversKey, change);
@@ -141,7 +141,7 @@ function splitByteOrderMark(text: string): readonly [mark: string, body: string]
   return text.startsWith("\uFEFF") ? ["\uFEFF", text.slice(1)] : ["", text];
 }
 
-/** Keeps a text without a final line end that way. */
+/** A text without a final line end stays without one. */
 function keepFinalLineEnd(edited: string, text: string): string {
   const hasNoLineEnd = text.trim() !== "" && !text.endsWith("\n");
   return hasNoLineEnd ? edited.replace(/\r?\n$/, "") : edited;

@@ -116,7 +116,7 @@ function addMembers(
   const indent = indentAt(text, first.offset);
   const line = lines.all[lines.indexAt(afterComma - 1)];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
-  // A comment behind the last member stays on its line.
+  // A comment after the last member stays on its line.
   const at =
     lineEnd > afterComma && lineEnd <= close && isTrivia(text.slice(afterComma, lineEnd))
       ? lineEnd

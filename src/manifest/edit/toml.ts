@@ -118,8 +118,7 @@ function addServer(
   const { lines, text } = layout;
   const block = linesOfServer(name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // A table header cannot take their place, because other keys follow; so they are removed, and the server is
-    // appended.
+    // A table header cannot replace them, because other keys follow; so they are removed, and the server is appended.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(withoutServer, addServer(readLayout(withoutServer), change));
     return [{ from: 0, to: text.length, text: result }];

@@ -18,7 +18,7 @@ export interface PreparedEdit extends EditedText {
   readonly before: FileBytes | undefined;
   /**
    * Replaces the file atomically, following symbolic links and keeping permissions; a new file gets mode 0600.
-   * @throws {HubError} usage if the file was changed meanwhile, or is read-only; file system errors
+   * @throws {HubError} usage if the file was changed since it was read, or is read-only; file system errors
    */
   write(): Promise<void>;
 }
