@@ -5,7 +5,7 @@ import type { PluginInstance } from "./instance.ts";
 import type { Answer, Next, ToolCall, ToolInfo } from "./plugin.ts";
 
 /** The key of a call's chain state; a symbol, so that plugins do not see it. */
-export const CHAIN_STATE: unique symbol = Symbol("passage");
+export const CHAIN_STATE: unique symbol = Symbol("call chain state");
 
 /** The state of a call in the plugins' chain, shared by all its changed copies. */
 export interface CallChainState {
