@@ -106,7 +106,7 @@ type LoggedArguments =
 function redactArguments(json: string, redaction: Redaction): LoggedArguments {
   const size = Buffer.byteLength(json);
   if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "omitted", size };
-  // In valid JSON, line breaks stand only between tokens.
+  // In valid JSON, line breaks occur only between tokens.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }
 

@@ -93,7 +93,7 @@ function cutItems(items: readonly ContentItem[], max: number, store: OverflowSto
       continue;
     }
     const end = start + sizeOf(item.text);
-    // Repairs unpaired surrogates, which some clients cannot send on.
+    // Replaces unpaired surrogates, which some clients cannot serialize.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
       content.push(withText(item, bytes.toString("utf8", start, Math.min(end, shown))));

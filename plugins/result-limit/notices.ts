@@ -1,4 +1,4 @@
-/* Notices for models: single lines that say what to do, as they stand within other content. */
+/* Notices for models: single lines, inserted between other content, that say how to read on. */
 
 export const SERVER = "results";
 export const TOOL = "read_more";

@@ -50,8 +50,8 @@ const DEFAULT_CANCEL_DELAY = 10;
  */
 const ARRIVAL_POLL = { attempts: 10, pause: 20 };
 /**
- * Delay of the first kill, as a part of `killEvery`. With 1, a round as long as `killEvery` (or a multiple)
- * would end right at a kill, and nothing after it would be measured.
+ * Delay of the first kill, as a part of `killEvery`. If it were 1, a round as long as `killEvery` (or a multiple) would
+ * end right at a kill, and nothing after it would be measured.
  */
 const FIRST_KILL_PART = 0.3;
 
@@ -116,7 +116,7 @@ export class Chaos implements LoadChaos {
   onAnswered(onSent: number, now: number, isResult: boolean): void {
     this.#matchedResponses++;
     if (!isResult || this.#unrecoveredKills.length === 0) return;
-    // Only a call sent after the kill shows that the server is back.
+    // Only a result of a call that was sent after the kill proves that the server is back.
     this.#unrecoveredKills = this.#unrecoveredKills.filter((killed) => {
       if (onSent < killed) return true;
       this.#recovery.record(now - killed);
@@ -154,7 +154,7 @@ export class Chaos implements LoadChaos {
     for (let attempts = 0, before = -1; ;) {
       const arrivals = await proxies.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
-      // Not every cancellation reaches the server: a hub that already has the response forwards none.
+      // Not every cancellation reaches the server: a hub that already has the response does not forward it.
       attempts = seen.length > before ? 0 : attempts + 1;
       before = seen.length;
       if (seen.length < this.#cancels.size && attempts < ARRIVAL_POLL.attempts) {

@@ -17,7 +17,7 @@ import { BENCH_CLIENT, type BenchConnectionEvents } from "./target.ts";
 /** How calls are sent and cancelled. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
-/** What a load run needs. */
+/** The options of a load run. */
 export interface LoadGeneratorOptions {
   /** The subject; it has no session while its connection is lost. */
   readonly target: {
@@ -35,7 +35,7 @@ export interface LoadGeneratorOptions {
   readonly preciseClock: Clock;
   /** Timeout of a call, in ms. */
   readonly timeout: number;
-  /** Fault injection; absent: calls are only answered. */
+  /** Fault injection; absent: no calls are cancelled. */
   readonly chaos?: LoadChaos | undefined;
 }
 
@@ -139,7 +139,7 @@ export class LoadGenerator {
     this.#cancelWake ??= this.#options.preciseClock.after(ms, () => this.#fill());
   }
 
-  /** Calls of an open loop that the subject could not keep up with are not sent, but counted as failed. */
+  /** In an open loop, calls that the subject could not keep up with are not sent, but counted as failed. */
   #end(now: number): void {
     const left = this.#options.schedule.backlog(now);
     if (left > 0) {

@@ -209,10 +209,9 @@ export function divideLevelLength(extent: LevelLength, parts: number, part: numb
 }
 
 /**
- * Load generator behind `toolmux bench`: measures a hub or a server (`BenchSubject`) under concurrent tool
- * calls.
- * Start with `measure`: for each number of concurrent calls a `LevelRun` lets a `LoadGenerator` call a
- * `BenchTarget`; what it finds is a `BenchResult`.
+ * Load generator behind `toolmux bench`: measures a hub or a server (`BenchSubject`) under concurrent tool calls. Start
+ * with `measure`: for each number of concurrent calls a `LevelRun` lets a `LoadGenerator` make calls over a
+ * `BenchConnection`; the result is a `BenchResult`.
  *
  * The outcome of a run, complete or not.
  */
@@ -233,8 +232,8 @@ interface MeasuredTarget {
 /** Maximum length of the arguments in the result, in UTF-16 code units; longer ones are truncated. */
 const MAX_ARGUMENTS_LENGTH = 200;
 /**
- * Error text for a hub without tools. A hub stays up when its servers fail to start, so the message says
- * where to look.
+ * Error text for a hub without tools. A hub keeps running when its servers fail to start, so the message says where to
+ * look.
  */
 const NO_TOOLS_MESSAGE =
   "The hub lists no tools: `toolmux doctor` says why of a manifest, and bench without --compare of a command.";

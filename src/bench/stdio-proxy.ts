@@ -57,7 +57,7 @@ export async function runStdioProxy({
   const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
-      // Reported is the arrival time, so this comes before the write.
+      // First, because the time of arrival is reported, not that of the write.
       reader.push(chunk);
       const drained = toServer.write(chunk);
       if (drained === undefined) return;

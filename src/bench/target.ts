@@ -175,7 +175,7 @@ export class BenchConnection {
       await session.close();
       throw error;
     }
-    // The server exited on the modern probe, so it is reconnected with the legacy handshake.
+    // The server exited when it was probed for the modern era, so it is started again with the legacy handshake.
     await session.close();
     return this.#connect("legacy");
   }

@@ -111,7 +111,9 @@ export class ProcessUsageMeter {
     return { ...(hub && { hub }), ...(server && { server }) };
   }
 
-  /** Lists all processes. One that was not known before has started in this round, so its CPU time counts from 0. */
+  /**
+   * Lists all processes. A process that was not known before has started in this round, so its CPU time counts from 0.
+   */
   async #listProcesses(): Promise<void> {
     this.#listedAt = performance.now();
     const { subject } = this.#target;

@@ -98,7 +98,7 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   return commandNamed(word, commands);
 }
 
-/** The command named in a command line, if there is one; for the hint at its help. */
+/** The command named in a command line, if there is one; used to suggest its help. */
 export function commandNameIn(
   argv: readonly string[],
   commands: readonly Command[],
@@ -117,8 +117,8 @@ export function commandNamed(name: string, commands: readonly Command[]): Comman
 }
 
 /**
- * Index of the first word that is neither an option nor the value of one that may come before the command; -1
- * if there is none.
+ * Index of the first word that is neither an option nor the value of an option that may precede the command; -1 if
+ * there is none.
  */
 function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
   const leading = [...GLOBAL_OPTIONS, ...commandNamed(DEFAULT_COMMAND, commands).options];
@@ -167,7 +167,10 @@ function readOptions(
   return { words: words.map(String), values };
 }
 
-/** Joins an empty value to its option, because the parser takes it for a word: `--prefix ''` becomes `--prefix=`. */
+/**
+ * Joins an empty value to its option, because the parser would take it for an argument: `--prefix ''` becomes
+ * `--prefix=`.
+ */
 function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly string[] {
   const end = argv.includes("--") ? argv.indexOf("--") : argv.length;
   const isEmpty = (at: number): boolean =>

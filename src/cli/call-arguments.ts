@@ -36,7 +36,7 @@ export function formatValues(
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
     const json = formatValue(value, forms);
-    // A single element of an array need not be written as an array.
+    // A single element of an array may be written without the array.
     if (json !== undefined || list === undefined) return toResult(json, value, forms);
     return formatElements(values, list);
   }
@@ -83,7 +83,7 @@ function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | u
   }
 }
 
-/** Order in which a text is tried: the most specific forms first. */
+/** The order in which interpretations of a text are tried: the most specific forms first. */
 const FORM_ORDER = "null choice boolean integer number array object any string".split(" ");
 
 function formatText(text: string, forms: readonly ValueForm[]): string | undefined {
@@ -243,7 +243,7 @@ const ANY_OBJECT: ObjectValueForm = {
   rest: { schema: true, root: true },
 };
 
-/** With several object forms, the first one that has all of the keys. */
+/** If the schema allows several objects, the first one that has all of the keys. */
 function objectFormFor(
   forms: readonly ValueForm[],
   pairs: readonly ArgumentPair[],

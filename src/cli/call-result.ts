@@ -14,7 +14,7 @@ import {
 import type { Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
-/** A part of a result, as it is printed. */
+/** A part of a result, in the order of printing. */
 export type ContentPart =
   /** Printed as it is. */
   | { readonly kind: "text"; readonly text: string }
@@ -156,7 +156,7 @@ function memberText(
   return range && textOf(bytes, range.start, range.end);
 }
 
-/** Key in the `_meta` of a result that the hub made because no server answered: the error code. */
+/** Key in the `_meta` of a result that the hub made because no server answered; its value is the error code. */
 const ERROR_KEY = "toolmux/error";
 
 function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
@@ -206,10 +206,10 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
   "application/octet-stream": ".bin",
 };
 
-/** Maximum length of a file name's stem, in characters; file systems allow 255 bytes in all. */
+/** Maximum length of a file name without its extension, in characters; file systems allow 255 bytes in all. */
 const MAX_BASENAME_LENGTH = 80;
 
-/** One line in place of an attachment: `[image: image/png, 12.3 KB]`. */
+/** One line instead of an attachment: `[image: image/png, 12.3 KB]`. */
 export function describeAttachment({ what, type, name, bytes }: Attachment): string {
   return `[${what}: ${[name, type, formatSize(bytes.length)].filter(Boolean).join(", ")}]`;
 }

@@ -107,7 +107,7 @@ function readTokens(line: string): readonly Token[] {
   return tokens;
 }
 
-/** Only a key at the very start, `env.TOKEN =` or `"TOKEN":`, followed by one masked value. */
+/** Recognizes only a key at the very start, `env.TOKEN =` or `"TOKEN":`; all that follows is one masked value. */
 function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
     line,

@@ -45,7 +45,7 @@ export interface Option {
   readonly letter?: string;
   /** Name of the option's value in the help; absent: the option takes no value. */
   readonly value?: string;
-  /** Allowed values, as far as they are a fixed set. */
+  /** Allowed values, if they are a fixed set. */
   readonly choices?: ValueChoices;
   /** May be given several times. */
   readonly repeats?: true;
@@ -102,7 +102,7 @@ export interface Invocation {
   readonly scope: string | undefined;
   /** Folder for attachments. */
   readonly output: string | undefined;
-  /** Names of all given options without a value. */
+  /** Names of all given options that take no value. */
   readonly switches: ReadonlySet<string>;
   /** Values of all given options that take one, by name, in order. */
   readonly values: ReadonlyMap<string, readonly string[]>;

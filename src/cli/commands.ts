@@ -700,7 +700,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
       }
     }
   } catch (error) {
-    // Other errors are bugs in this program; their stack trace is needed.
+    // Other errors are bugs of toolmux; their stack trace is needed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const hubError = toHubError(error);
     printError(hubError, commandNameIn(argv, COMMANDS), invocation?.logFormat);

@@ -229,7 +229,7 @@ function missingCommandHints({ command, baseDir, package: packaged }: StdioServe
   ];
 }
 
-/** Any of the runners of a package will do. */
+/** Hints if none of the package's runners is installed. */
 function missingRunnerHints(
   { name, alternatives: others }: PackageLaunch,
   command: string,

@@ -28,8 +28,8 @@ interface CacheEntry {
 const MAX_ENTRIES = 16;
 const MAX_FILE_SIZE = 256 * 1024;
 /**
- * In ms. Two changes within this time may leave the same timestamps; the second value is for file systems
- * with a resolution of seconds or worse.
+ * In ms. Two changes within this time may leave the same timestamps; the second value is for file systems whose
+ * timestamps have a resolution of seconds or worse.
  */
 const TIMESTAMP_RESOLUTION = 100;
 const COARSE_TIMESTAMP_RESOLUTION = 2100;
@@ -87,19 +87,22 @@ export class InitializeCache {
     const previous = this.#entries.find(({ cause }) => cause === this.#key);
     if (JSON.stringify(previous) === JSON.stringify(entry)) return;
     try {
-      // Another hub may have written since. If two hubs exit at the same time, one entry may be lost.
+      // Another hub may have written the file since it was read. If two hubs exit at the same time, one entry may be
+      // lost.
       const others = readEntries(path).filter(({ cause }) => cause !== this.#key);
       const bytes = encodeEntries([...(entry ? [entry] : []), ...others].slice(0, MAX_ENTRIES));
       const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
       await ensurePrivateFolder(path.slice(0, path.lastIndexOf("/")));
       await replacePrivate(path, bytes);
     } catch {
-      // Without it the next start is only slower.
+      // Without the cache, the next start is only slower.
     }
   }
 }
 
-/** Path of the cache file. Not by `stateFolder`, because loading that module takes as long as all of this. */
+/**
+ * Path of the cache file. `stateFolder` is not used, because loading its module takes as long as all other work here.
+ */
 function cacheFilePath(
   { XDG_STATE_HOME: state = "", HOME: home = "", TOOLMUX_SERVERS: servers = "" }: Env,
   platform: string,
@@ -118,7 +121,7 @@ function cacheFilePath(
 /** All inputs that decide which files are loaded and how, apart from the files. */
 function cacheKeyOf(argv: readonly string[], env: Env, cwd: string): string {
   const { HOME: home = "", XDG_CONFIG_HOME: config = "", TOOLMUX_HUBS: hubs = "" } = env;
-  // The hubs above this one decide by their manifests whether it may start; their process ids are irrelevant.
+  // The manifests of the outer hubs decide whether this one may start; their process ids are irrelevant.
   return JSON.stringify([VERSION, argv, cwd, home, config, hubs.replaceAll(/\d+:/g, "")]);
 }
 
@@ -137,8 +140,8 @@ function fileIdentities(
 }
 
 /**
- * A text that changes whenever the file's content may have changed; empty if there is no file. undefined:
- * changed so recently that a further change might not show, or not accessible.
+ * A text that changes whenever the file's content may have changed; empty if there is no file. undefined: changed so
+ * recently that a further change might not be visible, or not accessible.
  */
 function fileIdentity(path: string, now: number): string | undefined {
   try {

@@ -28,17 +28,17 @@ async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promi
 }
 
 /**
- * Refuses to start if the hubs above this process show an endless loop; see `checkNesting`.
+ * Refuses to start if the list of outer hubs shows an endless loop; see `checkNesting`.
  * @throws {HubError} hubLoop
  */
 export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
   const outer = parseOuterHubs(env[HUBS_VARIABLE]);
-  // The usual case, which needs no identity of the manifest.
+  // The usual case: no outer hubs, so the manifest's identity is not needed.
   if (outer.length === 0) return;
   checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
-/** The value of the environment variable that lists the hubs above a server. */
+/** The value of the environment variable that lists the outer hubs of a server. */
 export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);

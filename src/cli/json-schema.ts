@@ -1,7 +1,7 @@
 import { describeValue } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 
-/** One alternative that a JSON Schema allows, as far as the command line needs it. */
+/** One alternative that a JSON Schema allows, with the details that the command line needs. */
 export type ValueForm =
   | { readonly kind: "any" | "null" | "boolean" | "integer" | "number" }
   | { readonly kind: "string"; readonly base64: boolean }

@@ -19,7 +19,7 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // No server is involved, but the exit code of `storeBroken` would say so.
+    // `storeBroken` would end the command with the exit code of a server failure; no server is involved.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
@@ -39,7 +39,7 @@ export function manifestToEdit(
 export interface ExistingServers {
   /** Separators that a prefix must not contain: of the file itself first, then of all manifests used with it. */
   readonly separators: readonly [string, ...string[]];
-  /** The servers of all of them. */
+  /** The servers of all these manifests. */
   readonly servers: readonly ServerSpec[];
 }
 
@@ -52,7 +52,7 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // A named file may not belong to the discovered ones.
+  // A named file may not be among the discovered ones.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;

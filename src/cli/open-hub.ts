@@ -24,7 +24,7 @@ const SWEEP_DELAY = 100;
 /**
  * Ends orphaned processes of killed hubs in the background.
  * @param onEnded receives the number of ended processes, if there were any
- * @returns closes the hub and waits for both, STOP_LIMIT at most
+ * @returns a function that closes the hub and waits for both, at most STOP_LIMIT ms
  */
 export function sweepOrphansInBackground(
   hub: Hub,
@@ -36,7 +36,7 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // What is still running then ends with this process.
+    // Anything still running afterwards ends with this process.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
@@ -51,7 +51,7 @@ async function sweep(onEnded: (count: number) => void): Promise<void> {
 export interface OpenHubOptions {
   /** Kinds of events to log; by default only log events, because commands print the rest themselves. */
   readonly kinds?: readonly EventKind[];
-  /** Stored listings; by default none, because commands print what servers say now. */
+  /** Stored listings; by default none, because commands print what servers list at present. */
   readonly snapshots?: Snapshots;
   /** Selects from the manifest, including servers of its plugins; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;

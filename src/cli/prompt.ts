@@ -11,10 +11,7 @@ const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
 /** How long to collect the rest of a paste, in ms, so that the shell does not get it. */
 const PASTE_TIME = 50;
 
-/**
- * Whether the user can be asked: stdin is a terminal. (The echo is the terminal's, wherever the prompt is
- * printed.)
- */
+/** Whether the user can be asked: stdin is a terminal. (The terminal echoes input wherever the prompt is printed.) */
 export function canAsk(): boolean {
   return process.stdin.isTTY;
 }
@@ -90,7 +87,7 @@ export async function askConsent(
   const { stdin, stderr } = process;
   if (!stdin.isTTY || !stderr.isTTY) return undefined;
   const { createInterface } = await import("node:readline/promises");
-  // No raw mode: Ctrl-C sends SIGINT to the process as usual.
+  // No raw mode, so that Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
   try {
     const end = once(lines, "close").then(() => "\n");

@@ -12,7 +12,7 @@ import { openTransportFactory } from "./transport-factory.ts";
  */
 export type InstructionsRecall = (capabilities: string) => Promise<InitializeAnswer>;
 
-/** Reads instructions from snapshots; undefined if they depend on more than the snapshots. */
+/** Reads instructions from snapshots; undefined if they depend on more than snapshots. */
 export function openInstructionsRecall(
   { servers }: Manifest,
   context: CommandContext,
@@ -50,8 +50,8 @@ export function openInstructionsRecall(
 }
 
 /**
- * Whether a server's snapshot is certain to apply: with `${…}` in its entry, or over HTTP, it depends on
- * values or on the user.
+ * Whether a server's snapshot certainly applies. With `${…}` in its entry, or over HTTP, that depends on values or on
+ * the user.
  */
 export function isStaticServer(spec: ServerSpec): boolean {
   if (!spec.enabled) return true;

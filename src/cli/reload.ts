@@ -13,9 +13,9 @@ export interface ReloadableHub {
 }
 
 /**
- * Reloads a running hub when its manifest changes: a new manifest is applied or rejected as a whole. Plugins
- * are set up again only if their settings or code have changed.
- * @returns the watcher: checks at once, or closes
+ * Reloads a running hub when its manifest changes: a new manifest is applied or rejected as a whole. Plugins are set up
+ * again only if their settings or code have changed.
+ * @returns the watcher, which can check at once or be closed
  */
 export function followManifest(
   { hub, setUpPlugins }: ReloadableHub,
@@ -70,7 +70,8 @@ export function followManifest(
 
 /** Why the new manifest is rejected, in the format of `check`; undefined: it is accepted. */
 function rejectionReason(result: LoadedManifest, { sources }: Manifest): string | undefined {
-  // Ignoring files that are no longer trusted may leave no manifest at all; the cause is the missing trust.
+  // Ignoring files that are no longer trusted may leave no manifest at all; then the missing trust is the reason to
+  // report.
   const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {
     return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");

@@ -25,7 +25,7 @@ const CACHE_WRITE_TIMEOUT = 500;
 const NO_TOKEN_WARNING =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
-/** Outputs for people: log records, and plain text. */
+/** Outputs for people: log records and plain text. */
 export interface HostOutput {
   readonly logger: LogTapeLogger;
   readonly log: CommandLog;
@@ -65,8 +65,7 @@ export async function serveHub({
   });
   const { hub, bus, close } = opened;
   recording?.manifest(opened.manifest);
-  // The first state event of a server follows the first client's first response, so LogTape is loaded after
-  // that.
+  // The first state event of a server comes after the first client's first response, so LogTape is loaded late enough.
   const unsubscribe = bus.subscribe(() => {
     unsubscribe();
     setImmediate(() => logger.open());
@@ -84,8 +83,7 @@ export async function serveHub({
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const checkManifest = (): void => watcher?.check();
-  // A client's process ends with its terminal; a hub that serves over HTTP goes on, and SIGHUP reloads its
-  // manifest.
+  // A client's process ends with its terminal; a hub that serves over HTTP continues, and SIGHUP reloads its manifest.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
     logger.open();
@@ -157,8 +155,8 @@ function collectCapabilityClasses(snapshots: Snapshots, classes: Set<string>): S
 }
 
 /**
- * Stores the `initialize` result for the next start, if it is known. Plugins may change it each time, so then
- * nothing is stored.
+ * Stores the `initialize` result for the next start, if it is known. With plugins nothing is stored, because they may
+ * change it each time.
  */
 async function saveInitializeCache(
   { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
@@ -237,7 +235,7 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers: no server accepts a longer message. */
+/** The largest message limit of all servers: longer messages would be rejected by every server. */
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
@@ -274,7 +272,7 @@ export function untilSignal(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Resolves when the parent process is gone: after a client was killed, another process may keep stdin open. */
+/** Resolves when the parent process has ended: after a client was killed, another process may keep stdin open. */
 export function untilParentGone(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {

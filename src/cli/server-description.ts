@@ -8,10 +8,10 @@ import type { CommandContext } from "./command.ts";
 
 const MASK = "•••";
 
-/** What starts a stdio server. */
+/** The parts of a stdio server that start its process. */
 export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
 
-/** What a server is: its command, URL or plugin. */
+/** A server's description: its command, URL or plugin. */
 export function describeServer(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":

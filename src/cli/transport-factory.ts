@@ -39,7 +39,7 @@ export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
 
-/** The command run through the stdio proxy, if the variable asks for it; else unchanged. */
+/** The command, run through the stdio proxy if the variable demands it; else unchanged. */
 export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return target;
@@ -156,7 +156,7 @@ export function openTransportFactory(
   }
 }
 
-/** Resolves entries: anew for each start ("start"), or cached from the last resolution ("look"). */
+/** Resolves entries: each time for a start ("start"), or cached from the last resolution ("identify"). */
 interface EntryResolver {
   server(
     spec: StdioServer,
@@ -219,7 +219,10 @@ function openEntryResolver(
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
-  /** Until when a start may reuse it, in ms of `performance.now`: only once, and only if "look" resolved it. */
+  /**
+   * Until when a start may reuse the entry, in ms of `performance.now`: only once, and only if it was resolved with
+   * "identify".
+   */
   freshUntil: number;
 }
 
@@ -241,15 +244,15 @@ function cached<Spec extends ExternalServer, Resolved>(
     const resolved = resolve(spec, schemes);
     const freshUntil = purpose === "identify" ? performance.now() + REUSE_TIME : 0;
     entries.set(spec, { schemes, resolved, freshUntil });
-    // A missing value may be available next time.
+    // The missing value may be available next time.
     resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));
     return resolved;
   };
 }
 
 /**
- * Makes the resolvers for entries: those of plugins, and the hub's own `secret` and `cmd`, which resolve each
- * value once. Their code is loaded on first use.
+ * Makes the resolvers for entries: those of plugins, and the hub's own `secret` and `cmd`, which resolve each value
+ * once. Their code is loaded on first use.
  * @param findHubs as in `openTransportFactory`; for the environment of commands
  */
 export function openSchemeResolvers(
@@ -290,8 +293,8 @@ function oncePerPath(
 export type ShowLoginPage = (url: string, server: string) => Promise<void>;
 
 /**
- * The OAuth authorizer of this user: tokens are loaded, refreshed and stored by it. Its modules are loaded on
- * the first call.
+ * The OAuth authorizer of this user, which loads, refreshes and stores tokens. Its modules are loaded on the first
+ * call.
  */
 export async function openUserAuthorizer(
   context: Pick<CommandContext, "env" | "platform">,

@@ -1,8 +1,7 @@
 /**
- * Configuration files of MCP clients: reading, importing from and installing into them.
- * `ClientApp` describes one client: where its files are, their format, and how its entries look; `CLIENTS` is the table
- * of all. Start here, then read `read.ts` (files), `entry.ts` (entries to the manifest's schema), `import-plan.ts` and
- * `install.ts`.
+ * Configuration files of MCP clients: reading, importing from and installing into them. `ClientApp` describes one
+ * client: where its files are, their format, and how its entries look; `CLIENTS` is the table of all. Start here, then
+ * read `read.ts` (files), `entry-to-manifest.ts` (entries to the manifest's schema), `import-plan.ts` and `install.ts`.
  */
 import { isAbsolute, join } from "node:path";
 import { type Env, safeHomeFolder } from "../base/paths.ts";
@@ -288,7 +287,7 @@ export interface ClientFolders {
 
 /** A table of servers in a client's file. */
 export interface ServerTable {
-  /** Absolute; in `Client.project` relative to the project's folder. */
+  /** Absolute; in `ClientApp.project` relative to the project's folder. */
   readonly file: string;
   /** The path of keys to the table; `*` stands for every key. */
   readonly keys: readonly string[];

@@ -70,7 +70,7 @@ function setMember(text: string, path: readonly string[], value: unknown, style:
       text.slice(0, existing.offset) + replacement + text.slice(existing.offset + existing.length)
     );
   }
-  // The nearest existing object gets the missing ones.
+  // The missing objects are added to the nearest existing one.
   let depth = path.length - 1;
   while (depth > 0 && findNodeAtLocation(tree, path.slice(0, depth)) === undefined) depth--;
   const table = depth === 0 ? tree : findNodeAtLocation(tree, path.slice(0, depth));

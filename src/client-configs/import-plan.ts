@@ -30,7 +30,7 @@ export function findPlaintextSecrets(
 ): readonly PlaintextSecret[] {
   const found: PlaintextSecret[] = [];
   const add = (path: PlaintextSecret["path"], name: string, value: string): void => {
-    // A value with a placeholder refers to a secret stored elsewhere already; literal signs are escaped as `$${`.
+    // A value with a placeholder refers to a secret stored elsewhere already; a literal `${` is escaped as `$${`.
     if (value.includes("${")) return;
     const secret = secretName(server, name);
     const isTaken = found.some((each) => each.secretName === secret && each.value !== value);
@@ -81,7 +81,7 @@ export function findPlaintextSecrets(
 
 const AUTHORIZATION_VALUE = /^(?:Bearer|Basic|Token|ApiKey|Key) +(\S.*)$/i;
 
-/** Replaces such values in the entry by `${secret:…}`. */
+/** Replaces the values of these secrets in the entry by `${secret:…}`. */
 export function replacePlaintextSecrets(
   entry: ServerEntry,
   secrets: readonly PlaintextSecret[],
@@ -238,7 +238,7 @@ export function identifyEntry({ command, args = [], url }: ServerEntry): string 
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
-/** The identity with the workspace as manifests wrote it before `${workspaceFolder}` existed. */
+/** The identity with the workspace in the form that manifests used before `${workspaceFolder}`. */
 function withOldWorkspace(identity: string): string {
   return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }

@@ -251,7 +251,7 @@ function replaceOriginal({ path, bytes: before }: OriginalFile, bytes: Uint8Arra
   return replaceFile(path, before, bytes);
 }
 
-/** Keeps a byte order mark. */
+/** Encodes a text, with a byte order mark if the original has one. */
 function encodeLikeOriginal(text: string, { bytes }: OriginalFile): Uint8Array {
   const hasByteOrderMark = bytes?.[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   return utf8(hasByteOrderMark ? `\ufeff${text}` : text);

@@ -30,7 +30,7 @@ interface Count {
   readonly pause?: number;
 }
 
-/** What the server has done so far. */
+/** The slow server's history. */
 export interface SlowServerHistory {
   readonly pid: number;
   readonly finished: number;

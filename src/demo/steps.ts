@@ -9,7 +9,7 @@ import { sanitizeLine } from "../terminal/log.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import type { SlowServerHistory } from "./servers.ts";
 
-/** What the steps of the demo share. */
+/** The state that the steps of the demo share. */
 export interface DemoContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
@@ -191,9 +191,8 @@ export interface DemoProgram {
 const TITLE_WIDTH = 40;
 
 /**
- * What `toolmux demo` runs, step by step (`TOUR_STOPS`).
- * Start here: starts a hub, calls it with an MCP client, and prints a line for each step: its title, duration
- * and outcome. @returns whether every step succeeded
+ * `toolmux demo`: starts a hub, calls it with an MCP client, and prints a line for each step (`DEMO_STEPS`): its title,
+ * duration and outcome. Start here. @returns whether every step succeeded
  */
 export async function runDemoSteps(
   { command, args, env }: DemoProgram,

@@ -34,7 +34,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
-  /** Not whole decades, which would leave half of a chart empty. */
+  /** A log axis rounded to powers of ten would leave half of the chart empty. */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
     max * 1.25,
@@ -67,7 +67,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const keepAll = (_: uPlot, splits: number[]): number[] => splits;
 
-  /** Ticks at 1, 2, 5, 10, … as long as they fit, else at 1, 10, 100, …. */
+  /** Ticks at 1, 2, 5, 10, … if they fit, else at 1, 10, 100, …. */
   const splitLogs = (plot: uPlot): number[] => {
     const { min, max } = plot.scales["y"] ?? {};
     if (typeof min !== "number" || typeof max !== "number") return [];

@@ -14,7 +14,7 @@ const NAME_WIDTH = 16;
 const HISTORY_WIDTH = 12;
 const BLOCKS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
 
-/** The level being measured, as far as it was reported. */
+/** The level being measured, according to the events so far. */
 interface RunningLevel {
   readonly title: string;
   /** Time of its first event, in ms of the clock, and the completed part then. */

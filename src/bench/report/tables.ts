@@ -9,8 +9,8 @@ import type {
 } from "../result.ts";
 
 /*
- * Formatting of quantities. These functions are embedded in the HTML report as source text, so each uses only
- * what is inside of it.
+ * Formatting of quantities. The functions are embedded in the HTML report as source text, so each uses only its own
+ * body.
  */
 
 /** A time in µs with three significant digits: `9.40 µs`, `123 µs`, `1.23 ms`, `45.6 s`. */
@@ -52,9 +52,8 @@ export function formatNines(nines: number): string {
 }
 
 /**
- * A result as texts and tables, for the terminal and for the HTML report.
- * The reports of `toolmux bench` start here: `tabulateResult` makes tables; charts.ts makes charts, text.ts
- * prints, document.ts writes HTML.
+ * A result as texts and tables, for the terminal and for the HTML report. The reports of `toolmux bench` start here:
+ * `tabulateResult` makes tables, charts.ts makes charts, `formatReportText` prints, html.ts writes HTML.
  */
 export interface ReportTables {
   readonly title: string;

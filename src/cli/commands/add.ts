@@ -43,7 +43,7 @@ import { openStartProgress } from "./status.ts";
 /** The server that the command line describes. */
 export type ServerArguments =
   | { readonly kind: "entry"; readonly entry: Table }
-  /** Nothing but a name, to be looked up in registries. */
+  /** Only a name, which is looked up in registries. */
   | { readonly kind: "name" };
 
 const MAIN_OPTIONS = ["url", "package", "command"] as const;
@@ -257,7 +257,7 @@ export async function add(invocation: Invocation, context: CommandContext): Prom
 
 /**
  * Sets a valid prefix if the key is not one.
- * @throws {HubError} usage if the prefix is taken, or not allowed with the separator of another manifest
+ * @throws {HubError} usage if the prefix is used already, or not allowed with the separator of another manifest
  */
 function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
   const given = entry["prefix"];
@@ -270,7 +270,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
     );
   }
-  // Servers from clients' files are given a prefix that is free.
+  // Servers from clients' files get a free prefix, so they are no obstacle.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -314,7 +314,7 @@ async function readServerToAdd(
   return { key, ...manifestEntry };
 }
 
-/** Prefers what can be run here, then remote servers. @throws {HubError} notSupported */
+/** Prefers packages that can be run here, then remote servers. @throws {HubError} notSupported */
 async function chooseOption(
   registryEntry: RegistryEntry,
   key: string,

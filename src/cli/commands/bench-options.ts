@@ -4,7 +4,7 @@ import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
 import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 
-/** How to measure, from the command line. */
+/** How to measure, according to the command line. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   /** Also measure the same server without a hub. */
   readonly isCompared: boolean;
@@ -13,7 +13,7 @@ export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
 type Values = Invocation["values"];
 
 const MAX_IN_FLIGHT = 100_000;
-/** Default warm-up: a tenth of the level, up to `most` ms. */
+/** Default warm-up: a tenth of the level, up to `max` ms. */
 const WARM_UP = { divisor: 10, max: 2000 };
 
 /** Parses the options. @throws {HubError} usage */

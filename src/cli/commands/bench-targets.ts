@@ -73,10 +73,7 @@ export const ECHO_SERVER: TargetSpec = (() => {
 
 /** The server's key in the generated manifest. */
 const SERVER_KEY = "server";
-/**
- * The generated manifest's `listWait`: longer than connecting may take, so that the first list includes all
- * tools.
- */
+/** The generated manifest's `listWait`: longer than connecting may take, so that the first list contains all tools. */
 const LIST_WAIT = "60s";
 /** Prefix of environment variables that carry header values: they may be secret, and the manifest is a file. */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
@@ -182,7 +179,7 @@ export async function openBenchSetup(
   }
 }
 
-/** What subjects are made with. */
+/** Shared input for making the subjects. */
 interface SubjectResources {
   readonly options: BenchOptions;
   readonly context: CommandContext;
@@ -234,7 +231,7 @@ async function readManifest(file: string, context: CommandContext): Promise<Mani
   return loaded.manifest;
 }
 
-/** A hub with the named manifest, or the one that is found. */
+/** A hub with the named manifest, or with the one that is discovered. */
 async function openManifestHub(
   invocation: Invocation,
   { options, context, proxies, log }: SubjectResources,
@@ -298,8 +295,7 @@ function makeHubSubject(
         command,
         args,
         env,
-        // The measured hub must not count as nested in a hub with the same manifest that happens to run this
-        // process.
+        // The measured hub must not count as nested if this process happens to run under a hub with the same manifest.
         hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,
@@ -309,7 +305,7 @@ function makeHubSubject(
   };
 }
 
-/** Above the limit of hubs, in bytes. */
+/** Higher than the limit of hubs, in bytes. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /** A server as a hub would start or reach it, but without a hub. Opens no login page. */

@@ -14,7 +14,7 @@ import { openLog } from "../load-manifest.ts";
 import { readBenchOptions } from "./bench-options.ts";
 import { openBenchSetup } from "./bench-targets.ts";
 
-/** @throws {HubError} usage if the file cannot be written, as far as that can be checked without writing it */
+/** @throws {HubError} usage if the file cannot be written, insofar as that can be checked without writing it */
 export async function checkReportFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a folder");
@@ -66,9 +66,9 @@ export interface Reporter {
    */
   progress(event: BenchProgress): void;
   /**
-   * Prints the result to stdout and, if wanted, writes the HTML report. Call it once, at the end, even
-   * without a result: it clears the status line.
-   * @throws {HubError} usage if the report cannot be written; all else is printed then
+   * Prints the result to stdout and, if requested, writes the HTML report. Call it once, at the end, even without a
+   * result: it clears the status line.
+   * @throws {HubError} usage if the report cannot be written; everything else is printed then
    */
   finish(result: BenchResult | undefined): Promise<void>;
 }

@@ -43,8 +43,7 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
 const HASH_LENGTH = 7;
 
 /**
- * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix fits the tool's
- * name.
+ * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix matches the tool's name.
  */
 export async function call(invocation: Invocation, context: CommandContext): Promise<number> {
   const [name = ""] = invocation.words;
@@ -73,7 +72,7 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     const client = await InProcessClient.connect(hub, context.signal);
     await untilAborted(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
-    // A server that is late is waited for: this process makes no later call.
+    // Waits for a late server, too: this process makes no later call.
     if (!isListed) await untilAborted(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();
@@ -153,7 +152,7 @@ async function printReport(
   return allSaved;
 }
 
-/** Whether a name starts with a server's prefix, as far as it is not truncated. */
+/** Whether a name starts with a server's prefix; a truncated prefix counts, too. */
 function mayHaveTool(prefix: string, name: string, hub: HubSettings): boolean {
   const maxPrefixLength = hub.nameLimit - hub.clientPrefix.length - HASH_LENGTH;
   return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));

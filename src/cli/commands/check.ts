@@ -221,10 +221,7 @@ async function checkServer(
   }
 }
 
-/**
- * Stand-ins for what a check cannot know, because it loads no plugin and runs no command: such a value counts
- * as present.
- */
+/** Resolvers that treat every value as present, because a check loads no plugin and runs no command. */
 function makePlaceholderSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];
   return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));

@@ -45,7 +45,7 @@ async function runServer(server: Server): Promise<number> {
   return 0;
 }
 
-/** What `toolmux bench` puts in front of a server: see `src/cli/transport-factory.ts`. */
+/** Runs the stdio proxy that `toolmux bench` puts in front of a server: see `src/cli/transport-factory.ts`. */
 async function runBenchProxy([
   folder = "",
   delay,

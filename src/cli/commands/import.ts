@@ -260,7 +260,7 @@ function describeNotes(
   return lines.map((text) => sanitizeLine(`  ${name}: ${text}`));
 }
 
-/** What an entry starts, with values that look like secrets masked. */
+/** The command or URL of an entry, with values that look like secrets masked. */
 function describeEntryStart(entry: PlannedServer["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
@@ -271,7 +271,7 @@ function describeEntryStart(entry: PlannedServer["entry"]): string {
   });
 }
 
-/** For programs. Values that look like secrets are replaced by the placeholder that would take their place. */
+/** For programs. Values that look like secrets are replaced by the placeholders that would replace them. */
 function toJson(
   { files, planned, skipped, manifest }: ImportSources,
   isDone: boolean,

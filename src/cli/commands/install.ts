@@ -168,7 +168,10 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Comm
   );
 }
 
-/** The servers of this file that are to be added to the manifest, and the names of all that it has afterwards. */
+/**
+ * The servers of this file that are to be added to the manifest, and the names of all servers that the manifest has
+ * afterwards.
+ */
 async function readReplacedServers(
   client: ClientApp,
   serverTable: ServerTable,
@@ -210,7 +213,7 @@ function formatDifference(
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
-  // If servers are removed, the text between may be theirs, so only the new key is shown.
+  // If servers are removed, the text in between may contain their entries, so only the new key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
   // Lines with only a comma or a comment after it are left out.
   const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));

@@ -91,7 +91,7 @@ async function printEntries(
   );
   const exposureNotes = all ? notesOf(what, hub) : [];
   if (json !== false) {
-    // The entries' bytes as clients get them: parsing would change numbers.
+    // The entries' bytes as clients get them: parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
@@ -173,7 +173,7 @@ interface DescribedEntry {
   readonly frontmatter?: { readonly description?: unknown } | null;
 }
 
-/** Of the description or else the title; a skill's description may be in its frontmatter. */
+/** The first line of the description, else of the title; a skill's description may be in its frontmatter. */
 function firstLine({ description: listed, title, frontmatter }: DescribedEntry): string {
   const description = listed ?? frontmatter?.description;
   const text = typeof description === "string" && description.trim() !== "" ? description : title;

@@ -15,7 +15,7 @@ import { usageError } from "../args.ts";
 /** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
 
-/** A recording in progress, and the wrappers that feed it. */
+/** A recording in progress, and the wrappers that write to it. */
 export interface HubRecording {
   readonly makeTransportWrapper: (redact: (text: string) => string) => TransportWrapper;
   recordClient(transport: Transport): Transport;
@@ -48,7 +48,7 @@ export async function openHubRecording(
     warn,
   });
   const flush = (): void => recorder.flushNow();
-  // After a bug has ended the process at once, the last lines are needed to explain it.
+  // If a bug ends the process, the last log lines explain it: write them at exit.
   process.once("exit", flush);
   return {
     makeTransportWrapper: (redact) => {

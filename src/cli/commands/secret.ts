@@ -38,7 +38,7 @@ export async function secret(invocation: Invocation, context: CommandContext): P
   }
 }
 
-/** Arguments are not repeated in messages, because one may be a value in the wrong place. @throws {HubError} usage */
+/** Arguments are not repeated in messages, because one of them may be a misplaced value. @throws {HubError} usage */
 function readName(words: readonly string[], verb: string): string {
   const [name, ...more] = words;
   if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);

@@ -19,8 +19,8 @@ import { StderrWriter } from "../../terminal/stderr.ts";
 const FLUSH_LIMIT = 250;
 
 /**
- * `toolmux serve`: serves one client on stdin and stdout until it leaves, its process is gone or a signal
- * comes; or any number of clients over HTTP, until a signal comes.
+ * `toolmux serve`: serves one client on stdin and stdout until it disconnects, its process is gone or a signal arrives;
+ * or any number of clients over HTTP, until a signal arrives.
  */
 export async function serve(invocation: Invocation, context: CommandContext): Promise<number> {
   const { logFormat } = invocation;
@@ -31,7 +31,7 @@ export async function serve(invocation: Invocation, context: CommandContext): Pr
   const logger = new LogTapeLogger((record) =>
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
-  // After a bug has ended the process at once, the last lines are needed to explain it.
+  // If a bug ends the process, the last log lines explain it: write them at exit.
   process.once("exit", () => logger.flush());
   const log = openLog(invocation, (record) => logger.write(record));
   try {
@@ -73,8 +73,8 @@ async function serveWithOutput(
 }
 
 /**
- * @param isOnStdio whether there is a client to answer @throws {HubError} hubLoop, after the client was
- * answered with it
+ * @param isOnStdio whether there is a client to answer @throws {HubError} hubLoop, after the client has received it as
+ * an answer
  */
 async function rejectHubLoop(
   manifest: Manifest,
@@ -96,9 +96,8 @@ async function rejectHubLoop(
 const RECORDING_OPTIONS = ["record", "record-limit"] as const;
 
 /**
- * Answers an early `initialize` before the hub's code is loaded, which takes most of the start time: the
- * manifest is valid, and the servers' instructions are known from snapshots. Not with plugins, whose effect
- * is unknown.
+ * Answers `initialize` before the hub's code is loaded, which takes most of the start time. Only if the manifest is
+ * valid and the servers' instructions are known from snapshots; not with plugins, whose effect is unknown.
  */
 async function answerInitializeEarly(
   manifest: Manifest,
@@ -125,7 +124,7 @@ function mayHaveSnapshots({ env, platform }: CommandContext): boolean {
       .getBuiltinModule("node:fs")
       .existsSync(installationKeyPath(stateFolder(env, platform)));
   } catch {
-    // There may be no home folder.
+    // There may be no home folder; then nothing is known.
     return true;
   }
 }

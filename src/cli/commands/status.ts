@@ -67,7 +67,7 @@ interface DisabledServer extends ServerSubject {
   readonly state: "disabled";
 }
 
-/** The verdict over all enabled servers. */
+/** The overall result for all enabled servers. */
 export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
 
 /** Exit code of each verdict. */
@@ -202,7 +202,7 @@ function describeFailure(
   ].join("\n");
 }
 
-/** Notes about a server that works. */
+/** Notes about a server that is available. */
 function describeNotes(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
@@ -347,7 +347,7 @@ function isStarting(state: StateName): boolean {
   return state === "connecting" || state === "authenticating";
 }
 
-/** While servers start, one is stopped only after a failure. */
+/** While servers start, a server is stopped only after a failure. */
 function hasFailed(state: StateName): boolean {
   return state === "failed" || state === "reconnecting" || state === "stopping";
 }
@@ -395,7 +395,7 @@ async function diagnoseServers(
   const processStats = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
-      // A server that exits meanwhile shows it in its state, which is read after this.
+      // If a server exits meanwhile, its state shows it; the state is read after this.
       const running = await hub.inspect(server).catch(() => undefined);
       processStats.set(server, running);
     }),

@@ -68,7 +68,7 @@ const COLORS = {
 } as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
-/** For people: findings by severity with code and advice, then a summary. @param all includes what is fine */
+/** For people: findings by severity with code and advice, then a summary. @param all includes confirmations */
 export function describeFindings(
   findings: readonly Finding[],
   all: boolean,

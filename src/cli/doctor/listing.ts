@@ -37,7 +37,7 @@ import { lintTool } from "./tool-schema.ts";
 /** Maximum number of servers named in a finding. */
 const MAX_SERVER_NAMES = 10;
 
-/** What clients see, and findings about how it was obtained. */
+/** The catalog that clients see, and findings about how it was obtained. */
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
@@ -216,7 +216,7 @@ export async function connectAndList(
   }
 }
 
-/** Finds servers that write to stdout what is not MCP. */
+/** Finds servers that write output to stdout that is not MCP. */
 function checkStrayOutput(hub: Hub): readonly Finding[] {
   return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
     const strayOutput = connections.find(
@@ -248,8 +248,8 @@ function sha256(text: string): Uint8Array {
 }
 
 /**
- * The most tools that clients accept, according to their makers or users; further ones are dropped, rejected
- * or warned about.
+ * Maximum number of tools that clients accept, according to their makers or users; further ones are dropped, rejected
+ * or cause a warning.
  */
 export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
   { client: "Cursor", max: 80 },
