@@ -83,6 +83,9 @@ export interface ErrorDetails {
   readonly cause?: unknown;
 }
 
+/** `_meta` key of results that the hub made, with the error's code: distinguishes them from a tool's own errors. */
+export const ERROR_META_KEY = "toolmux/error";
+
 /** The one error class of toolmux. Messages are complete sentences for people and never contain a secret. */
 export class HubError extends Error {
   override readonly name = "HubError";

@@ -2,7 +2,13 @@ import { Buffer } from "node:buffer";
 import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { type ErrorCode, type ErrorProperties, HubError, type RpcError } from "../base/errors.ts";
+import {
+  ERROR_META_KEY,
+  type ErrorCode,
+  type ErrorProperties,
+  HubError,
+  type RpcError,
+} from "../base/errors.ts";
 import {
   type JsonMember,
   lastMember,
@@ -156,13 +162,10 @@ function memberText(
   return range && textOf(bytes, range.start, range.end);
 }
 
-/** Key in the `_meta` of a result that the hub made because no server answered; its value is the error code. */
-const ERROR_KEY = "toolmux/error";
-
 function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
   const meta = lastMember(members, "_meta");
   const inside = (meta && scanObject(bytes, meta.start)?.items) ?? [];
-  return errorPropertiesOf(readString(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
+  return errorPropertiesOf(readString(bytes, lastMember(inside, ERROR_META_KEY)))?.exit ?? 1;
 }
 
 function describeRpcError({ bytes, body }: Response): CallReport {

@@ -1,7 +1,7 @@
 import { utf8 } from "../base/bytes.ts";
 import { KIND_NOUNS, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
-import { type ErrorCode, HubError } from "../base/errors.ts";
+import { ERROR_META_KEY, type ErrorCode, HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
@@ -63,8 +63,6 @@ export function serverGoneError({ kind, name }: Route): HubError {
   return new HubError(code, `There is no ${KIND_NOUNS[kind]} "${name}" any more.`);
 }
 
-/** `_meta` key of results that the hub made, with the error's code: distinguishes them from a tool's own errors. */
-const ERROR_KEY = "toolmux/error";
 const TIMEOUT: ErrorCode = "callTimeout";
 
 /**
@@ -79,6 +77,6 @@ export function deadlineAnswer(request: Request, text: string): EncodedMessage {
 export function lostAnswer({ id, method }: Request, error: HubError): EncodedMessage {
   if (method !== Method.toolsCall) return buildError(id, error.toRpc());
   const content = [{ type: "text", text: error.message }];
-  const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };
+  const result = { content, isError: true, _meta: { [ERROR_META_KEY]: error.code } };
   return buildResult(id, utf8(JSON.stringify(result)));
 }

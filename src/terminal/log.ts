@@ -9,7 +9,12 @@ import type {
 } from "../base/events.ts";
 import { ownConsole } from "./stderr.ts";
 
-/** A log record, before it is formatted. */
+/**
+ * terminal/: output for people: log lines, styles and tables, without knowledge of commands. Main type: `LogRecord`,
+ * below. Read next: `stderr.ts` (writing without blocking) and `terminal.ts` (colors, widths, status line).
+ *
+ * A log record, before it is formatted.
+ */
 export interface LogRecord {
   /** ms since the epoch. */
   readonly time: number;

@@ -288,7 +288,11 @@ const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStop
 const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
- * All servers: the goal of each and its connections. It owns the list of servers; `ConnectionAssignment` makes and
+ * upstream/: the MCP servers behind the hub: their connections, sessions, listings and states. Main type: `ServerPool`,
+ * below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its states and signals),
+ * `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
+ *
+ * All servers: the goal of each and its connections. It owns the list of servers; `ConnectionAssignment` creates and
  * closes connections.
  */
 export class ServerPool {
