@@ -17,12 +17,12 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** Oldest first. */
+  /** All current alerts, oldest first. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
 
-  /** Accepts alerts for the server from now on. */
+  /** Starts to accept alerts for the server. */
   addServer(server: string): void {
     this.#servers.add(server);
   }
@@ -44,14 +44,17 @@ export class Alerts {
     const current = this.#raised.get(key);
     const reasons = current?.reasons ?? new Map<ConnectionKey, Alert>();
     const previous = reasons.get(connection);
-    // Connections that fail in turn must not replace each other's text at every attempt.
+    // Connections that fail alternately must not replace each other's text at every attempt.
     if (previous?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);
     if (current?.alert.text !== alert.text) this.#publish(key, alert, reasons);
   }
 
-  /** Clears the reason of one connection, or of the server as a whole, for alerts of these kinds; other reasons remain. */
+  /**
+   * Clears what one connection (undefined: the server as a whole) has raised in alerts of these kinds. An alert that
+   * other connections have raised as well remains.
+   */
   clear(server: string, kinds: readonly AlertKind[], connection?: ConnectionKey): void {
     for (const key of kinds.map((kind) => alertKeyOf(server, kind))) {
       const current = this.#raised.get(key);

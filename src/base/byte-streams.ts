@@ -17,7 +17,7 @@ export interface ByteOutput {
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */
   end(): void;
-  /** A write that returned no promise is complete, and its memory may be reused. */
+  /** When `write` has returned undefined, the output keeps no reference to the bytes: their memory may be reused. */
   readonly retainsNoMemory?: true | undefined;
 }
 
@@ -81,7 +81,7 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         return undefined;
       }
     },
-    // A flush without a promise has handed all bytes to the system.
+    // If `flush` returns no promise, it has handed all bytes to the system.
     retainsNoMemory: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);

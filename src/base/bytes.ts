@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 
-// A byte order mark inside a string is part of it.
+// `ignoreBOM: true` keeps a byte order mark: inside a JSON string it is part of the text.
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
@@ -133,7 +133,7 @@ export function piecesOfEdited({ bytes, start, end, edits }: EditedBytes): Piece
   return pieces;
 }
 
-/** Sorts in place, by insertion: there are two or three edits, often in order, and the built-in sort costs more. */
+/** Sorts edits in place, by insertion: for two or three edits, often in order, the built-in sort costs more. */
 export function sortEdits(edits: Edit[]): Edit[] {
   for (let i = 1; i < edits.length; i++) {
     const edit = edits[i] as Edit;
@@ -172,7 +172,7 @@ function countDigits(integer: number): number {
   return count;
 }
 
-/** A piece as a typed array; its memory is not copied if it has any. */
+/** A piece as a typed array. Typed arrays and slices are not copied. */
 export function toBytes(piece: Piece): Uint8Array {
   if (typeof piece === "string" || typeof piece === "number") return utf8(String(piece));
   return piece instanceof Uint8Array ? piece : piece.bytes.subarray(piece.start, piece.end);

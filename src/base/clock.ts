@@ -21,13 +21,13 @@ export const systemClock: Clock = {
 // Grace periods for a server to exit, in ms. MCP clients wait about 2 s from closing the hub's stdin to SIGTERM, and 2
 // s more to SIGKILL. The first three together must stay below 2 s, so that no process is left by then.
 
-/** From the end of its stdin to SIGTERM. */
+/** From the end of the server's stdin to SIGTERM. */
 export const EOF_GRACE = 1000;
 /** From SIGTERM to SIGKILL. */
 export const TERM_GRACE = 500;
 /** From SIGKILL until the process table shows the exit; only a process that is stuck in the kernel takes longer. */
 export const KILL_GRACE = 250;
-/** For a hub to stop: longer than all of the above, however slow the system is. */
+/** For a hub to stop, in ms: longer than the sum of the above, with a margin for slow systems. */
 export const STOP_LIMIT = 3000;
 /** At the exit of this process: from SIGKILL until none of its descendants is listed. */
 export const EXIT_GRACE = 900;
@@ -69,7 +69,7 @@ export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promi
 
 export interface TimeLimit {
   readonly clock: Clock;
-  /** In ms. */
+  /** The time limit, in ms. */
   readonly after: number;
   readonly signal: AbortSignal;
   /** The abort reason when the time is over. */

@@ -78,7 +78,7 @@ export interface ErrorDetails {
   readonly stderr?: readonly string[] | undefined;
   /** The URI of the resource that the error is about. */
   readonly uri?: string | undefined;
-  /** Further members of the `data` of the JSON-RPC error that the protocol defines. */
+  /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
 }

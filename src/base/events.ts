@@ -43,10 +43,10 @@ export type HubEvent =
   /** The manifest or an operator added, changed or removed a server. */
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
-  /** A log line: of the hub itself, or from a server's stderr or stray stdout. */
+  /** A log line: of the hub itself, or from a server's stderr, or a line on its stdout that is no message. */
   | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
   | CallEvent
-  /** The list that clients see has changed, by exposed names; `altered`: same name, other content. */
+  /** The list that clients see has changed. All names are exposed names; `altered`: same name, other content. */
   | {
       kind: "catalog";
       added: readonly string[];
@@ -64,7 +64,7 @@ export interface StateEvent {
   readonly server: string;
   /** The id of the client that the connection belongs to, unless the server is shared. */
   readonly client?: string;
-  /** The connection key of the profile that the connection is for; absent if it is empty. */
+  /** The connection key of the profile that the connection is for; absent if the key is empty. */
   readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;
@@ -129,7 +129,7 @@ export class EventBus {
    * @returns a function that unsubscribes; repeated calls do nothing
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
-    // Wrapped, as the same function may be subscribed twice.
+    // Wrapped in a new function as the key in the Map, since the same listener may be subscribed twice.
     const registered: EventListener = (event) => listener(event);
     this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
     this.#updateWantedKinds();

@@ -30,7 +30,7 @@ export class IdTable<Value> {
     return this.#keys[slot] === key ? this.#values[slot] : undefined;
   }
 
-  /** An existing key moves to the end of the order. */
+  /** Sets the value of a key. An existing key moves to the end of the insertion order. */
   set(key: string | number, value: Value): void {
     if (!isTableKey(key)) {
       this.#otherKeys.set(key, [value, this.#nextOrder++]);
@@ -47,7 +47,7 @@ export class IdTable<Value> {
     this.#writeSlot(slot, key, value, this.#nextOrder++);
   }
 
-  /** Adds a value under a new key. Not to be mixed with caller-chosen keys. @returns the key */
+  /** Adds a value under a new key. Do not combine with `set`, whose keys could be the same. @returns the key */
   add(value: Value): number {
     const key = this.#nextOrder;
     this.set(key, value);
@@ -127,7 +127,7 @@ export class IdTable<Value> {
   }
 
   /**
-   * Multiplicative hashing: consecutive ids in consecutive slots would make every removal move all entries behind it.
+   * Multiplicative hashing spreads consecutive ids: in consecutive slots, each removal would move all later entries.
    */
   #hashSlot(key: number): number {
     const hash = Math.imul(key, HASH_MULTIPLIER);

@@ -1,7 +1,7 @@
 /**
  * A scanner over the bytes of one JSON text. It checks the whole grammar (RFC 8259) and yields byte ranges instead of
- * values, so that ids, arguments, schemas and tools can be sliced without parsing and stringifying them. Pure; its only
- * state is a scratch stack that is not in use between calls.
+ * values, so that ids, arguments, schemas and tools can be sliced without parsing and stringifying them. It has no
+ * side effects and keeps no state between calls: the shared scratch stack is used only during a call.
  */
 import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
@@ -19,7 +19,7 @@ export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Ar
  * the same word.
  * @param int32View view of the bytes
  * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
- * @returns the index of the first word that may contain one of them, or the end of the last word
+ * @returns the byte index of the first word that may contain one of these characters, or the end of the last word
  */
 export function skipPlainChars(
   int32View: Int32Array,
@@ -271,14 +271,14 @@ export function skipValue(bytes: Uint8Array, at: number, maxDepth = MAX_DEPTH): 
   }
 }
 
-/** A copy of twice the size; the shared scratch stack is not replaced. */
+/** Copies a stack to one of twice the size; `scratchStack` itself keeps its size. */
 function growStack(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const longer = new Uint8Array(stack.length * 2);
   longer.set(stack);
   return longer;
 }
 
-/** From the start of a key to the start of its value, or -1. */
+/** The index of the value whose key starts at `at`; -1 if key and colon are not well-formed. */
 function skipKey(bytes: Uint8Array, at: number): number {
   const end = skipString(bytes, at);
   if (end < 0) return -1;
@@ -297,7 +297,7 @@ IS_PLAIN_CHAR[BACKSLASH] = 0;
  */
 const MIN_WORD_SCAN = 48;
 
-/** The index after the string at `at`, or -1. */
+/** The index after the string at `at`; -1 if there is no well-formed string. */
 export function skipString(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return -1;
   const length = bytes.length;
@@ -404,7 +404,7 @@ function decodeString(bytes: Uint8Array, start: number, end: number): string {
 
 /** Edits of the objects in a JSON text; all other bytes keep their spelling. Pure. */
 
-/** Removes members from an object. @param members all of its members, in order; @param isRemoved tests a key */
+/** Edits that remove members from an object. @param members all members, in order @param isRemoved tests a key */
 export function removeMembers(
   bytes: Uint8Array,
   object: Pick<ByteRange, "start">,
@@ -412,7 +412,10 @@ export function removeMembers(
   isRemoved: (key: string) => boolean,
 ): Edit[] {
   const edits: Edit[] = [];
-  /** Start of the next member, including its key, and the comma before it if that is removed with it. */
+  /**
+   * Where a removal of the next member starts: behind the previous member, before the comma; behind the comma if all
+   * previous members are removed.
+   */
   let from = object.start + 1;
   let isFirst = true;
   for (const { key, end } of members) {
@@ -435,8 +438,9 @@ export function removeMembers(
 }
 
 /**
- * Appends members, so that they override earlier ones. @param json one or more `"key":value`, separated by commas;
- * @param object its range, braces included
+ * An edit that appends members to an object; they override earlier members with the same keys.
+ * @param object range of the object, including its braces
+ * @param json one or more `"key":value`, separated by commas
  */
 export function appendMembers(bytes: Uint8Array, object: ByteRange, json: string): Edit {
   const at = object.end - 1;

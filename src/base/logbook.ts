@@ -8,7 +8,7 @@ export interface LogEntry {
   readonly text: string;
 }
 
-/** Limits per server. */
+/** Maximum size of the log of one server. */
 const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
 
 /** The last log lines of each server. */
@@ -22,7 +22,7 @@ export class Logbook {
           const { level, source, text } = event;
           if (event.server !== undefined) this.#append(event.server, { level, source, text });
         } else if (event.kind === "server" && event.change !== "changed") {
-          // A server that is added again starts with an empty log; late lines of a removed one are dropped.
+          // A server that is added again starts with an empty log; lines that arrive after its removal are dropped.
           if (event.change === "added") this.#logs.set(event.server, { entries: [], size: 0 });
           else this.#logs.delete(event.server);
         }
@@ -31,7 +31,7 @@ export class Logbook {
     );
   }
 
-  /** Oldest first. */
+  /** The server's log lines, oldest first. */
   of(server: string): readonly LogEntry[] {
     return [...(this.#logs.get(server)?.entries ?? [])];
   }

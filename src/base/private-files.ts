@@ -13,9 +13,9 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 
-/** Does not follow symbolic links, and does not block on pipes or devices. */
+/** For reading: does not follow symbolic links, and does not block on pipes or devices. */
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-/** The suffix of temporary files, whatever file they will replace. */
+/** Matches the suffix of temporary files, whichever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
 /** In ms. No write takes that long: the process that wrote an older temporary file has ended. */
 export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
@@ -74,7 +74,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
   try {
     await rename(draft, path);
   } catch (error) {
-    // A rename cannot replace a folder, which is removed first; after any other error the path stays as it is.
+    // A rename cannot replace a folder, so a folder is removed first; after any other error the path stays as it is.
     const isFolder = await lstat(path).then(
       (stats) => stats.isDirectory(),
       () => false,

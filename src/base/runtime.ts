@@ -63,7 +63,7 @@ export const resolvePackage =
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
-/** Bun's own streams are used, since `process.stdin` and `process.stdout` take about 7 ms at start-up there. */
+/** The hub's stdin. Uses Bun's own stream: there `process.stdin` and `process.stdout` take 7 ms at start-up. */
 export function ownStdin(): ByteInput {
   return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);
 }
@@ -103,7 +103,7 @@ async function enlargePipe(fd: number): Promise<void> {
     const fcntl = { fcntl: { args: ["i32", "i32", "i32"], returns: "i32" } };
     ffi.dlopen("libc.so.6", fcntl).symbols.fcntl(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
   } catch {
-    // Without that library the pipe keeps its size.
+    // If the C library cannot be loaded, the pipe keeps its size.
   }
 }
 
@@ -118,13 +118,13 @@ export function ownStderr(): ByteOutput {
     : outputOfNodeStream(process.stderr, onBroken);
 }
 
-/** Bun's sink for a child's stdin, below the Node stream. */
+/** Bun's sink for a child's stdin, to which the Node stream writes. */
 export interface BunChildStdin extends BunFileSink {
   /** Whether the child has closed its stdin: the stream discards later writes without an error. */
   isClosed(): boolean;
 }
 
-/** Bun's sink for a child's stdin, which avoids the Node stream's cost per write; undefined if there is none. */
+/** Bun's sink under a child's stdin stream: avoids that stream's cost per write; undefined if there is none. */
 export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);
@@ -148,7 +148,7 @@ function isBunSink(value: unknown): value is BunFileSink {
 function isSinkClosed(sink: BunFileSink): boolean {
   try {
     const flushed: unknown = sink.flush();
-    // The stream awaits the same promise and reports the error.
+    // The Node stream awaits the same promise and reports its error.
     if (flushed instanceof Promise) flushed.catch(() => {});
     return flushed === undefined;
   } catch {

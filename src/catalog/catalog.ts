@@ -34,7 +34,7 @@ import { SkillRoots, type SkillRules } from "./skills.ts";
 import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
 import { decodeUri, encodeUriTemplate, encodeUri, uiResourceEdits } from "./uris.ts";
 
-/** The kinds with names, which clients see with a prefix; the other kinds have URIs. */
+/** The kinds whose items have names, which clients see with a prefix; items of the other kinds have URIs. */
 export type NamedKind = "tools" | "prompts";
 
 export function isNamed(kind: Kind): kind is NamedKind {
@@ -51,7 +51,7 @@ export interface ExposureRules extends ToolOverrides {
   readonly rename: Readonly<Record<string, string>>;
 }
 
-/** A note on an entry that clients do not see, or see changed or renamed, and why. */
+/** Explains why clients do not see a server's entry, or see it changed or renamed. */
 export interface ExposureNote {
   readonly server: string;
   /** The server's list that contains the entry. */
@@ -229,7 +229,7 @@ export class LazyEntry implements SectionEntry {
   /**
    * @param name the exposed name
    * @param fullName the name before it was shortened or made safe
-   * @param edits further edits beside the name
+   * @param edits edits of the item in addition to its name
    */
   constructor(
     kind: Kind,
@@ -274,7 +274,7 @@ export class LazyEntry implements SectionEntry {
     } else pieces.push(this.bytes);
   }
 
-  /** Whether nothing but its name is replaced. */
+  /** Whether the name is the only difference from the server's item. */
   get #isOnlyRenamed(): boolean {
     return this.name === this.#fullName && this.#edits === undefined;
   }
@@ -521,7 +521,7 @@ function skillRootsOf(sources: readonly CatalogSource[]): SkillRoots {
   return new SkillRoots(published, new Set(sources.map(({ server }) => server)));
 }
 
-/** Only modern servers give cache hints. */
+/** The schema rules for a server's entries. A server with cache hints is modern. */
 function schemaRulesOf({ era, listing }: CatalogSource): SchemaRules {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";

@@ -12,7 +12,7 @@ const isNumber = (value: unknown): boolean => typeof value === "number";
 const isString = (value: unknown): boolean => typeof value === "string";
 const isBoolean = (value: unknown): boolean => typeof value === "boolean";
 
-/** Keywords whose value is one schema, an array of schemas, or an object of schemas. */
+/** JSON Schema keywords whose value is one schema; below, those with an array and with an object of schemas. */
 const SINGLE_SCHEMA_KEYWORDS = [
   "not",
   "if",

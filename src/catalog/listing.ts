@@ -18,7 +18,8 @@ export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "ski
 export type Kind = (typeof KINDS)[number];
 
 /**
- * Entries nested deeper are shown to no client: some parsers stop at depth 200, and the list itself adds to the depth.
+ * Maximum nesting depth of an entry; deeper ones are shown to no client. Some parsers stop at depth 200, and the list
+ * around the entry adds to the depth.
  */
 export const MAX_ENTRY_DEPTH = 128;
 
@@ -39,11 +40,11 @@ export interface ListedItem {
   readonly meta: ByteRange | undefined;
   /** undefined: the entry must be checked against the schema of the client's era (catalog/conformance.ts). */
   readonly state?: ItemState;
-  /** The bytes that the server sent, where `bytes` differs from them. */
+  /** The bytes that the server sent, if `bytes` differs from them. */
   readonly original?: Uint8Array;
 }
 
-/** Whether clients may be shown the item, as far as that is known without their era. */
+/** Whether clients may be shown the item, as far as that does not depend on the client's era. */
 export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
@@ -241,7 +242,7 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** `resources.subscribe` */
   readonly canSubscribe: boolean;
-  /** The era in whose form it runs calls as tasks; undefined: no tasks. */
+  /** The era whose form of tasks the server supports; undefined: no tasks. */
   readonly tasks?: "legacy" | "modern" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
@@ -264,7 +265,7 @@ export const UNKNOWN_CAPABILITIES: CombinedCapabilities = {
   experimental: {},
 };
 
-/** How long (ms) and for whom a result may be cached (caching). */
+/** How long (in ms) and for whom a result may be cached (MCP, caching). */
 export interface CacheHint {
   readonly ttlMs: number;
   readonly cacheScope: "public" | "private";

@@ -20,7 +20,7 @@ const EXPOSABLE_NAME = /^[A-Za-z0-9_-]+$/;
 const HASH_LENGTH = 6;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
-/** Puts the prefix in front, if it is not empty. @param name the remote name, or the one the manifest gives */
+/** Puts prefix and separator before the name. @param name the remote name, or the name that the manifest sets */
 export function prefixName({ separator }: NameRules, prefix: string, name: string): string {
   return prefix === "" ? name : prefix + separator + name;
 }
@@ -31,8 +31,8 @@ export function isExposable({ maxLength }: NameRules, fullName: string): boolean
 }
 
 /**
- * Makes an exposable name of one that is not. Other characters become `_`, and the name ends in `_` and six base32
- * characters of a hash of server and remote name.
+ * Converts a name that cannot be exposed to one that can: other characters become `_`, and the end becomes `_` and six
+ * base32 characters of a hash of server and remote name.
  */
 export function shortenName(
   { maxLength }: NameRules,
@@ -62,8 +62,8 @@ function base32(bytes: Uint8Array): string {
 }
 
 /**
- * Whether a name matches a glob: `*` stands for any characters, `?` for one. Takes at most the product of both lengths,
- * because servers choose the names.
+ * Whether a name matches a glob: `*` stands for any characters, `?` for one. Takes time proportional to at most the
+ * product of both lengths, because servers choose the names.
  */
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];

@@ -27,9 +27,9 @@ export interface ListedRoute extends Route {
 
 /** Time limits of a request, in ms. */
 export interface RouteLimits {
-  /** From the start of the request, and again from each progress notification. */
+  /** Time limit since the start of the request, or since its last progress notification. */
   readonly timeout: number;
-  /** From the start of the request, whatever its progress. */
+  /** Time limit since the start of the request, regardless of progress. */
   readonly maxTimeout: number;
 }
 
@@ -66,7 +66,7 @@ export class Section {
   readonly kind: Kind;
   readonly info: SectionInfo;
   readonly #entries: ReadonlyMap<string, SectionEntry>;
-  /** Sorted. */
+  /** The exposed names, sorted. */
   readonly #names: readonly string[];
   #routes: readonly ListedRoute[] | undefined;
   #byRemoteName: ReadonlyMap<string, readonly ListedRoute[]> | undefined;
@@ -86,12 +86,12 @@ export class Section {
     return this.#names.length;
   }
 
-  /** Sorted by exposed name. */
+  /** All entries, sorted by exposed name. */
   get entries(): readonly SectionEntry[] {
     return this.#names.flatMap((name) => this.#entries.get(name) ?? []);
   }
 
-  /** Sorted by exposed name. */
+  /** The routes of all entries, sorted by exposed name. */
   get routes(): readonly ListedRoute[] {
     return (this.#routes ??= this.#names.flatMap((name) => this.find(name) ?? []));
   }
@@ -118,7 +118,7 @@ export class Section {
   }
 
   /**
-   * A section with other bytes for the entries for which the function returns some; the same section if there are none.
+   * Replaces the bytes of each entry for which `bytesFor` returns bytes. Returns the same section if there is none.
    */
   withBytes(bytesFor: (entry: SectionEntry) => Uint8Array | undefined): Section {
     let isChanged = false;
@@ -132,7 +132,8 @@ export class Section {
   }
 
   /**
-   * Whether clients see the same. The last comparison is cached, because many clients compare the same two sections.
+   * Whether clients see no difference between the sections. The last comparison is cached, because the same two
+   * sections are compared for each client.
    */
   equals(other: Section): boolean {
     if (this.#lastComparison?.other !== other) {
@@ -170,7 +171,7 @@ export class Section {
   }
 }
 
-/** An entry with other bytes. */
+/** Another entry with its bytes replaced. */
 class EntryWithBytes implements SectionEntry {
   readonly name: string;
   readonly server: string;
@@ -215,9 +216,9 @@ export function decodeCursor(list: string, cursor: string): string | undefined {
 export interface SectionDiff {
   readonly added: readonly string[];
   readonly removed: readonly string[];
-  /** Same name, other content or another owner. */
+  /** Entries with the same name but other content, another server or another remote name. */
   readonly altered: readonly string[];
-  /** Same name, now leading to an entry of another server or another remote name. */
+  /** Entries with the same name but another server or another remote name. */
   readonly moved: readonly { readonly from: ListedRoute; readonly to: ListedRoute }[];
 }
 

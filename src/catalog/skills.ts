@@ -84,7 +84,7 @@ function* ancestorPathsOf(uri: string): Generator<string> {
 export class SkillRoots {
   /** The owner of each root that is exposed unchanged. */
   readonly #owners = new Map<string, string>();
-  /** By server: the outermost roots that are exposed under another URI, and the roots that are hidden. */
+  /** By server: `#renamed`: the outermost roots that are exposed under another URI; `#hidden`: the hidden roots. */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
   /** By server with filter rules: the roots that are shown. */
@@ -168,7 +168,7 @@ export class SkillRoots {
 
 const NO_ROOTS: ReadonlySet<string> = new Set();
 
-/** Whether a URI is that of the directory, or of a file in it. */
+/** Whether a URI is that of the directory `root`, or of a file below it. */
 export function isWithin(uri: string, root: string): boolean {
   return uri.startsWith(root) && (uri.length === root.length || uri[root.length] === "/");
 }
@@ -184,7 +184,7 @@ function outermostRootOf(root: string, roots: ReadonlySet<string>): string {
   return found;
 }
 
-/** A glob matches the skill's name, which is the last segment of its root, or the whole URI. */
+/** Whether the rules allow a skill: globs match its name (the last segment of its root) or its whole URI. */
 function isShown(uri: string, root: string, rules: SkillRules | undefined): boolean {
   if (rules === undefined) return true;
   const name = root.slice(root.lastIndexOf("/") + 1);

@@ -25,8 +25,8 @@ export function excerpt(text: string, width: number): string {
 }
 
 /**
- * Excerpts of two texts around their difference, each at most `width` long. Only common text is cut without a length
- * mark.
+ * Returns excerpts of two texts around their difference, each at most `width` long. The length of omitted text is given
+ * only if the texts differ there.
  */
 export function excerptPair(before: string, after: string, width: number): [string, string] {
   const shorter = Math.min(before.length, after.length);
@@ -306,7 +306,7 @@ function diffArrays(
   }
 }
 
-/** Both are sorted by key, so one pass pairs the members. */
+/** Records the changes between two objects. Their members are sorted by key, so one pass pairs them. */
 function diffMembers(
   before: JsonTable["members"],
   after: JsonTable["members"],

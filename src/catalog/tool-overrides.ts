@@ -41,8 +41,8 @@ export interface OverrideResult {
 }
 
 /**
- * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if there are
- * none.
+ * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if the manifest
+ * gives none.
  */
 export function overrideTool(item: ListedItem, overrides: ToolOverrides): OverrideResult {
   const overrideOf = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>

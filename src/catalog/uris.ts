@@ -57,7 +57,7 @@ export function decodeUri(text: string): { server: string; uri: string } | undef
   }
 }
 const ENCODED_URI = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
-/** The rest starts with a scheme, so it is not percent-encoded. */
+/** Matches the scheme at the start of a URI; a percent-encoded URI has none, as its colon is encoded. */
 const SCHEME_PREFIX = /^[a-z][a-z0-9+.-]*:/i;
 
 /** The scheme of a URI or template with its colon, in lower case; undefined if it has none or a variable one. */
@@ -102,8 +102,8 @@ const MAX_TEMPLATE_PARTS = 512;
 const MATCHES_NOTHING: UriPattern = { matches: () => false };
 
 /**
- * Parses a URI template (RFC 6570) into a pattern. Matching takes at most the product of both lengths, because servers
- * choose the template.
+ * Parses a URI template (RFC 6570) into a pattern. Matching takes time proportional to at most the product of both
+ * lengths, because servers choose the template.
  */
 export function parseUriTemplate(template: string): UriPattern {
   const parts = template
@@ -169,7 +169,7 @@ export function uiResourcesOf({ bytes, meta }: ListedItem): readonly JsonMember[
 }
 
 /**
- * The edits that point a tool at its own server's user interface where that is exposed under another URI.
+ * The edits that replace the URI of a tool's user interface (MCP Apps) where its resource is exposed under another URI.
  * @param renamedUris exposed URIs by the server's own URIs
  */
 export function uiResourceEdits(

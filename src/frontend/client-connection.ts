@@ -26,7 +26,7 @@ export class ClientConnection implements TransportEvents {
   readonly #subset: ServerSubset | undefined;
   /** Responder for transports on which all requests share one channel. */
   readonly #connectionResponder: Responder;
-  /** Responders of the modern requests in flight, by the keys of the client's ids. */
+  /** Responders of the modern requests in flight, by the key of the request's id. */
   readonly #responders = new IdTable<PipeResponder>();
 
   /** @param legacy receives all messages that are not of the modern era */
@@ -79,7 +79,7 @@ export class ClientConnection implements TransportEvents {
     this.#legacy.closed(cause);
   }
 
-  /** @returns whether it is a request of the modern era */
+  /** Handles `request` if it is of the modern era. @returns whether it is */
   #handleModern(request: Request, responder: Responder): boolean {
     const { id } = request;
     const { key } = id;
@@ -100,7 +100,7 @@ export class ClientConnection implements TransportEvents {
     return true;
   }
 
-  /** @returns whether it is `notifications/cancelled` for a modern request in flight */
+  /** Handles `notifications/cancelled` for a modern request in flight. @returns whether `notification` is that */
   #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
     const cancelled = notification.method === Method.cancelled && readCancelled(notification);
     const responder = cancelled ? this.#responders.get(cancelled.key) : undefined;

@@ -37,7 +37,7 @@ export interface ClientsOptions {
   plugins(): PluginSet | undefined;
   /** Writes a warning to the log. */
   warn(text: string): void;
-  /** Stops or resumes reading from all servers: backpressure of a client that does not read. */
+  /** Stops or resumes reading from all servers: backpressure while some client does not read. */
   pauseServers(paused: boolean): void;
 }
 
@@ -49,7 +49,7 @@ interface AcceptOptions {
   readonly subset?: ServerSubset | undefined;
 }
 
-/** All connected clients of both eras, and the limits that they share. */
+/** All connected clients of both eras, and the caches and limits that they share. */
 export class Clients implements ClientHost {
   readonly #options: ClientsOptions;
   readonly #clients = new Map<

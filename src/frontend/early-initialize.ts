@@ -61,7 +61,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
   readonly #answers: InitializeAnswers;
   readonly #stdin = ownStdin();
   readonly #stdout: ByteOutput;
-  /** Chunks that came before the hub began to read. */
+  /** Chunks of stdin that came before the hub began to read. */
   readonly #unread: Buffer[] = [];
   #state: "waiting" | "buffering" | "handedOver" = "waiting";
   #isAnswered = false;
@@ -176,7 +176,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
 const LF = 10;
 /** Maximum length of a request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
 const MAX_REQUEST_LENGTH = 4 * 1024;
-/** A request in more chunks than this is left to the hub. */
+/** A request that arrives in more chunks than this is left to the hub. */
 const MAX_CHUNKS = 8;
 /** The members that every client sends; any other member may change the answer. */
 const REQUEST_MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);

@@ -37,7 +37,7 @@ export class InProcessClient {
   }
 
   /**
-   * Initializes a session with the hub, which starts the servers. Aborting `signal` ends everything that it waits for.
+   * Initializes a session with the hub, which starts the servers. Aborting `signal` ends all waiting of this client.
    */
   static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<InProcessClient> {
     signal.throwIfAborted();
@@ -64,10 +64,10 @@ export class InProcessClient {
   }
 
   /**
-   * Calls a tool; `args` is the text of a JSON object, sent as it is. A progress token is sent only if there is an
+   * Calls a tool; `args` is the text of a JSON object, sent unchanged. A progress token is sent only with an
    * `onProgress`.
    * @throws {HubError} usage if `args` is not a JSON object
-   * @throws the reason of the signal when that is aborted; the server gets `notifications/cancelled`
+   * @throws the signal's reason when it is aborted; the server gets `notifications/cancelled`
    */
   callTool(
     name: string,

@@ -55,14 +55,14 @@ import type { ClientView } from "../upstream/view.ts";
 import { ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
-/** The client that a request comes from. */
+/** What a request in flight needs of its client. */
 export interface RequestOwner {
   readonly sender: ClientDeclaration;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
   sendServerRequest(request: ServerRequest, responder: Responder): (reason: CancelReason) => void;
 }
 
-/** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
+/** One request of a legacy client in flight. Answering it removes it from the table of requests in flight. */
 export class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
@@ -205,7 +205,7 @@ function membersOf(bytes: Uint8Array, range: { start: number } | undefined): rea
   return (range && scanObject(bytes, range.start)?.items) ?? [];
 }
 
-/** What a client needs of the hub. */
+/** What `LegacyClient` needs of the hub. */
 export interface ClientHost {
   readonly serverInfo: Implementation;
   /** The client's backpressure. `isFull`: the client does not read, so nothing more should be read for it. */
@@ -246,11 +246,11 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   sender = NO_DECLARATION;
   /** `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
-  /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
+  /** Minimum level of log messages; undefined: the servers decide (MCP, logging, setting log level). */
   level: LogSeverity | undefined;
   readonly #listAnswers = new ListAnswers();
 
-  /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
+  /** @param isPlugin whether the client is a plugin: servers send it no requests, and it declares no capabilities */
   constructor(
     transport: Transport,
     host: ClientHost,

@@ -46,7 +46,7 @@ function wrapCached(bytes: Uint8Array): Uint8Array {
   return result;
 }
 
-/** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
+/** Answers the list requests of one legacy client, and tells which lists have changed since it was answered. */
 export class ListAnswers {
   /** The section that the client last received, or was last notified of. */
   readonly #lastSent = new Map<Kind, Section>();
@@ -68,7 +68,7 @@ export class ListAnswers {
     };
   }
 
-  /** The `list_changed` notifications due if the client's lists differ from this catalog. */
+  /** Returns a `list_changed` notification for each list in which `catalog` differs from what the client was given. */
   compare(catalog: Catalog): readonly EncodedMessage[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#lastSent) {
@@ -80,7 +80,7 @@ export class ListAnswers {
   }
 }
 
-/** Answers to list requests in the form of the modern era, each encoded once per section. */
+/** Answers to list requests in the form of the modern era; a section's first page is encoded once. */
 export class ModernListAnswers {
   readonly #cached = new WeakMap<Section, { readonly name: string; readonly bytes: Uint8Array }>();
 
@@ -94,7 +94,7 @@ export class ModernListAnswers {
     return bytes;
   }
 
-  /** The page that follows the name `after`. */
+  /** The page that begins after the entry named `after`. */
   page(section: Section, after: string, server: Implementation): Uint8Array {
     return toModernList(section, section.pageAfter(after), server);
   }
@@ -113,7 +113,7 @@ function toModernList(
 
 const EXECUTION = Buffer.from('"execution"');
 
-/** Removes `execution`, the task support of legacy tools. */
+/** The edits that remove `execution` (the legacy era's declaration of task support) from all tools. */
 function removeExecution(bytes: Buffer): Edit[] {
   if (!bytes.includes(EXECUTION)) return [];
   const list = lastMember(scanObject(bytes, 0)?.items ?? [], "tools");

@@ -36,7 +36,7 @@ export class DownstreamRequests implements ServerRequestTarget {
   readonly #clientTasks = new TaskAliases<ClientTask>();
   readonly #tasksByRequest = new Map<number, ClientTask>();
   #count = 0;
-  /** Requests that wait for `notifications/initialized` (lifecycle, initialization); undefined once it has come. */
+  /** Requests held back until `notifications/initialized` (MCP, lifecycle, initialization); undefined afterwards. */
   #unsent: Set<number> | undefined = new Set();
   #isClosed = false;
 
@@ -45,7 +45,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     this.#send = send;
   }
 
-  /** From now on requests are sent to the client. */
+  /** The client can receive requests: sends those held back, and later ones at once. */
   ready(): void {
     const unsent = this.#unsent;
     if (unsent === undefined) return;
@@ -53,7 +53,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     for (const number of unsent) this.#sendRequest(number);
   }
 
-  /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
+  /** @param responder responder of the client's request that the server's request belongs to; undefined: none */
   sendServerRequest(
     request: ServerRequest,
     responder?: Pick<Responder, "notify">,

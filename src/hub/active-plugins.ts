@@ -28,7 +28,7 @@ export interface ActivePluginsOptions {
   readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "wrapTransport">;
 }
 
-/** Maximum time that running calls of replaced plugins may take to finish, in ms. */
+/** How long calls that run in replaced plugins have to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
 /** Maximum time that running calls may take when the hub ends, in ms. */
 const CLOSE_LIMIT = 250;
@@ -53,7 +53,7 @@ export class ActivePlugins {
     return this.#set;
   }
 
-  /** Puts a plugin set into use. The previous one closes when its calls have ended. @returns whether the set changed */
+  /** Activates a plugin set; the previous set closes when its calls have ended. @returns whether the set changed */
   replace(set: PluginSet | undefined): boolean {
     const before = this.#set;
     if (set === before) return false;
@@ -107,7 +107,7 @@ export class ActivePlugins {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
-  /** Authorizes an HTTP server, with the plugins' resolvers for its `${scheme:…}`. @throws {HubError} unauthorized */
+  /** Authorizes the hub at an HTTP server; plugins resolve its `${scheme:…}`. @throws {HubError} unauthorized */
   authorize(
     spec: RunnableServer,
     authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
@@ -132,7 +132,7 @@ export class ActivePlugins {
     await Promise.all(this.#sets.map((set) => set.whenIdle(CLOSE_LIMIT)));
   }
 
-  /** Closes all plugins. Their calls have ended, but work that follows from them may still run. Never rejects. */
+  /** Closes all plugins when they are idle, or after `CLOSE_LIMIT`: their code may outlast their calls. Never rejects. */
   async close(): Promise<void> {
     this.#cancelRetry?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));

@@ -39,7 +39,7 @@ import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } fro
 /** Changes within this many ms are announced together. */
 const ANNOUNCE_DELAY = 50;
 
-/** Announces changes of the catalog until it is closed. */
+/** Announces changes of the catalog, those in quick succession together. */
 export class ChangeDebounce {
   readonly #clock: Clock;
   readonly #announce: () => void;
@@ -66,7 +66,7 @@ export class ChangeDebounce {
   }
 }
 
-/** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
+/** Time limit for writing snapshots at shutdown, in ms; shorter than the time that servers have to stop. */
 const FLUSH_LIMIT = 1000;
 
 /** Instructions that tell models, and through them the user, that every server's table is invalid. */
@@ -86,8 +86,8 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
 }
 
 /**
- * hub/: the composition root: creates pool, router, clients and plugins, and connects them.
- * Main type: `Hub`, below; its methods are what commands and the HTTP server use. Read next: `options.ts`,
+ * hub/: creates the server pool, the clients and the plugins, and connects them with each other.
+ * Main type: `Hub`, below; commands and the HTTP server use its methods. Read next: `options.ts`,
  * `active-plugins.ts`.
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
@@ -109,7 +109,7 @@ export class Hub {
   /** Callers of `settled`. `waitsForLate`: they wait for late servers, too. */
   #settledWaiters: readonly { readonly waitsForLate: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
-  /** The servers with invalid tables, and the names of all servers, in manifest order. */
+  /** `#invalid`: servers whose table in the manifest is invalid; `#names`: all servers; both in manifest order. */
   #invalid: readonly InvalidServer[] = [];
   #names: readonly string[] = [];
 
@@ -190,7 +190,7 @@ export class Hub {
     this.#updateInvalidServers(manifest);
   }
 
-  /** Prefixes by server name, without servers that have failed. */
+  /** The prefix of exposed names by server name, without servers that have failed. */
   get prefixes(): ReadonlyMap<string, string> {
     return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
@@ -204,7 +204,7 @@ export class Hub {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }
 
-  /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
+  /** Serves a client on a transport; settles when the client has disconnected. @param subset undefined: all servers */
   accept(transport: Transport, signal: AbortSignal, subset?: ServerSubset): Promise<void> {
     return this.#clients.accept(transport, signal, { subset });
   }
@@ -285,7 +285,7 @@ export class Hub {
     return this.#pool.stop(server);
   }
 
-  /** Restarts a server, also if it was stopped; an attempt in progress continues. */
+  /** Restarts a server, also if it was stopped; a connection attempt in progress continues. */
   reconnect(server: string): void {
     this.#pool.reconnect(server);
   }
@@ -295,7 +295,7 @@ export class Hub {
     return this.#pool.reconnectFailed();
   }
 
-  /** Cancels a server's current attempt, or its wait for the next one. */
+  /** Cancels a server's connection attempt in progress, or its wait for the next one. */
   cancelAttempt(server: string): void {
     for (const connection of this.#pool.connectionsOf(server)) connection.cancel();
   }
@@ -307,7 +307,7 @@ export class Hub {
     return runningCall !== undefined;
   }
 
-  /** Lists a server's tools, prompts and resources again. @returns when that is done */
+  /** Lists a server's tools, prompts and resources again; settles when that is done. */
   async refresh(server: string): Promise<void> {
     await Promise.all(this.#pool.connectionsOf(server).map((connection) => connection.refresh()));
   }
@@ -365,8 +365,8 @@ export class Hub {
   }
 
   /**
-   * Processes of all connections of a server; `pid` is that of the first. Undefined if none is connected or has
-   * processes.
+   * Statistics of a server's processes, summed over all its connections; `pid` is that of the first. Undefined if none
+   * is connected or has a process.
    */
   async inspect(server: string): Promise<ProcessStats | undefined> {
     const sessions = this.#pool
@@ -414,7 +414,7 @@ export class Hub {
     this.#deadlines.clear();
   }
 
-  /** Delivers the events of `work` after it has finished. */
+  /** Runs `work`, and delivers the events that it emits after it has finished. */
   #atomically<T>(work: () => T): T {
     return this.#options.bus.atomically(work);
   }

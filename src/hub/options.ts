@@ -23,7 +23,7 @@ import type { Transport } from "../transport/transport.ts";
 /** Wraps the transport of a server, for example to record it. */
 export type TransportWrapper = (transport: Transport, server: string) => Transport;
 
-/** The options of a hub; functions with effects are passed in. */
+/** The options of a hub, with the functions that have effects outside the process. */
 export interface HubOptions {
   readonly manifest: Manifest;
   readonly bus: EventBus;
@@ -51,7 +51,7 @@ export interface HubOptions {
   /** The plugins of the manifest, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;
-  /** 0…1 */
+  /** Returns a random number from 0 to 1, like `Math.random`. */
   readonly random?: () => number;
 }
 

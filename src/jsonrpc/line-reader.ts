@@ -27,7 +27,7 @@ export function buffersOf(parts: readonly LinePart[]): Buffer[] {
 /**
  * The fast path for long responses: what `parseSpliceableResponse` does, on chunks that are not joined. Joining would
  * cost more than all other work on a result of 1 MB. The parts contain no LF.
- * @returns undefined if the line has neither shape, or has to be scanned as a whole
+ * @returns undefined if the line has neither shape (`head`, `tail`), or has to be scanned as a whole
  */
 export function parseLongResponse(parts: readonly LinePart[], size: number): Response | undefined {
   const edgeSlices = [
@@ -138,7 +138,7 @@ export class LineReader {
   readonly #events: LineReaderEvents;
   #parts: LinePart[] = [];
   #size = 0;
-  /** Checks the current line, once it is probably a long one. */
+  /** Validates the UTF-8 of the current line, once it is probably a long one. */
   #utf8Validator: Utf8Validator | undefined;
   /** Set while an oversized line is being dropped. */
   #dropped: { head: Buffer; tail: Buffer } | undefined;

@@ -49,7 +49,7 @@ export interface Request extends MessageBytes {
   readonly method: string;
   /** The value of `params`, of any JSON type. */
   readonly params: ByteRange | undefined;
-  /** The members of `params`, if the parser has scanned them anyway. */
+  /** The members of `params`, if the parser has already scanned them. */
   readonly members: readonly JsonMember[] | undefined;
 }
 
@@ -63,13 +63,13 @@ export interface Notification extends MessageBytes {
 
 export interface Response extends MessageBytes {
   readonly kind: "response";
-  /** Our requests have plain integer ids; undefined if the response has any other id. */
+  /** The id, if it is a plain integer, as in the hub's own requests; undefined if the response has any other id. */
   readonly id: number | undefined;
   readonly outcome: "result" | "error";
   /** The value of `result` or `error`. Its content is not scanned if `shape` is `head` or `tail`. */
   readonly body: ByteRange;
   /**
-   * `head` and `tail`: the id stands before or behind the body, and can be replaced without scanning the body.
+   * `head`: the id stands before the body; `tail`: behind it. In both the id can be replaced without scanning the body.
    * `scanned`: the message was checked byte by byte, and `ids` are the values of all its `id` members.
    */
   readonly shape:
@@ -162,7 +162,7 @@ export function withResponseId(
   edits: readonly Edit[] = NO_EDITS,
 ): EncodedMessage {
   const { body, shape } = response;
-  // The common cases come first and save an array. A response in chunks is joined only when its `bytes` are read.
+  // A single slice, the common case, saves an array. Chunks are joined only when the `bytes` getter is read.
   const isSingleSlice =
     edits.length === 0 && (shape.kind === "scanned" || shape.slices === undefined);
   switch (shape.kind) {
@@ -199,7 +199,7 @@ export function withResponseId(
 
 const NO_EDITS: readonly Edit[] = [];
 
-/** The same request under another id, which also replaces its progress tokens. Adds to `edits`. */
+/** The same request with another id and `edits` applied; `tokenRanges` also get the id. Adds edits to `edits`. */
 export function withRequestId(
   request: Pick<Request, keyof ByteSpan | "id" | "duplicateIds">,
   id: Piece,
@@ -227,12 +227,12 @@ function piecesToBodyEnd(
   return shape.slices(start, body.end);
 }
 
-/** One edit per range, all with the same replacement. */
+/** Edits that replace each of the ranges by the same bytes. */
 export function editsOf(ranges: readonly ByteRange[], replacement: Piece): Edit[] {
   return ranges.map(({ start, end }) => ({ start, end, replacement }));
 }
 
-/** A request of our own; `params` is serialized by JSON.stringify. */
+/** Builds a request; `params` is serialized by JSON.stringify. */
 export function buildRequest(id: number, method: string, params?: object): Uint8Array {
   return utf8(JSON.stringify({ jsonrpc: "2.0", id, method, ...(params && { params }) }));
 }
@@ -299,7 +299,7 @@ function idKeyOf(bytes: Uint8Array, range: ByteRange): string | number | undefin
   return Number.isSafeInteger(value) ? value : literal;
 }
 
-/** Prefix of the ids of our requests to clients: a string cannot equal a numeric id of the client. */
+/** Prefix of the ids of the hub's requests to clients: a string cannot equal a numeric id of the client. */
 const OWN_ID_PREFIX = "toolmux-";
 
 export function formatOwnId(number: number): string {

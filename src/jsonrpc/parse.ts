@@ -176,7 +176,7 @@ function parseHeadShape(bytes: Buffer, from: number, to: number): Response | und
     : startsWithAt(bytes, i, ERROR_MEMBER)
       ? "error"
       : undefined;
-  // Requests begin the same way; `parseCommonShape` reads their id.
+  // Not a response: a request can begin with its id as well, and `parseCommonShape` parses it.
   if (outcome === undefined) return undefined;
   const id = parseDigits(bytes, idStart, i);
   if (id === undefined) return undefined;
@@ -206,7 +206,7 @@ function parseTailShape(bytes: Buffer, from: number, to: number): Response | und
   return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: TAIL_SHAPE };
 }
 
-/** Whether the body has no white space around it; readers expect the bare value. */
+/** Whether the range of the body neither starts nor ends with white space: readers expect only the value in it. */
 function hasNoOuterSpace(bytes: Buffer, { start, end }: ByteRange): boolean {
   return skipWhitespace(bytes, start) === start && skipWhitespace(bytes, end - 1) !== end;
 }

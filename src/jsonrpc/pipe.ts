@@ -18,7 +18,7 @@ import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
 /** Pieces of at least this size are written on their own; smaller ones are copied into a shared write, in bytes. */
 const COPY_LIMIT = 16 * 1024;
-/** Size of the slab that small pieces are copied into, in bytes. It is filled once, and reused only after `reuseSlab`. */
+/** Size of the slab that small pieces are copied into, in bytes. Refilled from its start only after `reuseSlab`. */
 const SLAB_SIZE = 64 * 1024;
 
 /**
@@ -99,7 +99,7 @@ export class WriteBuffer {
     return true;
   }
 
-  /** All writes are complete and nothing is queued: the slab can be filled again from its start. */
+  /** Called when all writes are complete and nothing is queued: the slab is filled again from its start. */
   reuseSlab(): void {
     this.#start = 0;
     this.#end = 0;
@@ -192,7 +192,7 @@ export class Pipe {
     const lineReader = new LineReader(limit, {
       line: (bytes) => events.message(parse(bytes, isUtf8(bytes))),
       lineInChunk: (chunk, start, end, scan) => {
-        // One check for all lines of a chunk; lines are checked one by one only if it fails.
+        // UTF-8 is validated once for all lines of a chunk; the lines are validated one by one only if that fails.
         if (scan.isValidUtf8(start)) events.message(parseInChunk(chunk, start, end, scan));
         else events.message(repairOrReject(parseMessage(chunk.subarray(start, end))));
       },
@@ -255,7 +255,7 @@ export class Pipe {
 
   readonly #flush = (): void => {
     this.#isFlushScheduled = false;
-    // An immediate flush after this one was scheduled may still be in progress.
+    // `send` may have flushed directly after it scheduled this flush, and that write may still be pending.
     if (this.#writingSize > 0) return;
     for (
       let bytes = this.#writeBuffer.shift();

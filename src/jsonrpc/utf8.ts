@@ -30,7 +30,7 @@ export class Utf8Validator {
     this.#isValid &&= isUtf8(whole);
   }
 
-  /** Whether all pieces together are valid UTF-8, if no more follow. */
+  /** Whether all pieces so far, taken as a complete text, are valid UTF-8. */
   get isValid(): boolean {
     return this.#isValid && this.#partialCharacter.length === 0;
   }
@@ -75,7 +75,7 @@ export function repairUtf8(message: Message, onRepaired: () => void): Message {
   return repaired;
 }
 
-/** A message from a client, or each message of a batch, as kind `invalid` if it is not valid UTF-8. */
+/** Turns a message from a client, or each message of a batch, into kind `invalid` if it is not valid UTF-8. */
 export function rejectInvalidUtf8(message: Message): Message {
   if (message.kind === "batch")
     return { kind: "batch", items: message.items.map(rejectInvalidUtf8) };

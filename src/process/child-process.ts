@@ -11,9 +11,9 @@ import {
 } from "./process-group.ts";
 import { listProcesses, type ProcessEntry } from "./process-table.ts";
 
-/** The processes that the transport has started. */
+/** Resource use of the processes that a transport has started. */
 export interface ProcessStats {
-  /** The process that was started; the others are its descendants. */
+  /** The process that the transport started; all others are its descendants. */
   readonly pid: number;
   readonly processes: number;
   /** Resident memory of all processes together, in bytes. */

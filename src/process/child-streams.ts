@@ -54,8 +54,8 @@ export function streamEnd(stream: Readable): Promise<void> {
 const CLOSE_CHECK_DELAY = 100;
 
 /**
- * A child's stdin as a byte output. A broken pipe is not an error of a write.
- * @param onBroken the child has closed its end
+ * A child's stdin as a byte output. On a broken pipe writes do not fail: `onBroken` is called instead.
+ * @param onBroken called when the child has closed its end of the pipe
  */
 export function outputOfChild(stream: Writable, onBroken: () => void = () => {}): ByteOutput {
   let isOpen = true;

@@ -22,7 +22,7 @@ const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
-/** Callers within this process wait here, without polling the file. */
+/** By path: callers within this process wait for each other here, without polling the file. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
@@ -55,7 +55,7 @@ export async function withFileLock<T>(
   return untilAborted(turn, signal);
 }
 
-/** `end`: deadline in ms of `performance.now()`; `silence`: heartbeat timeout in ms. */
+/** `deadline`: in ms of `performance.now()`; `heartbeatTimeout`: in ms. */
 interface WaitOptions {
   readonly signal: AbortSignal;
   readonly deadline: number;
@@ -78,7 +78,7 @@ async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOpti
   }
 }
 
-/** @returns the content of the lock file; unique for each acquisition */
+/** Waits for the lock and creates its file. @returns the content of the file; unique for each acquisition */
 async function acquire(path: string, wait: WaitOptions): Promise<string> {
   const { signal, deadline, heartbeatTimeout } = wait;
   signal.throwIfAborted();
@@ -161,7 +161,7 @@ class HolderMonitor {
   /** The last observed content and modification time, and when they changed, in ms of `performance.now()`. */
   #lastObserved = "";
   #lastChange = 0;
-  /** The holder whose process was alive at the last look-up, and when the next one is due, in ms. */
+  /** The holder that was alive at the last look-up of its process, and when the next look-up is due, in ms. */
   #aliveHolder = "";
   #nextCheck = 0;
 
@@ -193,7 +193,7 @@ class HolderMonitor {
   }
 }
 
-/** @returns undefined if there is no file, or it is not readable */
+/** @returns the content of the lock file; undefined if there is no file, or it is not readable */
 async function readHolder(path: string): Promise<string | undefined> {
   return readFile(path, "utf8").catch(() => undefined);
 }

@@ -24,7 +24,7 @@ export interface OwnerTag {
 const UNKNOWN = "?";
 /** Maximum number of tags of one process: hubs that start each other must not fill its environment. */
 const MAX_OWNER_TAGS = 8;
-/** Occurs in the tags of this process only. */
+/** A part of each tag that this process makes; no other tag contains it. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 
 let ownOwnerPromise: Promise<OwnerTag> | undefined;
@@ -122,12 +122,12 @@ export async function isOrphanTag(tag: string): Promise<boolean> {
   return owner !== undefined && (await ownerState(owner)) === "ended";
 }
 
-/** Whether a process is running, as far as can be seen from here. Never rejects. */
+/** Whether the process of an owner is running; `unknown` if this process cannot tell. Never rejects. */
 export async function ownerState(owner: OwnerTag): Promise<"runs" | "ended" | "unknown"> {
   const ownIdentity = await ownOwner();
   if ([owner, ownIdentity].some((identity) => Object.values(identity).includes(UNKNOWN)))
     return "unknown";
-  // A pid is valid only in its own namespace: that process may be running in its container.
+  // A pid is valid only in its own pid namespace: the owner may be running in another container.
   if (owner.pidNamespace !== ownIdentity.pidNamespace) return "unknown";
   return owner.boot !== ownIdentity.boot || (await hasEnded(owner)) ? "ended" : "runs";
 }

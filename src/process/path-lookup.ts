@@ -97,7 +97,7 @@ function mergePaths(path: string, extra: string): string {
   return [...new Set([...path.split(delimiter), ...extra.split(delimiter)])].join(delimiter);
 }
 
-/** On macOS, programs started from the desktop have a minimal PATH that lacks the user's own folders. */
+/** Whether PATH may be minimal: on macOS, programs started from the desktop lack the user's own folders in PATH. */
 const HAS_MINIMAL_PATH = process.platform === "darwin";
 /** Time limit for a login shell with all its start-up files, in ms. */
 const SHELL_TIMEOUT = 3000;

@@ -29,7 +29,7 @@ export interface SignalStep {
   readonly grace: number;
 }
 
-/** SIGCONT follows, since a stopped process does not handle SIGTERM. */
+/** SIGCONT follows SIGTERM, since a stopped process (SIGSTOP) does not handle SIGTERM. */
 export const TERMINATE: SignalStep = { signals: ["SIGTERM", "SIGCONT"], grace: TERM_GRACE };
 /** All processes are stopped before the first is killed, so that none can observe another's death and restart it. */
 export const KILL: SignalStep = { signals: ["SIGSTOP", "SIGKILL"], grace: KILL_GRACE };

@@ -12,7 +12,7 @@ export const OWNER_VARIABLE = "TOOLMUX_OWNER";
 export interface ProcessEntry {
   readonly pid: number;
   readonly group: number;
-  /** The real user id, which decides who may signal it. */
+  /** The real user id, which decides who may send signals to the process. */
   readonly uid: number;
   /** Start time, in the system's own format. Together with the pid it identifies one process of this boot. */
   readonly started: string;
@@ -21,7 +21,8 @@ export interface ProcessEntry {
   /** Used processor time, in ms; systems count in steps of 10. */
   readonly cpu: number;
   /**
-   * The owner tags in the environment that it was started with, the nearest hub's first; empty if it cannot be read.
+   * The owner tags in the environment that the process was started with, the nearest hub's first; empty if the
+   * environment cannot be read.
    */
   readonly tags: readonly string[];
 }
@@ -132,7 +133,7 @@ export const linuxProcessTable: ProcessTable = {
   },
 };
 
-/** Newest first: these are the most likely to exit soon. */
+/** The pids among the names, highest first: usually the newest processes, the most likely to exit soon. */
 function pidsOf(names: readonly string[]): readonly number[] {
   return names
     .filter((name) => /^\d+$/.test(name))
@@ -160,7 +161,7 @@ type ProcFileReader = Generator<
 
 /** Reads one process. During an execve(2) it reads again until the new environment is visible. */
 function* readProcess(pid: number): ProcFileReader {
-  // The files in /proc/<pid> belong to root if the process is not dumpable; `Uid:` has its real user.
+  // The files in /proc/<pid> belong to root if the process is not dumpable; `Uid:` gives the real user.
   const status = String(yield "status");
   const uid = matchNumber(status, /^Uid:\s*(\d+)/m);
   const user = process.getuid?.();

@@ -22,7 +22,7 @@ export function readCapabilities(declared: unknown): Capabilities {
   const sampling = objectIn(declared, "sampling");
   const elicitation = objectIn(declared, "elicitation");
   const url = objectIn(elicitation, "url");
-  // `elicitation: {}` is the declaration of revisions without modes and means forms.
+  // Revisions without elicitation modes declare `elicitation: {}`, which means form mode.
   const isForm = objectIn(elicitation, "form") !== undefined || url === undefined;
   return {
     ...(roots && {
@@ -65,8 +65,8 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
 }
 
 /**
- * Limits per peer and key: number of extensions or experimental capabilities, of which the first are read, and length
- * of a name in UTF-16 units.
+ * Limits per peer and key: only the first `MAX_SETTINGS` extensions or experimental capabilities are read, and names
+ * have a maximum length, in UTF-16 units.
  */
 const MAX_SETTINGS = 64;
 const MAX_NAME_LENGTH = 200;
@@ -110,7 +110,7 @@ export function formatExtensionSettings(settings: Partial<ExtensionSettings>): o
   );
 }
 
-/** The capability class: equal for equal capabilities and names of extensions; empty if there are none. */
+/** The capability class: a text that is equal for equal capabilities and extension names; "" if there are none. */
 export function capabilityClassOf(
   capabilities: Capabilities,
   extensions: readonly string[] = [],

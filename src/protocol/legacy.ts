@@ -1,8 +1,8 @@
 import { type Capabilities, formatExtensionSettings } from "./capabilities.ts";
 
 /**
- * The protocol layer: stateless codecs of the two eras and their translation; tables and shapes only. This file is the
- * legacy era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the other one.
+ * The protocol layer: stateless tables and types of the two eras, and their translation. This file is the
+ * legacy era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the modern era.
  * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
  */
 
@@ -61,7 +61,7 @@ const CAPABILITIES = {
 const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
-/** The result of `initialize`. The last parameter is what the servers offer beside their lists. */
+/** The result of `initialize`. The last parameter: what the servers offer besides their lists. */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,
@@ -87,7 +87,7 @@ export function initializeParams(clientInfo: Implementation, capabilities: Capab
   return { protocolVersion: LATEST_LEGACY, capabilities, clientInfo };
 }
 
-/** Methods that servers request of clients. */
+/** Methods of requests from servers to clients. */
 export type ServerRequestMethod = (typeof SERVER_REQUEST_METHODS)[number];
 
 export function isServerRequestMethod(method: string): method is ServerRequestMethod {

@@ -21,7 +21,7 @@ export function isAtLeast(severity: LogSeverity, wanted: LogSeverity): boolean {
   return SEVERITIES.indexOf(severity) >= SEVERITIES.indexOf(wanted);
 }
 
-/** Undefined for an empty list. */
+/** The least severe level of the list; undefined if the list is empty. */
 export function lowestSeverityOf(severities: readonly LogSeverity[]): LogSeverity | undefined {
   return SEVERITIES.find((each) => severities.includes(each));
 }

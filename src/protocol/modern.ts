@@ -25,7 +25,7 @@ import type { Implementation } from "./legacy.ts";
 import type { LogSeverity } from "./log-level.ts";
 import { TASKS_CAPABILITY } from "./tasks.ts";
 
-/** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
+/** Maximum size, in bytes, of a buffer whose scan is cached: the cache keeps the buffer alive. */
 const MAX_CACHED_BYTES = 256 * 1024;
 
 const NO_MEMBERS: readonly JsonMember[] = [];
@@ -88,7 +88,7 @@ export const MetaKey = {
   server: `${META_PREFIX}serverInfo`,
 } as const;
 
-/** The keys of the envelope, which belongs to one hop. */
+/** The `_meta` keys of the envelope. They apply to one hop: the hub replaces them. */
 const ENVELOPE_KEYS: ReadonlySet<string> = new Set([
   MetaKey.version,
   MetaKey.capabilities,
@@ -109,18 +109,18 @@ export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
 
-/** What a modern request says about its client. */
+/** What the `_meta` of a modern request says about its client. */
 export interface Envelope {
   /** As received; not validated. */
   readonly version: unknown;
   /**
-   * The capabilities that the hub relays, and the declaration as received, with extensions; undefined if the client
-   * declares none.
+   * `capabilities`: those that the hub relays; undefined if the client declares none. `declared`: the declaration as
+   * received, with extensions.
    */
   readonly capabilities: Capabilities | undefined;
   readonly declared: unknown;
   readonly client: Partial<Implementation>;
-  /** Minimum level of log messages about this request, as received; not validated. Undefined: no log messages. */
+  /** Minimum level of log messages about this request, as received, not validated; undefined: none are wanted. */
   readonly level: unknown;
 }
 
@@ -196,8 +196,8 @@ export interface PreparedEnvelope {
 }
 
 /**
- * Encodes an envelope for many requests.
- * @param envelope its members
+ * Encodes an envelope once for many requests.
+ * @param envelope the members of the envelope: `"key":value,…`
  */
 export function prepareEnvelope(envelope: string): PreparedEnvelope {
   return { members: encodeMembers(envelope), meta: encodeMembers(`"_meta":{${envelope}}`) };
@@ -264,7 +264,7 @@ export function toLegacyResult(
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
   const isServer = ({ key }: JsonMember): boolean => key === MetaKey.server;
-  // A `_meta` that only names the server is removed as a whole.
+  // A `_meta` that contains only the server's identity is removed as a whole.
   const isEmptied = inner !== undefined && inner.length > 0 && inner.every(isServer);
   const edits = removeMembers(
     bytes,
@@ -283,15 +283,15 @@ interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
   /**
-   * The server's identity as a member of an existing `_meta`; the result's own members; both, for a result without
-   * `_meta`.
+   * `identity`: the server's identity, as a member for an existing `_meta`; `resultMembers`: top-level members; `all`:
+   * both, for a result without `_meta`.
    */
   readonly identity: EncodedMembers;
   readonly resultMembers: EncodedMembers;
   readonly all: EncodedMembers;
 }
 
-/** Members to add to an object, encoded for an empty one and for one with members. */
+/** Members to add to an object. `first`: encoded for an empty object; `next`: for an object that has members. */
 interface EncodedMembers {
   readonly first: Uint8Array;
   readonly next: Uint8Array;
@@ -374,7 +374,7 @@ const CAPABILITIES = {
 const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter is what the servers offer beside their
+ * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer besides their
  * lists.
  */
 export function discoverResult(

@@ -37,7 +37,10 @@ export function isTaskMethod(method: string): method is TaskMethodName {
   return TASK_ID_METHODS.some((known) => known === method);
 }
 
-/** Edits that remove `task` from a request's params: the other era has no task-augmented requests. */
+/**
+ * Edits that remove `task` from the params of a request that is translated to the other era: only legacy requests can
+ * be task-augmented.
+ */
 export function removeTaskParam(
   bytes: Uint8Array,
   params: ByteRange,
@@ -117,7 +120,7 @@ function isTerminal(status: string | undefined): boolean {
   return status === "completed" || status === "failed" || status === "cancelled";
 }
 
-/** The members of every object of that key: parsers differ on which duplicate counts. */
+/** The members of all objects under that key, duplicates included: parsers differ on which duplicate counts. */
 function membersOfAll(
   bytes: Uint8Array,
   members: readonly JsonMember[],
@@ -147,7 +150,7 @@ export function declaresTasks(declared: object): boolean {
 
 /**
  * The error for a request that only clients with the tasks extension may send.
- * @param what the request
+ * @param what the request, for the error text
  */
 export function tasksUnsupportedError(what: string): HubError {
   const data = { requiredCapabilities: TASKS_CAPABILITY };
@@ -214,8 +217,8 @@ function propertyOf(value: unknown, key: string): unknown {
 }
 
 /**
- * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one of
- * the hub's, under which its requestor knows it. So ids of two servers may be equal, and may recur after a restart.
+ * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one
+ * that the hub has assigned and the requestor gets. So two servers may use equal ids, or the same id after a restart.
  */
 export class TaskAlias {
   readonly id: string;
@@ -239,13 +242,13 @@ export class TaskAlias {
     return replaceTaskId(references, this.id, this.remoteId);
   }
 
-  /** A message of the receiver about this task, with the id that the requestor knows. */
+  /** A message from the receiver about this task, with the receiver's id replaced by the hub's. */
   withOwnId<M extends Notification | Request>(message: M): M {
     return applyMessageEdits(message, this.toOwnId(...referencesIn(message)));
   }
 }
 
-/** Tasks by the ids that their receivers have assigned. */
+/** A map of tasks, by the ids that their receivers have assigned. */
 export class TaskAliases<T extends TaskAlias> {
   readonly #byRemoteId = new Map<string, T>();
 
@@ -269,7 +272,7 @@ export class TaskAliases<T extends TaskAlias> {
     this.#byRemoteId.clear();
   }
 
-  /** The task that a message of the receiver belongs to. */
+  /** The task that a message from the receiver is about or belongs to. */
   taskOfMessage(message: Notification | Request): T | undefined {
     for (const reference of referencesIn(message)) {
       const task = reference && this.#byRemoteId.get(reference.id);
@@ -305,7 +308,7 @@ export class ClientTask extends TaskAlias {
   readonly #token: Piece | undefined;
   readonly #send: (message: EncodedMessage) => void;
   isOver: boolean;
-  /** Called when the task is forgotten. */
+  /** Callbacks for when the hub stops tracking the task. */
   readonly onDropped: (() => void)[] = [];
 
   constructor(created: ClientTaskInfo, sequence: number, send: (message: EncodedMessage) => void) {

@@ -56,7 +56,10 @@ const INVALID_PARAMS = -32602;
 /** The legacy error code of an unknown resource. */
 const RESOURCE_NOT_FOUND = -32002;
 
-/** Codes without an equivalent in the other era become Internal error, with the original code and data in `data`. */
+/**
+ * Edits that translate an error for the era `to`. A code without an equivalent becomes Internal error (-32603), with
+ * the original code and data in `data`.
+ */
 function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const codeMember = lastMember(members, "code");
@@ -96,7 +99,8 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
 /**
- * The tool's listed entry with `outputSchema` wrapped into a schema of an object; the same bytes if it is one already.
+ * The tool's listed entry with `outputSchema` wrapped into an object schema; the same bytes if it is one
+ * already.
  */
 export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
   const schema = readOutputSchema(tool);
@@ -170,7 +174,7 @@ function isObjectSchema(bytes: Uint8Array, schema: readonly JsonMember[]): boole
   return readString(bytes, lastMember(schema, "type")) === "object";
 }
 
-/** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
+/** Whether the schema has an `$id`: its references are relative to it and stay valid inside another schema. */
 function hasOwnId(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
   const id = lastMember(schema, "$id");
   return id !== undefined && readString(bytes, id)?.startsWith("#") !== true;
@@ -186,10 +190,10 @@ const SCHEMA_MAP_KEYWORDS: ReadonlySet<string> = new Set([
   "dependentSchemas",
   "dependencies",
 ]);
-/** References nested deeper than this stay unchanged, as every level is scanned again. */
+/** References nested deeper than this stay unchanged: each level is scanned again, so the cost grows with depth. */
 const MAX_REF_DEPTH = 100;
 
-/** Edits of the references to the schema's root, which is now a part of another schema. */
+/** Edits that correct the references to the schema's root, after the schema was put into another one. */
 function rebaseRefs(
   bytes: Uint8Array,
   { start }: Pick<ByteRange, "start">,

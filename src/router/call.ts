@@ -38,8 +38,8 @@ import { deadlineAnswer, lostAnswer, timeoutMessage } from "./timeouts.ts";
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
   /**
-   * Called when the requested entry was listed only after the request had arrived.
-   * @throws {HubError} if the request is invalid for it
+   * Called when the requested tool (or other entry) was listed only after the request had arrived.
+   * @throws {HubError} if the request is invalid for that entry
    */
   onListed?(catalog: Catalog): void;
   /**
@@ -56,7 +56,7 @@ export interface Caller extends ServerRequestTarget {
   addTask?(answer: Response, location: TaskLocation): Response | undefined;
   /** A server's request for this call was refused because the client did not declare the capability. */
   onMissingCapability?(required: object): void;
-  /** Called exactly once; undefined if the call was cancelled, in which case nothing may be sent for it. */
+  /** Answers the client; called exactly once. undefined: the call was cancelled, and must not be answered. */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
 }
@@ -72,7 +72,7 @@ export interface TaskLocation {
 export interface RunningRequest {
   run(): void;
   cancel(reason: CancelReason, by: CancelledBy): void;
-  /** The call; undefined until it is known which route serves the request. */
+  /** The call; undefined until the request's route is known. */
   readonly call: Call | undefined;
 }
 
@@ -102,8 +102,8 @@ export interface SessionCallContext extends CallContext {
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /**
- * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response is
- * obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
+ * A client's request, from its arrival until its one response. Owns the deadline and writes the call log; subclasses
+ * obtain the response. Start here to follow a call: `run`, the subclass's `start`, then `finish`.
  */
 export abstract class Call<Context extends CallContext = CallContext>
   implements DeadlineTarget, ClientRequest
@@ -112,7 +112,7 @@ export abstract class Call<Context extends CallContext = CallContext>
   deadline: number;
   slot: number | undefined;
   protected readonly context: Context;
-  /** The client has been answered, or the call was cancelled. */
+  /** Whether the client has been answered or the call was cancelled. */
   isOver = false;
   #maxDeadline: number;
   /**
@@ -135,7 +135,7 @@ export abstract class Call<Context extends CallContext = CallContext>
     const { deadlines, callLog, route } = this.context;
     deadlines.add(this);
     if (route.kind === "tools") callLog.logStart(this.number, route);
-    // A subscriber of the event may have cancelled the call.
+    // A listener of the event emitted above may have cancelled the call.
     if (!this.isOver) this.start();
   }
 
@@ -255,7 +255,7 @@ export abstract class Call<Context extends CallContext = CallContext>
   /** Cancels everything in flight for the call. `error` rejects the promises that wait for it. */
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
-  /** Why the call has not reached the server yet, in words that name the time limit; undefined if it has. */
+  /** A clause on what delayed the call for `seconds`; undefined: only the server's response was missing. */
   protected abstract waitReason(seconds: number): string | undefined;
 
   /** Records the resource links of a server's response, and the URLs that it asks the client to open. */
@@ -270,7 +270,7 @@ export abstract class Call<Context extends CallContext = CallContext>
       links.addUiServer(session.server);
   }
 
-  /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
+  /** The function that maps the server's URIs to those that the client knows; undefined if all are the same. */
   protected get rename(): UriRenamer | undefined {
     const { view, route } = this.context;
     const { server, name, remoteName } = route;
@@ -286,7 +286,7 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /**
    * The response with the URIs by which the client can read the resources; the same object if none differ.
-   * @param result the range of the method's result in it
+   * @param result the range of the method's result in the response
    */
   protected renameUris(response: Response, result: ByteRange = response.body): Response {
     const { rename } = this;

@@ -40,7 +40,7 @@ export class Deadlines {
 
   /**
    * Calls back after `ms` of the clock, regardless of pauses.
-   * @returns cancels it
+   * @returns a function that cancels the timer
    */
   after(ms: number, callback: () => void): () => void {
     return this.#clock.after(ms, callback);

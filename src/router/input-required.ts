@@ -87,7 +87,7 @@ export interface AnswerReadOptions {
   readonly sender: ClientDeclaration;
   /** Whether the client is modern, so that it gets the result unchanged. */
   readonly isUnchanged: boolean;
-  /** The tool, if its structured output goes to a legacy client. */
+  /** The called tool, if a legacy client gets its structured output. */
   readonly tool?: ListedItem | undefined;
 }
 
@@ -154,9 +154,9 @@ export function passThrough(response: Response): CompleteResult {
 }
 
 /**
- * A complete response, with the edits that turn it into a legacy one.
- * @param tool whose structured output it has
- * @param members of the result
+ * Makes a CompleteResult of a modern server's complete response.
+ * @param tool the tool whose structured output the response has
+ * @param members the members of the result
  */
 export function completeResultOf(
   response: Response,
@@ -171,8 +171,8 @@ export function completeResultOf(
 }
 
 /**
- * The server's input requests; undefined if they are malformed or there are none.
- * @param members of the result
+ * Reads the server's input requests; undefined if they are malformed or there are none.
+ * @param members the members of the result
  */
 export function readInputs(
   { bytes, body }: Pick<Response, "bytes" | "body">,
@@ -194,7 +194,7 @@ export function readInputs(
   return { kind: "inputRequired", bytes, inputs: [...inputs.values()], state: slice };
 }
 
-/** The response, with the server's name in the messages that its input requests show to the user. */
+/** Adds the server's name to the messages that the response's input requests show to the user. */
 function prefixServerInInputs(
   server: string,
   response: Response,
@@ -203,7 +203,7 @@ function prefixServerInInputs(
   return withEdits(response, prefixInputNames(server, required));
 }
 
-/** Edits that add the server's name to the messages that its input requests show to the user. */
+/** Returns the edits that add the server's name to the messages that its input requests show to the user. */
 export function prefixInputNames(
   server: string,
   { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
@@ -215,7 +215,7 @@ export function prefixInputNames(
   );
 }
 
-/** Explains a missing capability as a tool result: a model can read that, unlike an error. */
+/** Converts a "missing capability" error to a tool result with an explanation, because models read only results. */
 function explainError(
   response: Response,
   { server, method, sender }: AnswerReadOptions,
@@ -302,7 +302,7 @@ function withEdits(response: Response, edits: readonly Edit[]): Response {
   return responseOfBytes(editMessage(response, [...edits])) ?? response;
 }
 
-/** A message of the hub, parsed as if it had been received. */
+/** Parses a response that the hub made itself, as if it had been received. */
 export function responseOfBytes(message: EncodedMessage): Response | undefined {
   const bytes = joinMessage(message);
   const parsed = parseMessage(bytes);
@@ -336,7 +336,7 @@ const ANSWER_TIMEOUT = 10 * 60_000;
  * the call with the answers.
  */
 export class InputRounds {
-  /** Edits of the request since the client sent it: `inputResponses` and `requestState`. */
+  /** Edits that add `inputResponses` and `requestState` to the client's request. */
   edits: readonly Edit[] = [];
   readonly #options: InputRoundsOptions;
   #roundCount = 0;
@@ -397,8 +397,9 @@ export class InputRounds {
 
 export interface InputRoundEvents {
   /**
-   * All inputs are answered: the results, by the server's keys. `acceptedElicitations`: the ids of the accepted URL
-   * elicitations.
+   * Called when the client has answered all input requests.
+   * @param answers the results, by the server's keys
+   * @param acceptedElicitations the ids of the URL elicitations that the client accepted
    */
   onAnswered(
     answers: ReadonlyMap<string, Uint8Array>,
@@ -415,7 +416,7 @@ export type InputRoundOptions = Pick<
 
 /**
  * Sends all input requests to the client and pauses the call's deadline meanwhile.
- * @returns cancels the requests
+ * @returns a function that cancels the requests
  */
 export function requestInputs(
   options: InputRoundOptions,
@@ -513,7 +514,7 @@ class InputRound {
         return undefined;
       },
       fail: (error) => this.#reject(input, error.message),
-      // The server's own request has ended, so there is nobody to send progress to.
+      // The server's request was part of a result, so the server cannot receive progress for it.
       progress: () => {},
     };
     const cancel = caller.sendServerRequest(request);

@@ -54,7 +54,7 @@ const EXPIRY_CHECK_INTERVAL = 60_000;
 /** A task and the connection over which it was created. */
 export interface ModernTaskEntry extends Pick<TaskLocation, "connection" | "route"> {
   readonly task: ModernServerTask;
-  /** The open tasks of the server's session; undefined if it has none. */
+  /** The list of open tasks of the session that created the task; undefined if the session keeps none. */
   readonly openTasks: ModernServerTasks | undefined;
   /** The client that created the task. */
   readonly owner: object;
@@ -72,7 +72,7 @@ export function resultOfTask(bytes: Buffer, members: readonly JsonMember[]): Res
 /** The tasks at modern servers that one client has created. Only that client can use their ids. */
 export class ModernClientTasks {
   readonly #clock: Clock;
-  /** By the hub's task ids, oldest first. */
+  /** Tasks by the hub's task id, oldest first. */
   readonly #entries = new Map<string, ModernTaskEntry>();
   #taskCount = 0;
   #cancelTimer: (() => void) | undefined;
@@ -123,7 +123,7 @@ export class ModernClientTasks {
     if (task.isOver) openTasks?.delete(task);
   }
 
-  /** Whether that owner has a task that has not ended. */
+  /** Whether `owner` has a task that has not ended. */
   hasOpenTasks(owner: object): boolean {
     for (const entry of this.#entries.values()) {
       if (entry.owner === owner && !entry.task.isOver) return true;
@@ -131,7 +131,7 @@ export class ModernClientTasks {
     return false;
   }
 
-  /** The client is gone: cancels its open tasks. */
+  /** The client has disconnected: cancels its open tasks. */
   close(): void {
     this.#cancelTimer?.();
     for (const entry of this.#entries.values()) {
@@ -264,7 +264,7 @@ export class ModernTaskRequest
     return this.#createdRetry;
   }
 
-  /** The task's status as the client gets it: with the hub's ids and URIs. */
+  /** Records the task's status, and returns it as the client gets it: with the hub's task id and URIs. */
   #readStatus(session: Session, response: Response): Response {
     const { task, route } = this.#entry;
     const { bytes, body } = response;
@@ -280,13 +280,13 @@ export class ModernTaskRequest
 
 /** Callbacks of the subscriber. */
 export interface TaskSubscriptionEvents {
-  /** Whether the server sends notifications of the task. Called at most once. */
+  /** Tells whether the server will send notifications about the task. Called at most once. */
   onSubscribeAnswer(isAccepted: boolean): void;
   /** The task's status has changed. */
   onNotification(message: EncodedMessage): void;
 }
 
-/** A modern client's subscription to the notifications of one task. */
+/** A modern client's subscription to the notifications about one task. */
 export class TaskSubscription implements SessionWaiter, TaskWatcher {
   readonly #entry: ModernTaskEntry;
   readonly #tasks: ModernClientTasks;

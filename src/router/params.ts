@@ -12,12 +12,12 @@ export interface CallParams {
   readonly kind: Kind;
   /** The name or URI that the client uses. */
   readonly name: string;
-  /** The key of the member with that name or URI, and the object's members. */
+  /** `key`: the key of the member that holds `name`; `nameMembers`: the members of the object that contains it. */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
   /** The members of `params`. */
   readonly members: readonly JsonMember[];
-  /** The client's progress token: all its ranges, and its original bytes. */
+  /** The client's progress token: `tokens` are the ranges of all its occurrences, `token` is its original bytes. */
   readonly tokens: readonly ByteRange[];
   readonly token: Piece | undefined;
 }
@@ -38,7 +38,7 @@ export const RESOURCE_METHOD: MethodSpec = {
   key: "uri",
   label: "the URI of a resource",
 };
-/** A skill (ext-skills, Getting a Skill) and a directory of resources (ext-skills, Reading Directories). */
+/** `skills/get` (ext-skills, Getting a Skill) and `resources/directory/read` (ext-skills, Reading Directories). */
 export const SKILL_METHOD: MethodSpec = { kind: "skills", key: "uri", label: "the URI of a skill" };
 export const DIRECTORY_METHOD: MethodSpec = {
   kind: "resources",
@@ -51,7 +51,7 @@ const TEMPLATE_METHOD: MethodSpec = {
   label: "the URI of a template",
 };
 
-/** `completion/complete` has a `ref`; task requests have only a task id. */
+/** "reference": `completion/complete`, whose params have a `ref`; "task": task requests, which have only a task id. */
 export type AnyMethodSpec = MethodSpec | "reference" | "task";
 
 /** The relayed methods, except `tools/call`. */
@@ -93,7 +93,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
 const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
 
-/** The subject of a completion: a prompt or a resource template (schema, CompleteRequest). */
+/** Whether a completion is for a prompt or for a resource template (MCP schema, CompleteRequest). */
 function completionSpecOf(bytes: Uint8Array, members: readonly JsonMember[]): MethodSpec {
   const type = readString(bytes, lastMember(refMembersOf(bytes, members), "type"));
   if (type === "ref/prompt") return PROMPT_METHOD;
@@ -102,7 +102,7 @@ function completionSpecOf(bytes: Uint8Array, members: readonly JsonMember[]): Me
   throw new HubError("invalidParams", text);
 }
 
-/** The members of every `ref`: servers' parsers differ on which duplicate counts. */
+/** The members of every `ref`, even if it is duplicate: servers' parsers differ on which duplicate counts. */
 function refMembersOf(bytes: Uint8Array, members: readonly JsonMember[]): readonly JsonMember[] {
   return members
     .filter(({ key }) => key === "ref")

@@ -136,13 +136,13 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
   readonly #changedArguments: string | undefined;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
-  /** Sent, and not answered yet. */
+  /** Whether the request was sent and is not answered yet. */
   #isInFlight = false;
   #createdRetry: Retry | undefined;
   #unfinishedCall: UnfinishedCall | undefined;
   #isDeadlinePaused = false;
   #isOver = false;
-  /** The response goes to the client directly, even if a plugin also reads it. */
+  /** Whether the response goes to the client directly, even if a plugin also reads it. */
   #isForwarded = false;
   #outcome: RequestOutcome | undefined;
   #promise: Promise<Answer> | undefined;
@@ -194,7 +194,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     this.#waited = this.#sent === undefined;
   }
 
-  /** From now on, the response goes to the client directly. */
+  /** Makes the response go to the client directly. */
   forward(): void {
     this.#isForwarded = true;
     if (this.#outcome !== undefined) this.#forwardOutcome(this.#outcome);
@@ -387,7 +387,7 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     if (signal.aborted) onAbort();
   }
 
-  /** @returns false if it has ended before */
+  /** Ends the request. @returns false if it has ended before */
   #end(): boolean {
     if (this.#isOver) return false;
     this.setDeadlinePaused(false);
@@ -410,7 +410,7 @@ export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
-  /** The plugin that makes the call, if one does; it does not see the call itself. */
+  /** The plugin that makes the call, if one does: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];

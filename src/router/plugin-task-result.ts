@@ -15,12 +15,12 @@ interface ResultReceiver {
   fail(error: HubError): void;
 }
 
-/** Registers the task that a response says was created; undefined if it created none. */
+/** Registers the task that a response announces; returns undefined if the response announces none. */
 type RegisterTask = (session: Session, response: Response) => CreatedTask | undefined;
 
 /**
- * A task-augmented call that plugins see. The client is answered as soon as the task is created, but for the plugins
- * the call goes on: their answer is what the client gets from `tasks/result`.
+ * A task-augmented call that plugins see. The client is answered when the task is created; for the plugins the call
+ * goes on until the task's result is there, and their answer is what the client gets from `tasks/result`.
  */
 export class TaskResultPluginCall implements Caller {
   readonly #context: CallContext;
@@ -39,7 +39,7 @@ export class TaskResultPluginCall implements Caller {
     this.#registerTask = registerTask;
   }
 
-  /** The call log, until the task is created: the call's end is logged then, not when the plugins answer. */
+  /** A call log that ignores what comes after the task's creation: the call's end is logged then, not at the answer. */
   get callLog(): CallContext["callLog"] {
     const { callLog } = this.#context;
     const isTaskCreated = (): boolean => this.#created !== undefined;
@@ -93,7 +93,7 @@ export class TaskResultPluginCall implements Caller {
     else callback(this.#finalResponse);
   }
 
-  /** The task will have no result. */
+  /** The task will have no result: the plugins get the error `cause`. */
   fail(cause: HubError): void {
     this.#deliverOnce((trip) => trip.fail(cause));
   }
@@ -133,7 +133,7 @@ export class TaskResultPluginCall implements Caller {
     this.#context.caller.notify(message);
   }
 
-  /** From here on, the call's deadline applies to the plugins. */
+  /** Passes the task's outcome to the plugins, once; a new deadline limits how long they take. */
   #deliverOnce(deliver: (trip: ResultReceiver) => void): void {
     if (this.isDecided || this.#created === undefined) return;
     this.#isDelivered = true;

@@ -125,13 +125,13 @@ function isUiResourceOf(item: ListedItem, uri: string): boolean {
   return uiResourcesOf(item).some((range) => readString(item.bytes, range) === uri);
 }
 
-/** Maximum number of remembered URIs per server, the most recent ones, and maximum length of one in UTF-16 units. */
+/** `MAX_URIS_PER_SERVER`: the most recent URIs are kept; `MAX_URI_LENGTH`: longest kept URI, in UTF-16 units. */
 const MAX_URIS_PER_SERVER = 1000;
 const MAX_URI_LENGTH = 2048;
 const LINK_TYPE_BYTES = Buffer.from('"resource_link"');
 
 /**
- * The resource links that results have given to one client, by server, and the servers whose UI resources it has read.
+ * The resource links in one client's results, by server, and the servers whose UI resources the client has read.
  */
 export class ResourceLinks {
   /**

@@ -31,13 +31,13 @@ const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Retries of one request, over a transport that can lose a request without closing. A request is repeated only if that
- * is safe, and within the request's own deadline.
+ * Retries one request over a transport that can lose requests without closing (HTTP). A request is repeated only if
+ * that is safe, and within its deadline.
  */
 export class Retry {
   readonly #options: RetryOptions;
   #retryCount = 0;
-  /** Number of sends after which the response was lost, so that the request may have been executed. */
+  /** How often the response was lost after sending, so that the server may have executed the request. */
   #lostCount = 0;
   #hasRefreshed = false;
   #cancelPending: () => void = () => {};
@@ -46,7 +46,7 @@ export class Retry {
     this.#options = options;
   }
 
-  /** @returns undefined if the request will be sent again; else the error it fails with */
+  /** Handles a failed send. @returns undefined if the request will be sent again; else the error it fails with */
   handleError(error: HubError): HubError | undefined {
     const { code } = error;
     const delay = RETRY_DELAYS[this.#retryCount];
@@ -56,13 +56,13 @@ export class Retry {
     if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
     this.#retryCount++;
     if (code === "answerLost") this.#lostCount++;
-    // If an authorization is in progress, the connection makes the request wait for it.
+    // Without delay after a 401: the connection itself makes the request wait for an authorization in progress.
     this.#schedule(code === "unauthorized" ? 0 : delay);
     return undefined;
   }
 
   /**
-   * Checks for a header mismatch (-32020).
+   * Handles the error "header mismatch" (-32020): the hub's listing of the tool may be outdated.
    * @returns whether the request will be sent again, after the listing has been refreshed
    */
   handleHeaderMismatch(response: Response): boolean {

@@ -1,7 +1,7 @@
 /**
- * The router: takes each client request from its method and params to a route and a call, and follows the call to its
- * one response. `Router` finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin
- * sees. Start here with `route`, then read `call.ts` and `upstream-request.ts`.
+ * The router: finds the server for each client request, and handles the request until its one response. `Router`
+ * finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin sees. Start here with
+ * `route`, then read `call.ts` and `upstream-request.ts`.
  */
 
 import { type Edit, utf8 } from "../base/bytes.ts";
@@ -45,9 +45,9 @@ export interface RouterOptions {
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
-  /** The plugin that makes these calls, if one does; it does not see them itself. */
+  /** The plugin that makes these calls, if one does: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
-  /** The client as servers reach it. */
+  /** The channel through which servers' messages reach the client. */
   clientChannel(): ClientChannel;
   /** Whether several clients that the hub cannot tell apart may share this router. */
   readonly isAnonymous?: boolean;
@@ -72,8 +72,8 @@ export class Router {
   }
 
   /**
-   * Finds the route of a request; the result is started by `run`.
-   * @param subscriptions the subscriptions to add to, if not the client's own
+   * Finds the route of a request. The caller starts the result with `run`.
+   * @param subscriptions where `resources/subscribe` adds its subscription; by default the client's own
    * @throws {HubError} invalidParams, or unknown tool, prompt or resource
    */
   route(

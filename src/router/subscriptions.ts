@@ -19,7 +19,7 @@ import { UpstreamRequest } from "./upstream-request.ts";
 /** The resource subscriptions of one client. */
 export class ResourceSubscriptions {
   readonly #notify: (message: EncodedMessage) => void;
-  /** By the URIs that the client uses. */
+  /** Subscriptions by the URI that the client uses. */
   readonly #subscriptions = new Map<string, ResourceSubscription>();
 
   /** @param notify sends the client a notification that belongs to no request */
@@ -71,7 +71,7 @@ class ResourceSubscription implements Subscriber {
     this.#notify = notify;
   }
 
-  /** @returns whether the server is subscribed already, so that no request is needed */
+  /** Adds the subscription. @returns whether the hub has already subscribed at the server: then no request is needed */
   start(): boolean {
     return this.#subscriptions.add(this.uri, this);
   }
@@ -95,11 +95,11 @@ class ResourceSubscription implements Subscriber {
     this.#notify(name === uri ? bytesOf(notification) : replaceRanges(notification, uris, json));
   }
 
-  /** The client's URI for an updated resource: the subscribed one, or one below it. */
+  /** Converts the server's URI of an updated resource, the subscribed one or one below it, to the client's. */
   #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
-    // Within a skill that was exposed under another URI, URIs are not encoded.
+    // In the exposed URIs of a renamed skill, the server's own URI is not percent-encoded.
     const encode = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
     return encode(this.server, uri);
   }

@@ -85,7 +85,7 @@ export class TaskPolling implements OpenTask {
     this.#pollNow();
   }
 
-  /** @returns the call's response */
+  /** Polls the task until it ends. @returns the call's response */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
     // Only the status contains input requests, so it is polled at once.
@@ -245,7 +245,7 @@ export class UnfinishedCall {
     this.sender = options.caller.sender;
   }
 
-  /** Edits of the request since the client sent it. */
+  /** The edits that add the client's answers to its request. */
   get edits(): readonly Edit[] {
     return this.#inputRounds?.edits ?? NO_EDITS;
   }

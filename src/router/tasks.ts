@@ -116,7 +116,7 @@ export class TaskRequest extends Call implements PendingRequest {
     return undefined;
   }
 
-  /** The session is closed, but the last status of the task is known. */
+  /** Answers from the last known status of the task, because its session is closed. */
   #answerLost(cause: HubError): void {
     switch (this.method) {
       case TaskMethod.get: {
@@ -189,7 +189,7 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
     this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
   }
 
-  /** Tasks whose server has not answered yet are left out. */
+  /** Answers without the tasks whose server has not answered yet. */
   expire(): void {
     this.#abort.abort(new HubError("callTimeout", "It took too long."));
   }
@@ -223,7 +223,7 @@ const MAX_TASKS = 256;
 /** The tasks at legacy servers that one client has created, for all servers. Clients cannot use each other's tasks. */
 export class LegacyClientTasks {
   readonly #clientChannel: () => ClientChannel;
-  /** By the hub's task ids, oldest first. */
+  /** Tasks by the hub's task id, oldest first. */
   readonly #entries = new Map<string, TaskEntry>();
   #taskCount = 0;
 
@@ -245,8 +245,8 @@ export class LegacyClientTasks {
   }
 
   /**
-   * Registers the task that a response says was created for a call.
-   * @returns undefined if it created none
+   * Registers the task that a response announces for a call.
+   * @returns undefined if the response announces none
    */
   addCreated(
     session: Session,

@@ -71,7 +71,7 @@ export class UnlistedRequest implements DeadlineTarget {
     this.#options.caller.respond(undefined);
   }
 
-  /** The call that the request has become. */
+  /** The call that the request has become; undefined while it waits. */
   get call(): Call | undefined {
     return this.#call;
   }

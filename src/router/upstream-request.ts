@@ -41,7 +41,7 @@ const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string
 
 /**
  * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
- * @param changedArguments the arguments as JSON, if they are not those of the request
+ * @param changedArguments the arguments as JSON, if they differ from those of the request
  */
 export function paramHeadersOf(
   { connection, route, request }: ParamHeadersOptions,
@@ -227,14 +227,15 @@ export class UpstreamRequest
     return answer;
   }
 
-  /** The tool, if its structured output goes to a legacy client. */
+  /** The called tool, if a legacy client gets its structured output. */
   get #tool(): ListedItem | undefined {
     const { route } = this.context;
     return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
   }
 
   /**
-   * @returns the response that announces a task, for a client that supports tasks; undefined if the hub completes the
+   * Continues a call that the server has not completed.
+   * @returns for a client that supports tasks: the response that announces the task; undefined if the hub completes the
    * call
    */
   #continue(session: Session, unfinished: UnfinishedResult): CompleteResult | undefined {
@@ -273,7 +274,7 @@ export class UpstreamRequest
   }
 }
 
-/** A legacy task-augmented call. The server may create a task or answer at once, as modern servers do. */
+/** A legacy client's task-augmented call. A legacy server may create a task or answer; a modern server answers. */
 export class TaskAugmentedCall extends UpstreamRequest {
   readonly isTask = true;
   readonly #tasks: LegacyClientTasks;
@@ -299,7 +300,7 @@ export class TaskAugmentedCall extends UpstreamRequest {
   }
 }
 
-/** The hub declares `completions`; for a server that does not, the result is empty. */
+/** The result for servers without the capability `completions`, which the hub itself always declares. */
 const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
 
 /** A `completion/complete` request. */

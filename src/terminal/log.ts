@@ -28,7 +28,7 @@ export interface LogRecord {
 
 /** Structured fields. Times are ISO texts, durations in ms. */
 export interface LogFields {
-  /** Its message is already part of the record's message. */
+  /** The error that the record is about; the record's message already contains the error's message. */
   readonly error?: HubError;
   /** Problems of a manifest, one line each. */
   readonly problems?: readonly string[];
@@ -81,7 +81,7 @@ export function makeLogRecord(
   return { time, level, category, message, properties };
 }
 
-/** The record with `change` applied to all of its texts. */
+/** A copy of the record with `change` applied to all texts in it. */
 export function redactRecord(record: LogRecord, change: (text: string) => string): LogRecord {
   const changeIn = (value: unknown): unknown => {
     if (typeof value === "string") return change(value);
@@ -305,7 +305,7 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
   return escapeJson(text);
 }
 
-/** Only these members: a cause may contain anything, such as the arguments of a command. */
+/** Only the members listed here: an error's `cause` may contain anything, such as the arguments of a command. */
 function errorToJson({ code, message, step, stderr }: HubError): object {
   const stderrLines = stderr.length > 0 ? { stderr } : {};
   return { code, message, ...(step !== undefined && { step }), ...stderrLines };

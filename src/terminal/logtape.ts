@@ -9,8 +9,8 @@ export type LogSink = (record: LogRecord) => void;
 export type SinkLoader = (print: LogSink) => Promise<LogSink>;
 
 /**
- * Logs records through LogTape, which is loaded when there is a record, but not before `open`. Nothing waits
- * for it: records are queued and printed in order, at the latest by `flush`.
+ * Logs records through LogTape, which is loaded when there is a record, but not before `open`. Callers do not wait
+ * for the load: records are queued and printed in order, at the latest by `flush`.
  */
 export class LogTapeLogger {
   readonly #print: LogSink;
@@ -95,7 +95,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
   };
 }
 
-/** Our levels → LogTape's. */
+/** LogTape's name of each log level. */
 const TO_LOGTAPE_LEVEL = { debug: "debug", info: "info", warn: "warning", error: "error" } as const;
 
 const FROM_LOGTAPE_LEVEL = {

@@ -23,7 +23,7 @@ const LEVELS = {
 
 /**
  * Redirects `console` output, of plugins for example, to the log: stdout is for results and protocol, and in
- * some runtimes a console write to stderr blocks while nobody reads. @returns the undo
+ * some runtimes a console write to stderr blocks while nobody reads. @returns a function that restores the methods
  */
 export function redirectConsole(log: (level: LogLevel, text: string) => void): () => void {
   const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];

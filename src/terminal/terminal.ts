@@ -83,7 +83,7 @@ export function formatDuration(ms: number): string {
   return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
 }
 
-/** The state of a late server: `still starting, 45 s`; `elapsed` in ms. */
+/** The state of a server that starts slowly: `still starting, 45 s`. @param elapsed time since its start, in ms */
 export function describeStarting(elapsed: number): string {
   return `still starting, ${formatDuration(elapsed)}`;
 }

@@ -101,7 +101,7 @@ class MemoryTransport implements Transport {
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
 
-  /** Reports backpressure to the peer when its messages accumulate here, and its end. */
+  /** Tells the peer when its messages begin to accumulate here, and when they have drained. */
   #updateBackpressure(): void {
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;

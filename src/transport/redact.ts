@@ -3,11 +3,11 @@ import { Buffer } from "node:buffer";
 /** Shorter values, in characters, are not redacted: they occur in most texts, and are no secrets. */
 const MIN_SECRET_LENGTH = 4;
 /**
- * Secrets of at least this size, in bytes, are also redacted inside longer Base64, such as a password behind a name.
+ * Secrets of at least this size, in bytes, are also redacted inside longer Base64, as the password of `user:password`.
  */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";
-/** Some runtimes reject longer patterns with an error that contains them; in characters. */
+/** Maximum length of the pattern, in characters: some runtimes reject a longer one with an error that shows it. */
 const MAX_PATTERN_LENGTH = 30_000;
 
 /** Replaces secrets in text for people by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */

@@ -137,7 +137,7 @@ export class ServerLog {
 class RingBuffer {
   readonly #capacity: number;
   #buffer: Buffer | undefined;
-  /** Bytes received in total; modulo the size it is the next write position. */
+  /** Bytes received in total; modulo the capacity, the next write position. */
   #total = 0;
 
   constructor(capacity: number) {

@@ -39,7 +39,7 @@ export interface StdioTarget {
   readonly env: EnvironmentVariables;
   /** The hub's own environment; the server gets only the safe part. */
   readonly hubEnv: EnvironmentVariables;
-  /** undefined: the hub's own. */
+  /** The working directory; undefined: the hub's own. */
   readonly cwd: string | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
@@ -122,7 +122,7 @@ export async function resolveFirstCommand(
   throw new HubError("commandNotFound", text, { server, step: "spawn" });
 }
 
-/** Checked first, since systems report a missing working directory as ENOENT, like a missing command. */
+/** Rejects a missing working directory before the spawn, which would report ENOENT, as for a missing command. */
 async function checkWorkingDirectory(server: string, cwd: string): Promise<void> {
   const isDirectory = await stat(cwd).then(
     (stats) => stats.isDirectory(),
@@ -247,7 +247,7 @@ class StdioChannel {
   readonly #events: TransportEvents;
   readonly #serverLog: ServerLog;
   readonly #pipe: Pipe;
-  /** Settles when stdout and stderr have ended. */
+  /** Settles when the child's stdout and stderr have ended. */
   readonly #outputsEnded: Promise<unknown>;
   #phase: "open" | "closing" | "closed" = "open";
 
@@ -319,7 +319,7 @@ class StdioChannel {
     if (this.#phase === "open") this.#phase = "closing";
     // The child may never read the rest of its input; the time until it is killed is limited anyway.
     void this.#pipe.end();
-    // A child that is blocked in a write cannot see the end of its input.
+    // Keep reading: a child that is blocked in a write to stdout does not notice the end of its stdin.
     this.#pipe.resume();
     await this.#child.stop();
     await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
@@ -334,7 +334,7 @@ class StdioChannel {
       stdoutEnded.then(() => "output"),
       stdinBroken.then(() => "input"),
     ]);
-    // The pipes of a dying child close shortly before it exits.
+    // The pipes of a child that exits close shortly before its exit is reported: wait for the exit status.
     if (first !== "exit") await settlesWithin(DRAIN_GRACE, exited);
     if (this.#phase !== "open") return;
     const { exit } = this.#child;

@@ -10,17 +10,17 @@ import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
  * Read next: `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and
  * HTTP+SSE).
  *
- * A request sent on a Transport, and its response stream. Over HTTP that is the response to its own POST; on a shared
- * pipe it is only the id in the message, and it ends with its response or with the transport.
+ * A request that was sent on a Transport. Over HTTP it has its own response stream: the response to its POST. On a
+ * shared pipe only the message's id identifies the request, which ends with its response or with the transport.
  */
 export interface SentRequest {
   /** The response is no longer needed. HTTP closes the stream; on a shared pipe there is nothing to close. */
   abandon(): void;
-  /** The sender's number for the request; messages on the stream are matched to it by this number. */
+  /** The sender's number for the request; identifies the request when a message arrives on its stream. */
   request?: number;
 }
 
-/** What a Transport needs to know of a message beyond its bytes; HTTP writes it into headers. */
+/** What a Transport needs to know about a request beyond its bytes; HTTP also sends some of it in headers. */
 export interface SendOptions {
   readonly method: string;
   /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
@@ -92,7 +92,7 @@ export interface NegotiatedProtocol {
 }
 
 /**
- * Messages to and from one peer. It knows bytes and requests, not MCP.
+ * Sends messages to one peer and receives its messages. A Transport knows bytes and requests, not MCP.
  * Every implementation passes `transportContract` (test/contract/transport.ts).
  */
 export interface Transport {
@@ -113,14 +113,14 @@ export interface Transport {
    * it cancels the request. Absent where all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
-  /** Removes the transport's secrets from a text. Absent if it has none. */
+  /** Removes the transport's secrets from a text. Absent if the transport has no secrets. */
   redact?(text: string): string;
   /** Sets the negotiated protocol, which HTTP sends in headers. */
   adopt?(protocol: NegotiatedProtocol): void;
   /** Stops reading from the peer, so that the peer sees backpressure; undone by `resume`. */
   pause(): void;
   resume(): void;
-  /** Memory and processor use of what the transport has started on this machine, if anything. */
+  /** Memory and processor use of the processes that the transport has started; undefined if there are none. */
   vitals(): Promise<ProcessStats | undefined>;
   /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;

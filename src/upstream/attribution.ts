@@ -5,9 +5,8 @@ import type { ServerTasks } from "./tasks.ts";
 import type { PendingRequests } from "./pending.ts";
 
 /**
- * Finds the client that a server's request or log message belongs to, where the message itself does not say. Only
- * certain if every other client's requests on the connection have been answered; clients without requests in flight do
- * not count.
+ * Finds the client that a server's request or log message belongs to, where the message itself does not name a request
+ * or task. The answer is certain only if no other client has a request in flight on the connection.
  */
 export class MessageAttribution {
   readonly #clients: ConnectionClients;
@@ -26,7 +25,8 @@ export class MessageAttribution {
   }
 
   /**
-   * The only client that the message can belong to. A message that names an unknown task may belong to any of several.
+   * The only client that the message can belong to; undefined if there are several, or none. If several clients share
+   * the connection, a message that names an unknown task may belong to any of them.
    */
   clientOf({ bytes, params }: Notification | Request): ClientChannel | undefined {
     const isOfUnknownTask =

@@ -34,15 +34,15 @@ export interface AuthorizationRunnerOptions {
   readonly authorize: AuthorizeFunction | undefined;
   onProgress(progress: AuthorizationProgress): void;
   onAuthorized(): void;
-  /** Authorization failed. @param isFor401 the server had answered 401, so that no request works without it */
+  /** Authorization failed. @param isFor401 the server answered 401: without authorization no request works */
   onDenied(cause: HubError, isFor401: boolean): void;
 }
 
 /** How long one run, including the user's login, may take, in ms. */
 const AUTHORIZATION_TIMEOUT = 120_000;
 /**
- * For how long after a failure no new run begins, in ms, unless the user asks for one. Also the window of
- * `MAX_UNPROVEN_GRANTS`.
+ * For how long after a failed run no new run begins, in ms, unless the user asks for one. Also the period in which
+ * `MAX_UNPROVEN_GRANTS` are counted.
  */
 const RETRY_PAUSE = 60_000;
 /**
@@ -147,7 +147,7 @@ export class AuthorizationRunner {
 export interface LoginElicitationOptions {
   readonly server: string;
   readonly clients: ConnectionClients;
-  /** The request that waits for the server, if all that wait are of one client. */
+  /** A client's request that waits for the server; undefined if requests of several clients wait, or none. */
   clientRequest(): ClientRequest | undefined;
   /** The user has declined. */
   onDeclined(): void;
@@ -165,7 +165,7 @@ export class LoginElicitation {
     this.#options = options;
   }
 
-  /** Sends the elicitation, if it is clear which client it concerns and clients support it. */
+  /** Sends the elicitation, if it is clear which client is to get it and the clients support URL elicitation. */
   send(url: string): void {
     if (url === this.#url) return;
     this.end();
@@ -179,7 +179,7 @@ export class LoginElicitation {
       this.#sendElicitation(target, clientRequest?.channel ?? onlyClient, url);
   }
 
-  /** The login is over: cancels the elicitation, or reports it complete. */
+  /** The login is over: cancels an unanswered elicitation, or tells the client that accepted it that it is complete. */
   end(): void {
     this.#url = undefined;
     this.#cancelRequest?.();

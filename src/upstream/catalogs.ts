@@ -45,7 +45,7 @@ export class CatalogCache {
   version = 0;
   readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
-  /** The last catalog source of each server listing, by prefix. */
+  /** The catalog source built last from each server listing, with what it was built for. */
   readonly #sources = new WeakMap<
     ServerListing,
     {
@@ -55,11 +55,11 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
-  /** The log lines already written about each server's entries. */
+  /** The log lines already written about the items that each server lists. */
   readonly #loggedNotes = new Map<string, Set<string>>();
-  /** Exposed names that now lead to another tool than at first, with the current route. */
+  /** Exposed names that lead to another tool than at first; the value is the first route. */
   readonly #movedNames = new Map<string, Route>();
-  /** The section announced last. */
+  /** The tools announced last. */
   #announced: Section | undefined;
 
   constructor(names: NameRules, options: CatalogCacheOptions) {
@@ -67,7 +67,7 @@ export class CatalogCache {
     this.#options = options;
   }
 
-  /** The catalog of a profile. Callers keep it until `version` changes, as it may be dropped here. */
+  /** The catalog of a profile. Callers keep a reference until `version` changes: the cache may evict it earlier. */
   catalog(profile: ClientProfile): Catalog {
     const { pool } = this.#options;
     const isOwn = profile.client !== undefined && pool.hasPerClientServers;
@@ -89,8 +89,8 @@ export class CatalogCache {
   }
 
   /**
-   * Emits an event for each change since the last announcement; an exposed name that changed its owner raises an
-   * alert.
+   * Emits one event with the changes of the tools since the last announcement, if any. An exposed name that leads to
+   * another tool than before raises an alert.
    */
   announce(): void {
     const { bus } = this.#options;
@@ -131,7 +131,6 @@ export class CatalogCache {
   }
 
   #build(profile: ClientProfile): Catalog {
-    // Without a listing there is nothing for plugins to add to.
     const { subset, era } = profile;
     const connections = this.#options.pool.connections(profile);
     const listed = connections.flatMap(({ spec, listing }) => {
@@ -149,7 +148,7 @@ export class CatalogCache {
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      // Entries without a name were logged when they were listed.
+      // Unreadable items without a name were already logged when the server was listed.
       const isLogged = kind === "unreadable" && remoteName === "";
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
       this.#logNote(server, kind === "shortened" ? "info" : "warn", line.slice(0, MAX_NOTE_LENGTH));
@@ -158,8 +157,8 @@ export class CatalogCache {
   }
 
   /**
-   * Returns the same object for unchanged input, so that only what changed is exposed anew; plugins may return
-   * something else each time.
+   * Returns the same object for unchanged input, so that unchanged servers are not processed again. With plugins it
+   * returns a new object, because a plugin may return something else each time.
    */
   #sourceOf(
     spec: RunnableServer,
@@ -182,7 +181,7 @@ export class CatalogCache {
     return source;
   }
 
-  /** Logs a line once, up to a limit, as servers may list other odd entries each time. */
+  /** Logs each line once, up to a number of lines per server: a server may list other unusable items each time. */
   #logNote(server: string, level: LogLevel, line: string): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
     this.#loggedNotes.set(server, logged);

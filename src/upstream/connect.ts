@@ -25,11 +25,11 @@ export interface ListOptions {
   readonly signal: AbortSignal;
   /** Aborts the listing of all kinds but tools. */
   readonly optionalSignal: AbortSignal;
-  /** Reports a kind other than tools that could not be listed. */
+  /** Reports why a kind other than tools could not be listed. */
   warn(text: string): void;
 }
 
-/** Lists all kinds of a server. @throws {HubError} if its tools cannot be listed */
+/** Lists the items of all kinds of a server. @throws {HubError} if its tools cannot be listed */
 export async function listServer(options: ListOptions): Promise<PartialListing> {
   const { session, signal } = options;
   const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
@@ -75,7 +75,7 @@ export interface ConnectEnvironment {
   /** Resolves the `${…}` in the server's specification and creates the transport. @throws {HubError} valueMissing */
   openTransport(spec: RunnableServer): Promise<Transport>;
   /**
-   * Obtains authorization for a server; absent: none can be obtained.
+   * Obtains authorization for a server; absent: authorization cannot be obtained.
    * @throws {HubError} unauthorized, or the signal's reason
    */
   readonly authorize?: (
@@ -87,7 +87,11 @@ export interface ConnectEnvironment {
 
 /** What an attempt, and the session that it opens, reports to the connection. */
 export interface ConnectEvents {
-  /** @param changedKinds kinds for which `list_changed` came while they were listed @param duration in ms */
+  /**
+   * The session is open and listed.
+   * @param changedKinds kinds for which `list_changed` arrived during the attempt: they must be listed again
+   * @param duration of the attempt, in ms
+   */
   opened(
     session: Session,
     listing: PartialListing,
@@ -96,7 +100,7 @@ export interface ConnectEvents {
   ): void;
   /** The attempt has failed, or its session has ended. */
   lost(cause: HubError): void;
-  /** The attempt has taken longer than `connectTimeout` and goes on. @param since when it began, in ms of the clock */
+  /** The attempt continues after `connectTimeout` has passed. @param since when it began, in ms of the clock */
   late(since: number, reason: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
   /** The server has answered 401 or 403, be it to one request or to the opening of the transport. */
@@ -113,11 +117,11 @@ const MAX_STDERR_LINES = 10;
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
 /**
- * A remote server that was connected until just now may be restarting: it is tried again every `pause` ms for up to
+ * A remote server whose connection was just lost may be restarting: the attempt is repeated every `pause` ms for up to
  * `limit` ms.
  */
 const RESTART_RETRY = { pause: 200, limit: 10_000 };
-/** The errors of a server that is not reachable, or not yet. */
+/** The codes of errors that mean that the server cannot be reached, perhaps because it is still starting. */
 const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "unreachable",
   "serverFailed",
@@ -129,8 +133,8 @@ const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
 const OPTIONAL_LISTS_TIME_SHARE = 0.5;
 
 /**
- * One attempt to connect: wait for a slot of the start limiter, create the transport, open it, negotiate the protocol,
- * list. Also owns the session that it has opened.
+ * One attempt to connect: waits for a slot of the start limiter, creates and opens the transport, negotiates the
+ * protocol version and lists the server's items. Also owns the session that it has opened.
  */
 export class ConnectAttempt {
   readonly #spec: RunnableServer;
@@ -147,7 +151,7 @@ export class ConnectAttempt {
   #status: "opening" | "open" | "closed" = "opening";
   readonly #changedKinds = new Set<Kind>();
   readonly #stderrTail: string[] = [];
-  /** Returns the slot of the start limiter. */
+  /** Releases the slot of the start limiter. */
   #releaseSlot: () => void = () => {};
   /** Why the first process exited during negotiation, if a second one had to be started. */
   #earlyExit: EarlyExit | undefined;
@@ -168,7 +172,7 @@ export class ConnectAttempt {
     this.#events = events;
   }
 
-  /** The notifications of its session, from the creation of the transport until the attempt or its session is over. */
+  /** The session's notifications, from the creation of the transport until the attempt or its session is over. */
   get notifications(): ServerNotifications | undefined {
     return this.#status === "closed" ? undefined : this.#session?.notifications;
   }
@@ -209,7 +213,7 @@ export class ConnectAttempt {
     return () => cancelTimer();
   }
 
-  /** Aborts the attempt, or closes its session; bounded in time. Reports nothing more. */
+  /** Aborts the attempt, or closes its session, within a limited time. No event is reported afterwards. */
   async close(reason: HubError): Promise<void> {
     this.#status = "closed";
     this.#abort.abort(reason);
@@ -249,7 +253,7 @@ export class ConnectAttempt {
     }
   }
 
-  /** Tries repeatedly to open a session with a remote server that was connected until just now. */
+  /** Tries repeatedly to open a session with a remote server whose connection was just lost. */
   async #openAfterRestart(
     plan: () => NegotiationPlan,
     signal: AbortSignal,
@@ -274,7 +278,7 @@ export class ConnectAttempt {
 
   /**
    * Creates a transport and opens a session over it.
-   * @returns undefined if the server exited when it was sent `server/discover`; it is cleaned up by then
+   * @returns undefined if the server exited when it was sent `server/discover`; the session is already closed then
    */
   async #openSession(plan: NegotiationPlan, signal: AbortSignal): Promise<Session | undefined> {
     const environment = this.#environment;
@@ -317,7 +321,8 @@ export class ConnectAttempt {
   }
 
   /**
-   * Reports the first cause only. Before the session is open it adds the connect phase and the last lines of stderr.
+   * Reports why the attempt failed or its session ended; only the first cause counts. If the session was not open yet,
+   * the connect phase and the last lines of stderr are added to the error.
    */
   #onLost(cause: HubError): void {
     if (this.#status === "closed") return;
@@ -329,11 +334,11 @@ export class ConnectAttempt {
     const isEarly = this.#status === "opening" && cause.step === undefined;
     this.#status = "closed";
     const error = isEarly ? this.#error(cause.code, cause.message) : cause;
-    // The message may repeat the server's words, and these a secret.
+    // The message may quote text of the server that contains a secret.
     this.#events.lost(error.mapTexts((text) => this.#redact(text)));
   }
 
-  /** Returns the slot and reports the delay, so that neither other starts nor waiting calls are held up. */
+  /** Releases the slot, so that other servers can start, and reports the delay, so that calls stop waiting. */
   #onConnectTimeout(began: number): void {
     if (this.#status !== "opening") return;
     this.#releaseSlot();
@@ -422,14 +427,14 @@ export class EraMemory {
     }
   }
 
-  /** The server has answered `server/discover` as a modern one after all, too late for this session. */
+  /** The server has answered `server/discover` like a modern server, but too late for this session. */
   onLateModernAnswer(): void {
     this.#detectedEra = { era: "modern", askedAt: Date.now() };
   }
 
   /**
-   * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
-   * has only exited again.
+   * A connection failed during the handshake: forgets the era, which may have been wrong. That a process exited on
+   * `server/discover` stays remembered if this failure was an exit or a closed connection, too.
    */
   onHandshakeFailure({ code }: HubError): void {
     this.#detectedEra = undefined;

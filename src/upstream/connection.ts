@@ -29,7 +29,7 @@ import { Subscriptions } from "./subscriptions.ts";
  * state.
  */
 export class ConnectionHistory {
-  /** The last failure, also after a recovery. */
+  /** The last failure; kept after the connection has recovered. */
   lastError: HubError | undefined;
   /** Duration of the last successful start, in ms. */
   startDuration: number | undefined;
@@ -175,7 +175,7 @@ export class Connection {
   readonly #loginElicitation: LoginElicitation;
   /** The server was started only to learn its listing; the connection becomes idle afterwards. */
   #isStartedToList = false;
-  /** A connection attempt has ended since the connection was last started. */
+  /** Whether a connection attempt has ended since the connection was last started. */
   #hasAttempted = false;
   /** The connection has failed until a user acts: its tools are not shown meanwhile. */
   #hasFailed = false;
@@ -253,8 +253,8 @@ export class Connection {
   }
 
   /**
-   * What clients are shown: the last known listing, unless the goal is "down" or the connection has failed. While
-   * draining it is the successor's, because waiting calls go there, too.
+   * The listing that clients are shown: the last known one, or undefined if the goal is "down" or the connection has
+   * failed. While the connection is draining, it is the successor's, because the successor gets the calls.
    */
   get listing(): ServerListing | undefined {
     if (this.#draining?.successor !== undefined) return this.#draining.successor.listing;
@@ -276,8 +276,8 @@ export class Connection {
   }
 
   /**
-   * Whether nothing is pending that a client would wait for at the start: an attempt has ended or is late, or none is
-   * due.
+   * Whether a client's first list request need not wait for this connection: the saved listing is loaded, and a
+   * connection attempt has ended or is late, or none is to be made.
    */
   get isSettled(): boolean {
     if (this.#listingSync.isLoadingSaved) return false;
@@ -324,7 +324,7 @@ export class Connection {
     this.#lifecycle.signal({ kind: "start" });
   }
 
-  /** Stops the server; requests in flight fail. @returns a promise that settles when the server is gone */
+  /** Stops the server; requests in flight fail. @returns a promise that settles when the server has stopped */
   stop(): Promise<void> {
     return this.#lifecycle.stop();
   }
@@ -375,8 +375,8 @@ export class Connection {
   }
 
   /**
-   * Passes the session to the waiter, at once or when it is open; starts the server if need be. Waiters share one
-   * attempt, and wait for an authorization, too, but not for an attempt that is late.
+   * Passes the session to the waiter as soon as it is open; starts the server if necessary. All waiters share one
+   * connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
    */
   withSession(waiter: SessionWaiter): void {
     const { state } = this;
@@ -407,14 +407,14 @@ export class Connection {
     if (!this.#waiters.delete(waiter)) this.#draining?.successor?.cancelWait(waiter);
   }
 
-  /** Whether the server lists an item, by its own name or URI, as far as is known. */
+  /** Whether the last known listing contains an item. @param key the server's own name or URI of the item */
   lists(kind: Kind, key: string): boolean {
     return this.#draining?.successor?.lists(kind, key) ?? this.#listingSync.has(kind, key);
   }
 
   /**
    * Lists the server, or its successor, again.
-   * @returns a promise that settles when that is done; at once if it is not connected
+   * @returns a promise that settles when the server is listed; immediately if it is not connected
    */
   refresh(): Promise<void> {
     return this.#draining?.successor?.refresh() ?? this.#listingSync.refresh();
@@ -425,7 +425,7 @@ export class Connection {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
     this.#lifecycle.setPaused(isPaused);
-    // Until it is connected, everything that comes answers the hub's own requests, which have timeouts.
+    // Before the connection is open, reading goes on: the server only answers the hub's own requests, which time out.
     const session = sessionOf(this.state);
     if (isPaused) session?.pause();
     else session?.resume();
@@ -478,7 +478,7 @@ export class Connection {
     else if (progress.step === "openingBrowser") this.#loginElicitation.send(progress.url);
   }
 
-  /** Waiters do not wait for an attempt that is late. */
+  /** The attempt is late: all waiters fail. */
   #onLate(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
     this.#log("warn", "hub", text);

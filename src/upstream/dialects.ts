@@ -42,10 +42,10 @@ import type { ServerNotifications } from "./notifications.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import type { ClientDeclaration } from "./profile.ts";
 
-/** What `subscriptions/listen` is used for besides resources. */
+/** What can be subscribed to by `subscriptions/listen` besides resources. */
 export type ListenTopic = "task";
 
-/** What differs by era in a session with one server, after the handshake. */
+/** The era-specific part of a session with one server, after the handshake. */
 export interface Dialect {
   readonly era: Era;
   /** Whether several messages may arrive in one JSON array. */
@@ -67,8 +67,8 @@ export interface Dialect {
   /** A notification without what only one era has, for clients of any era. */
   withoutSubscriptionId(notification: Notification): Notification;
   /**
-   * Handles a notification that exists only in this era or has another meaning in it.
-   * @param record the request on whose stream it arrived, where the transport knows
+   * Handles a notification that exists only in this era, or that has another meaning in this era.
+   * @param record the request on whose response stream it arrived, if the transport knows
    * @returns whether it was handled
    */
   handleNotification(notification: Notification, record: PendingRequest | undefined): boolean;
@@ -155,7 +155,7 @@ export interface ModernDialectOptions {
 /** The params member of `subscriptions/listen` for each kind. */
 const FILTER_KEY_OF_TOPIC = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
-/** The `_meta` envelope of a request, for the hub itself or for a legacy client. */
+/** The `_meta` envelope of a request that the hub sends on its own behalf or for a legacy client. */
 export function clientEnvelopeOf(
   version: ModernVersion,
   client: Implementation,
@@ -167,7 +167,10 @@ export function clientEnvelopeOf(
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
 }
 
-/** The modern era (2026-07-28): every request carries its sender, the server keeps no session and sends no requests. */
+/**
+ * The modern era (2026-07-28): every request declares its sender in `_meta`; the server keeps no session and sends no
+ * requests.
+ */
 export class ModernDialect implements Dialect {
   readonly era = "modern";
   readonly healthCheckMethod = ModernMethod.discover;
@@ -248,8 +251,8 @@ export class ModernDialect implements Dialect {
   }
 
   /**
-   * Over stdio a log message does not name its request: it goes to a client only if all requests that may have caused
-   * it are that client's.
+   * Handles a log message. Over stdio it does not name its request: it goes to a client only if that client sent all
+   * requests that may have caused it.
    */
   #forwardLogMessage(notification: Notification, record: PendingRequest | undefined): void {
     const { server, pending } = this.#options;

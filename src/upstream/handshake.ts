@@ -9,33 +9,33 @@ import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern
 import { declaresTasks } from "../protocol/tasks.ts";
 import type { PeerInfo } from "./status.ts";
 
-/** Optional capabilities of a server, beside its lists. */
+/** Optional capabilities of a server, besides its lists. */
 export type ServerFeature = "completions" | "subscriptions" | "logging" | "tasks";
 
-/** What `initialize` or `server/discover` says of a server. */
+/** What a server's answer to `initialize` or `server/discover` contains. */
 export interface ServerHandshake {
   /** The negotiated protocol version. */
   readonly protocol:
     | { readonly era: "legacy"; readonly version: LegacyVersion }
     | { readonly era: "modern"; readonly version: ModernVersion };
   readonly peer: PeerInfo;
-  /** The kinds of items that it lists. */
+  /** The kinds of items that the server lists. */
   readonly kinds: ReadonlySet<Kind>;
   /** Whether `kinds` has "resources". */
   readonly hasResources: boolean;
-  /** The kinds for which it sends `list_changed`. */
+  /** The kinds for which the server sends `list_changed`. */
   readonly announcedKinds: ReadonlySet<Kind>;
   readonly features: ReadonlySet<ServerFeature>;
-  /** Capabilities beside its lists, in the form in which they are saved and shown to clients. */
+  /** Capabilities besides the lists, in the form in which they are saved and shown to clients. */
   readonly declared: ServerCapabilities;
-  /** The `instructions` for models. */
+  /** The server's `instructions`, which tell models how to use it. */
   readonly instructions: string | undefined;
 }
 
-/** To how many UTF-16 units an unknown version is cut in messages. */
+/** The length, in UTF-16 units, to which an unknown protocol version is cut in error messages. */
 export const MAX_VERSION_LENGTH = 100;
 
-/** Reads the result of `initialize` (lifecycle, initialization). @returns the version as JSON text if it is unknown */
+/** Reads the result of `initialize`. @returns a string, the protocol version as JSON, if the version is not known */
 export function readHandshake(result: unknown): ServerHandshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
   if (!isLegacyVersion(protocolVersion)) {
@@ -51,7 +51,7 @@ export type DiscoveryResult =
   /** No modern version is supported by both sides. `versions`: those that the server supports. */
   | { readonly kind: "unsupported"; readonly versions: readonly unknown[] };
 
-/** Reads the result of `server/discover`. @returns undefined if it is not a modern server's */
+/** Reads the result of `server/discover`. @returns undefined if no modern server would answer that */
 export function readDiscovery(result: unknown): DiscoveryResult | undefined {
   const { supportedVersions, capabilities, instructions, _meta } = membersOf(result);
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return undefined;
@@ -121,7 +121,7 @@ function makeHandshake(
   };
 }
 
-/** The kinds of items that each capability stands for. */
+/** The kinds of items that a server lists if it declares each capability. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],

@@ -9,7 +9,7 @@ export interface HealthMonitorOptions {
     "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "subscriptions" | "ping"
   >;
   readonly clock: Clock;
-  /** The interval of health checks, and the time after which an unused server is idle; in ms, 0 = never. */
+  /** The interval of health checks, and the time after which an unused server counts as idle; in ms, 0: never. */
   readonly healthInterval: number;
   readonly idleStop: number;
   onLost(cause: HubError): void;
@@ -48,7 +48,7 @@ export class HealthMonitor {
       this.#idleTimer = new IntervalTimer(clock, idleStop / IDLE_CHECKS, () => this.#checkUse());
   }
 
-  /** While reading from the server is paused, silence means nothing. */
+  /** While reading from the server is paused, missing answers do not count. */
   setPaused(held: boolean): void {
     this.#isPaused = held;
     this.#resetMisses();

@@ -30,19 +30,19 @@ import type { ServerNotifications } from "./notifications.ts";
 export interface LifecycleOptions {
   /** The client's id if the server has a connection per client; undefined if it is shared. */
   readonly client: string | undefined;
-  /** The key of the connection among those of its server. */
+  /** The connection's key: identifies it among the connections to the same server. */
   readonly key: string;
-  /** The clients that it serves. */
+  /** The clients that the connection serves. */
   readonly clients: ConnectionClients;
   readonly environment: ConnectEnvironment;
   readonly bus: EventBus;
   readonly alerts: Alerts;
-  /** Settles when the processes that must be gone before the first attempt are gone. */
+  /** Settles when the processes that must end before the first connection attempt have ended. */
   readonly ready: Promise<unknown>;
   goal(): Goal;
-  /** The era that the server was found to speak. */
+  /** Remembers which era the server speaks. */
   readonly eraMemory: EraMemory;
-  /** A number from 0 to 1. */
+  /** Returns a random number from 0 to 1, for the jitter of retry delays. */
   random(): number;
 }
 
@@ -52,7 +52,7 @@ export interface LifecycleEvents {
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** The server was listed: the attempt is about to succeed. @param duration of the start, in ms */
   listed(session: Session, listing: PartialListing, duration: number): void;
-  /** The attempt has taken longer than `connectTimeout` and goes on. @param reason the error for calls that wait */
+  /** The attempt continues after `connectTimeout` has passed. @param reason the error for calls that wait for it */
   late(reason: HubError): void;
   /** The server's lists have changed. */
   listChanged(kinds: readonly Kind[]): void;
@@ -61,7 +61,7 @@ export interface LifecycleEvents {
   /** The progress of an authorization; undefined: it is over. */
   authorizationProgress(progress: AuthorizationProgress | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  /** Handling a signal has thrown; the state is the one after the signal. */
+  /** An error was thrown while a signal was handled; the state is nevertheless the one after the signal. */
   signalFailed(error: HubError): void;
   malformedOutput(output: MalformedOutput): void;
 }
@@ -74,7 +74,7 @@ export class ConnectionLifecycle {
   #state: State<Session> = { at: "idle" };
   /** The queue of signals; the first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
-  /** The present attempt with its session. Events of earlier attempts are ignored. */
+  /** The current attempt, which also owns its session. Events of earlier attempts are ignored. */
   #attempt: ConnectAttempt | undefined;
   #cancelTimer: () => void = () => {};
   #healthMonitor: HealthMonitor | undefined;
@@ -82,7 +82,7 @@ export class ConnectionLifecycle {
   readonly #authorizations: AuthorizationRunner;
   /** The server's last 401 or 403. */
   #challenge: AuthChallenge = { status: 401, header: undefined };
-  /** The last session was lost while it was connected: a remote server may be back soon. */
+  /** Whether the last attempt's session was lost while connected: a remote server may be only restarting. */
   #wasConnected = false;
   /** Resolvers of the promises that settle when the server has stopped. */
   readonly #stopWaiters: (() => void)[] = [];
@@ -130,7 +130,7 @@ export class ConnectionLifecycle {
     if (this.#state.at !== "stopping") for (const resolve of this.#stopWaiters.splice(0)) resolve();
   }
 
-  /** Stops the server. @returns a promise that settles when it is gone */
+  /** Stops the server. @returns a promise that settles when its process or connection has ended */
   stop(): Promise<void> {
     return new Promise((resolve) => {
       this.#stopWaiters.push(resolve);
@@ -204,7 +204,7 @@ export class ConnectionLifecycle {
     }
   }
 
-  /** Reports the progress of an authorization; health checks pause while one runs. */
+  /** Reports the progress of an authorization; pauses health checks while an authorization runs. */
   #trackAuthorization(before: State<Session>, state: State<Session>): void {
     const wasAuthenticating = before.at === "authenticating";
     const isAuthenticating = state.at === "authenticating";
@@ -238,7 +238,7 @@ export class ConnectionLifecycle {
         return;
       }
       case "authorize":
-        // An open session goes on during the authorization.
+        // An open session stays open during the authorization; an attempt without a session is closed.
         if (sessionOf(this.#state) === undefined) void this.#closeAttempt();
         this.#authorizations.begin(this.#challenge);
     }

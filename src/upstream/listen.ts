@@ -23,7 +23,7 @@ export interface ListenSubscriptionOptions {
   readonly clock: Clock;
   /** The kinds for which the server sends `list_changed`. */
   readonly announcedKinds: ReadonlySet<Kind>;
-  /** The filter keys beside those of lists that the server supports. */
+  /** Which of `FILTER_KEYS` the server supports. */
   readonly filterKeys: ReadonlySet<FilterKey>;
   completeParams(params: object): object | undefined;
   /** There was a gap between two subscriptions: notifications may have been missed. */
@@ -32,14 +32,14 @@ export interface ListenSubscriptionOptions {
 }
 
 /**
- * The delay before a subscription that the server has ended is opened again, in ms: doubled each time from `min` to
- * `max`, reset once one has lasted `resetAfter`.
+ * The delay, in ms, before the hub subscribes again after the server has ended the subscription: doubles each time from
+ * `min` to `max`, and starts over when a subscription has lasted `resetAfter` ms.
  */
 const REOPEN_DELAY = { min: 100, max: 30_000, resetAfter: 30_000 };
-/** A server that has not acknowledged within this time, in ms, is taken to have done so. */
+/** After this time, in ms, a subscription is treated as acknowledged even if the server has not acknowledged it. */
 const ACKNOWLEDGE_TIMEOUT = 10_000;
 
-/** Filter keys that have names: URIs of resources, ids of tasks. */
+/** The filter keys whose value is an array of names: URIs of resources, ids of tasks. */
 type FilterKey = (typeof FILTER_KEYS)[number];
 const FILTER_KEYS = ["resourceSubscriptions", "taskIds"] as const;
 
@@ -55,7 +55,7 @@ interface ListenRequest {
   readonly filter: ListenFilter;
 }
 
-/** A caller that waits until the server has accepted one name. */
+/** A caller that waits until the server has accepted a subscription to one resource or task. */
 interface NameWaiter {
   readonly filterKey: FilterKey;
   readonly name: string;
@@ -64,15 +64,16 @@ interface NameWaiter {
 }
 
 /**
- * The `subscriptions/listen` request to one modern server, for everything that is subscribed to. When the filter
- * changes, a new request is acknowledged before the old one is cancelled, so that nothing is missed between them.
+ * The one `subscriptions/listen` request to a modern server, with a filter for all subscriptions. When the filter
+ * changes, the hub sends a new request, and cancels the old one only after the new one is acknowledged, so that no
+ * notification is missed.
  */
 export class ListenSubscription {
   readonly #options: ListenSubscriptionOptions;
   readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
   /** The acknowledged request; `since` in ms of the clock. */
   #active: (ListenRequest & { readonly since: number }) | undefined;
-  /** The request that is not acknowledged yet. */
+  /** The request that the server has not acknowledged yet. */
   #opening: ListenRequest | undefined;
   readonly #waiters = new Set<NameWaiter>();
   #state: "new" | "open" | "closed" = "new";
@@ -91,9 +92,9 @@ export class ListenSubscription {
   }
 
   /**
-   * Adds a name to the filter.
-   * @returns a promise that settles when the server has accepted it
-   * @throws {HubError} if it does not
+   * Adds a name (a URI or task id) to the filter.
+   * @returns a promise that resolves when the server has accepted the name
+   * @throws {HubError} if the server does not accept it
    */
   add(filterKey: FilterKey, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -131,7 +132,7 @@ export class ListenSubscription {
     const { bytes, params } = notification;
     const { _meta, notifications } = membersOf(params && parseRange(bytes, params));
     const opening = this.#opening;
-    // Some servers write every id as a string.
+    // Compare as strings: some servers send a numeric request id back as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
     if (opening === undefined || String(id) !== String(opening.id)) return;
     this.#activate(opening);
@@ -152,14 +153,14 @@ export class ListenSubscription {
     if (typeof key === "number" && this.#options.pending.abandon(key)) this.#onEnd(key);
   }
 
-  /** The transport has ended. */
+  /** Ends the subscription for good, because the transport has closed or the server refuses it: rejects all waiters. */
   close(): void {
     this.#state = "closed";
     this.#cancelTimer();
     for (const waiter of this.#waiters) waiter.reject(this.#unsupportedError(waiter.name));
   }
 
-  /** Opens a new request if the filter has changed; one at a time. */
+  /** Sends a new request if the filter has changed and no other request awaits its acknowledgement. */
   #update(): void {
     if (this.#state !== "open" || this.#opening !== undefined || this.#isWaitingToReopen) return;
     const filter = this.#currentFilter();
@@ -190,7 +191,7 @@ export class ListenSubscription {
     const record = {
       method,
       onResponse: (response: Response) => this.#onResponse(id, response),
-      // Over HTTP each request may be lost by itself.
+      // Over HTTP this request may be lost although the transport stays open.
       fail: () => this.#onEnd(id),
       onProgress: () => {},
     };
@@ -206,7 +207,7 @@ export class ListenSubscription {
     });
   }
 
-  /** A response ends the subscription, or refuses it. */
+  /** Handles a response to `subscriptions/listen`: it ends the subscription, or refuses it. */
   #onResponse(id: number, response: Response): void {
     const isRefused = response.outcome === "error" && id === this.#opening?.id;
     if (isRefused && errorCodeOf(response) === METHOD_NOT_FOUND) {
@@ -260,7 +261,7 @@ export class ListenSubscription {
     }
   }
 
-  /** The server has not accepted this name. */
+  /** The server has not accepted this name: removes it from the filter and rejects the callers that wait for it. */
   #rejectName(filterKey: FilterKey, name: string): void {
     const error = this.#unsupportedError(name);
     this.#names[filterKey].delete(name);

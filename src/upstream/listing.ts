@@ -21,7 +21,7 @@ export interface CoalescedRefreshOptions {
   readonly clock: Clock;
   /** Resolves when the server may be listed. */
   ready(): Promise<void>;
-  /** Lists the server, and says whether the list changed; "again" if it could not for a reason outside the server. */
+  /** Lists the server. @returns whether the list changed; "again" if it failed because reading was paused */
   list(): Promise<"changed" | "same" | "again">;
 }
 
@@ -151,7 +151,7 @@ export class ListingSync {
   #isLoadingSaved = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, CoalescedRefresh>();
-  /** Cancels the timers that list again the kinds whose changes the server does not announce. */
+  /** Functions that cancel the timers for listing a kind again whose changes the server does not announce. */
   readonly #ttlTimers = new Map<Kind, () => void>();
   #isPaused = false;
   /** Resolvers of the promises that settle when reading is resumed. */
@@ -217,7 +217,7 @@ export class ListingSync {
     return !isSame;
   }
 
-  /** Lists again over this session whenever a change is announced. */
+  /** A new session is open: lists are read again over it whenever the server announces a change. */
   attach(session: Session): void {
     this.#session = session;
     void session.negotiation?.lateIsModern?.then((isModern) => {
@@ -249,12 +249,12 @@ export class ListingSync {
     for (const kind of kinds) void this.#refreshes.get(kind)?.request();
   }
 
-  /** Lists all kinds again. @returns a promise that settles when that is done; at once without a session */
+  /** Lists all kinds again. @returns a promise that settles when they are listed; immediately if there is no session */
   async refresh(): Promise<void> {
     await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.request()));
   }
 
-  /** While reading is paused, answers to list requests are not read. */
+  /** Reading from the server is paused or resumed: while it is paused, answers to list requests do not arrive. */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
     if (!isPaused) for (const resolve of this.#resumeWaiters.splice(0)) resolve();
@@ -282,7 +282,7 @@ export class ListingSync {
     }
   }
 
-  /** Lists a kind again when its `ttlMs` is over, unless the server announces changes. */
+  /** Schedules listing a kind again after its `ttlMs`, unless the server announces changes of that kind. */
   #scheduleRelist(session: Session, kind: Kind): void {
     const ttl = session.cacheHints.get(kind)?.ttlMs ?? 0;
     if (

@@ -70,7 +70,7 @@ export interface NegotiationOptions extends NegotiationPlan {
 /** How long after the answer to `initialize` an answer to the earlier `server/discover` still counts, in ms. */
 const LATE_ANSWER_TOLERANCE = 100;
 
-/** The server exited before it answered `server/discover`. */
+/** The result if the server exited before it answered `server/discover`. */
 export interface EarlyExit {
   readonly cause: HubError;
 }
@@ -79,8 +79,8 @@ export interface EarlyExit {
 export interface NegotiationResult {
   readonly handshake: ServerHandshake;
   /**
-   * How the era is known: the server answered, it did not answer the probe in time, or it was known or prescribed
-   * before.
+   * How the era was found: "answer": the server's answer shows it; "silence": the server did not answer the probe in
+   * time; "memory": the era was known or prescribed before.
    */
   readonly evidence: "answer" | "timeout" | "memory";
   /**
@@ -91,10 +91,10 @@ export interface NegotiationResult {
 }
 
 /**
- * Finds out which era a server speaks and opens it (basic/versioning; lifecycle, initialization). Where the era is not
- * known, the one of the connection's clients is tried first, then the other, over the same transport.
- * @returns an EarlyExit if the server exited when it was sent an unknown method, as some do
- * @throws {HubError} handshakeFailed, or the transport's end
+ * Finds out which era a server speaks and performs the handshake (specification: basic/versioning, and lifecycle). If
+ * the era is not known, it tries the era of the connection's clients first, then the other, over the same transport.
+ * @returns an EarlyExit if the server exited on `server/discover`, as some do on an unknown method
+ * @throws {HubError} handshakeFailed, or the error with which the transport closed
  */
 export async function negotiate(
   options: NegotiationOptions,
@@ -141,7 +141,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   const { knownEra, clock, probeTimeout, signal } = options;
   const probeAbort = new AbortController();
   let isAnswered = false;
-  /** A late answer is still of use for the next connection. */
+  /** Whether the probe goes on after this function returns: a late answer tells the era for the next connection. */
   let isStillAwaited = false;
   const discovering = discover(options, AbortSignal.any([signal, probeAbort.signal])).then(
     (discovery) => {
@@ -154,7 +154,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
       return undefined;
     },
   );
-  // Once nothing awaits it, its rejection must not count as unhandled.
+  // Nothing may await this promise when it rejects: prevent an unhandled rejection.
   discovering.catch(() => {});
   let cancelTimer = (): void => {};
   const timeout = new Promise<"timeout">((resolve) => {
@@ -205,7 +205,7 @@ async function useDiscovery(
   );
 }
 
-/** @returns undefined if the answer is not one of a modern server @throws {HubError} handshakeFailed */
+/** Sends `server/discover`. @returns undefined if the server is not modern @throws {HubError} handshakeFailed */
 async function discover(
   options: NegotiationOptions,
   signal: AbortSignal,
@@ -233,7 +233,7 @@ async function discover(
 const VERSION_HEADER = "MCP-Protocol-Version";
 const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** @param probeOther probes for the other era if the server refuses */
+/** Sends `initialize`. @param probeOther sends `server/discover` instead if the server refuses `initialize` */
 async function initialize(
   options: NegotiationOptions,
   probeOther?: () => Promise<DiscoveryResult | undefined>,
@@ -288,7 +288,7 @@ const UNKNOWN_METHOD_CODES: ReadonlySet<string> = new Set([
   "answerLost",
 ]);
 
-/** The versions that an UnsupportedProtocolVersionError lists. */
+/** The `supported` versions in the data of an UnsupportedProtocolVersionError. */
 function supportedVersionsOf(error: unknown): readonly unknown[] {
   const { supported } = membersOf(membersOf(error)["data"]);
   return Array.isArray(supported) ? supported : [];

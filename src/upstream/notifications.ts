@@ -73,7 +73,7 @@ export class UrlElicitations {
     for (const recipients of this.#recipients.values()) recipients.delete(client);
   }
 
-  /** An elicitation is complete. @returns the clients that got it; undefined if the id is not known */
+  /** Forgets a completed elicitation. @returns the clients that got it; undefined if the id is not known */
   complete(id: string): ReadonlySet<ClientChannel> | undefined {
     const recipients = this.#recipients.get(id);
     this.#recipients.delete(id);
@@ -111,14 +111,14 @@ const EMPTY_RESULT = utf8("{}");
 /** Requests of a server are not answered while it has this many unread bytes, or more. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 
-/** The notifications of one server, and the clients that they may concern. */
+/** Handles the notifications and requests of one server, and passes them to the clients that they concern. */
 export class ServerNotifications {
   readonly #options: ServerNotificationsOptions;
   readonly #serverRequests: ServerRequests;
   /** Whether the server gets notifications: only servers with a session remember them. */
   #acceptsNotifications = false;
   readonly #elicitations = new UrlElicitations();
-  /** Whether the server has log levels, and the level set last. */
+  /** Whether the server supports `logging/setLevel`, and the level that was set last. */
   #hasLevels = false;
   #level: LogSeverity | undefined;
 

@@ -24,7 +24,7 @@ import { mirrorErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
-/** Limits of one listing; beyond them it counts as endless and is cut. */
+/** Limits of one listing: a longer one counts as endless and is cut. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
 /** Cache hints by kind. */
@@ -44,8 +44,8 @@ export interface PagingOptions {
 }
 
 /**
- * All entries of a kind, over all pages; an endless listing is cut.
- * @throws {HubError} handshakeFailed, or what the session throws
+ * Lists all items of a kind, over all pages; an endless listing is cut.
+ * @throws {HubError} handshakeFailed, or an error that `ask` throws
  */
 export async function listAll(options: PagingOptions): Promise<readonly ListedItem[]> {
   const { server, kind } = options;

@@ -24,19 +24,19 @@ export interface PendingRequest extends SendOptions {
   readonly isClientRequest?: true;
   /** Who sent it; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
-  /** The client that sent it; undefined on the hub's own and on those of plugins. */
+  /** The client that sent it; undefined on the hub's own requests and on those of plugins. */
   readonly channel?: ClientChannel | undefined;
   /** The server may create a task for it. */
   readonly isTask?: boolean;
-  /** The client's request; absent on the hub's own. Read only where a transport has response streams. */
+  /** The client's request; absent on the hub's own. Only used with transports that have response streams (HTTP). */
   readonly clientRequest?: ClientRequest;
-  /** The headers that repeat its arguments. Read only for a modern server over HTTP. */
+  /** HTTP headers that repeat arguments of the call. Only used for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
   onResponse(response: Response): void;
   /** No answer will arrive. */
   fail(error: HubError): void;
-  /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
+  /** The server reports progress; `tokens` are the ranges of the progress token in the notification's bytes. */
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
   /** The server sent a log message for this request. */
   log?(severity: LogSeverity, message: EncodedMessage): void;
@@ -44,14 +44,14 @@ export interface PendingRequest extends SendOptions {
   setDeadlinePaused?(isPaused: boolean): void;
 }
 
-/** The replacements in a client's request, besides its id. The session appends its own to `edits`. */
+/** The edits of a client's request, besides its id. The session appends further edits to `edits`. */
 export interface RequestRewrite {
   readonly edits: Edit[];
   /** The ranges of `params._meta.progressToken`, each of which is replaced by a token of the session's own. */
   readonly tokens: readonly ByteRange[];
 }
 
-/** A server with this many unread bytes gets no more requests. */
+/** While a server has this many bytes unread, it gets no more requests. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
 /** How long an abandoned request counts as open at the server if no answer to it arrives, in ms. */
@@ -87,7 +87,7 @@ export class PendingRequests {
    */
   readonly #sentRequests = new IdTable<SentRequest>();
   #nextId = 1;
-  /** The callbacks that wait until no client's request is in flight. */
+  /** Callbacks to call when no client's request is in flight. */
   readonly #idleCallbacks: (() => void)[] = [];
   /** The error because of which nothing is in flight any more. */
   endCause: HubError | undefined;
@@ -213,7 +213,7 @@ export class PendingRequests {
         isRemote ? this.#sendOptionsFor(id, record) : record,
       );
     } catch (error) {
-      // A request that was not sent gets no answer: it would count as in flight forever.
+      // A request that could not be sent gets no answer: its record would stay in flight forever.
       this.remove(id);
       throw error;
     }
@@ -355,7 +355,7 @@ export class PendingRequests {
     return [...this.#unanswered.values()];
   }
 
-  /** Fails all requests in flight, and all that are sent later; the first cause stays. */
+  /** Fails all requests in flight, and all sent later, which get the cause of the first call of this method. */
   fail(cause: HubError): void {
     this.endCause ??= cause;
     const records = this.#records.values();

@@ -32,8 +32,8 @@ export class PresentProfiles {
   }
 
   /**
-   * The connections of a server that no present profile uses. A shared one is kept until a client needs a different
-   * one.
+   * The connections of a server that no present profile uses. A shared connection counts as used until a client needs
+   * a different shared connection.
    */
   unusedConnections({
     spec,
@@ -67,7 +67,7 @@ export class PresentProfiles {
   }
 }
 
-/** Connections that are draining, until they are stopped. */
+/** The connections that are draining: each is removed when it has stopped. */
 export class DrainingConnections {
   readonly #draining = new Map<
     Connection,
@@ -90,7 +90,7 @@ export class DrainingConnections {
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
-  /** Settles when all of them are gone. */
+  /** Settles when all draining connections have stopped. */
   allStopped(): Promise<unknown> {
     return Promise.all([...this.#draining.values()].map(({ stopped }) => stopped));
   }
@@ -115,7 +115,7 @@ export class DrainingConnections {
   }
 }
 
-/** The goal of a server, and its connections by profile key. */
+/** A server with its goal and its connections, by connection key. */
 export interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
@@ -135,7 +135,7 @@ export function connectionsOf({ connections }: PooledServer): readonly Connectio
   return [...connections.values()].map(({ connection }) => connection);
 }
 
-/** The connection that a profile uses: its own, or any shared one if the client cannot be sent requests. */
+/** The connection that a profile uses: that of its key, or any shared one if servers cannot send it requests. */
 export function connectionFor(
   { spec, connections }: PooledServer,
   profile: ClientProfile,
@@ -168,7 +168,7 @@ export function statusOf(server: PooledServer): ServerStatus {
   return { server: spec.name, transport: spec.kind, goal, connections };
 }
 
-/** The goal that the manifest sets. */
+/** The goal of a server according to the manifest. */
 export function goalOf({ enabled, lazy }: RunnableServer): Goal {
   if (!enabled) return "down";
   return lazy ? "onDemand" : "up";
@@ -189,7 +189,7 @@ export class ConnectionAssignment {
     this.#presentProfiles = presentProfiles;
   }
 
-  /** Connections without a profile that are still closing. */
+  /** The connections that are being closed and no longer belong to a profile. */
   get closing(): readonly Connection[] {
     return this.#draining.connections;
   }
@@ -213,7 +213,7 @@ export class ConnectionAssignment {
     else if (goal === "up" && stateAfterStop(known.state).at === "idle") known.start();
   }
 
-  /** Replaces connections whose process no longer fits the specification. */
+  /** Replaces all connections to a server, because its specification has changed and needs a new process. */
   replace(server: PooledServer): void {
     const connections = [...server.connections];
     for (const [key, { connection, profile }] of connections) {
@@ -250,7 +250,7 @@ export class ConnectionAssignment {
     return orphans.length > 0;
   }
 
-  /** Pauses or resumes reading, on these connections and on those that are closing. */
+  /** Pauses or resumes reading from these connections and from those that are being closed. */
   setPaused(held: boolean, connections: readonly Connection[]): void {
     this.#isPaused = held;
     for (const connection of [...connections, ...this.closing]) connection.setPaused(held);
@@ -297,9 +297,9 @@ const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
  */
 export class ServerPool {
   readonly #options: PoolOptions;
-  /** By name, in manifest order. */
+  /** The servers by name, in manifest order. */
   #servers = new Map<string, PooledServer>();
-  /** The present profiles: servers whose goal is up are started for each of them. */
+  /** The present profiles: a server with goal "up" is started for each of them. */
   readonly #presentProfiles = new PresentProfiles();
   readonly #assignment: ConnectionAssignment;
   #isClosed = false;
@@ -309,7 +309,7 @@ export class ServerPool {
     this.#assignment = new ConnectionAssignment(options, this.#presentProfiles);
   }
 
-  /** Every specification, in manifest order. */
+  /** The specifications of all servers, in manifest order. */
   get specs(): readonly RunnableServer[] {
     return [...this.#servers.values()].map(({ spec }) => spec);
   }
@@ -339,7 +339,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** Adds a server or changes its specification: the process is kept if it does not depend on what changed. */
+  /** Adds a server or changes its specification; its process is kept unless the changes need a new process. */
   add(spec: RunnableServer): void {
     const known = this.#servers.get(spec.name);
     const difference = known && diffServers(known.spec, spec);
@@ -419,7 +419,7 @@ export class ServerPool {
   }
 
   /**
-   * The connection of this profile; undefined if there is no such server for it, or if its goal is down.
+   * The connection to a server for this profile; undefined if the profile has no such server, or its goal is "down".
    * @throws {HubError} notSupported if the server has a connection per client and the client is unknown
    */
   connectionFor(name: string, profile: ClientProfile): Connection | undefined {
@@ -437,7 +437,7 @@ export class ServerPool {
     return profile.subset.has(name) && this.#servers.has(name);
   }
 
-  /** The connections of this profile, in manifest order. */
+  /** The connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
     return this.#serversOf(profile).flatMap(
       (server) => visibleConnectionFor(server, profile)?.connection ?? [],
@@ -459,20 +459,20 @@ export class ServerPool {
     return [...this.#servers.values()].flatMap(connectionsOf);
   }
 
-  /** Starts all servers whose goal is not down, including those that only a call would start. */
+  /** Starts all servers whose goal is not "down", including those with goal "onDemand". */
   startAll(): void {
     this.#presentProfiles.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
-  /** Closes the connections of a server and starts it again; a running attempt is kept. @throws {HubError} usage */
+  /** Reconnects all connections of a server; a connection attempt in progress goes on. @throws {HubError} usage */
   reconnect(name: string): void {
     const server = this.#get(name);
     if (server.goal === "down") this.start(name);
     else for (const connection of connectionsOf(server)) connection.reconnect();
   }
 
-  /** Reconnects all that failed or wait for their next attempt. @returns the names of the servers */
+  /** Reconnects all connections that failed or wait for their next attempt. @returns the names of the servers */
   reconnectFailed(): readonly string[] {
     const failed = this.allConnections.filter(({ state }) =>
       FAILED_STATES.includes(stateAfterStop(state).at),
@@ -481,7 +481,7 @@ export class ServerPool {
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
 
-  /** Sets the goal to up. @throws {HubError} usage if there is no such server */
+  /** Sets the server's goal to "up" and starts it. @throws {HubError} usage if there is no such server */
   start(name: string): void {
     const server = this.#get(name);
     if (this.#isClosed) return;
@@ -494,7 +494,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** Sets the goal to down. @returns a promise that resolves when its processes have ended. @throws {HubError} usage */
+  /** Stops a server (goal "down"). @returns a promise that resolves when its processes have ended @throws {HubError} */
   async stop(name: string): Promise<void> {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
@@ -505,7 +505,7 @@ export class ServerPool {
   }
 
   /**
-   * Stops all servers, including those that are still closing.
+   * Stops all servers, including connections that are still being closed.
    * @returns a promise that resolves when their processes have ended
    */
   async stopAll(): Promise<void> {

@@ -11,17 +11,17 @@ import type { ClientTask, TaskMethodName } from "../protocol/tasks.ts";
 
 /** The servers that a client uses. It sees nothing of the others. */
 export interface ServerSubset {
-  /** Equal for equal subsets. */
+  /** Identifies the subset: equal subsets have equal keys. */
   readonly key: string;
   /** The subset is exactly one server, permanently: names need no prefix. */
   readonly isSingle: boolean;
   has(server: string): boolean;
 }
 
-/** All servers, including later ones. */
+/** All servers, including those that are added later. */
 export const ALL_SERVERS: ServerSubset = { key: "", isSingle: false, has: () => true };
 
-/** Only these servers, whether or not they exist. */
+/** The subset of the servers with these names, whether or not they exist. */
 export function subsetOf(servers: readonly string[]): ServerSubset {
   const names = new Set(servers);
   return {
@@ -31,7 +31,7 @@ export function subsetOf(servers: readonly string[]): ServerSubset {
   };
 }
 
-/** The prefix of a server's names in a subset; empty if there is none. */
+/** The prefix of the exposed names of a server's tools and prompts in a subset; empty: no prefix. */
 export function namePrefixOf(
   { isSingle }: ServerSubset,
   { prefix }: Pick<RunnableServer, "prefix">,
@@ -50,7 +50,7 @@ export interface ClientProfile {
   readonly capabilities: string;
   /** The client's id, for servers with a connection per client; undefined if the client cannot be identified. */
   readonly client: string | undefined;
-  /** The connection key, for shared servers and for servers with a connection per client. */
+  /** The key of the connection that the client uses, by the server's `isolation` ("shared" or "perClient"). */
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
   /**
    * How servers reach the client. Undefined for a client that has not declared its capabilities yet, or never will
@@ -73,7 +73,7 @@ export function profileOf(
   return { era, capabilities, client, keys: { shared, perClient }, channel, subset };
 }
 
-/** The profile of no particular client, without capabilities. */
+/** The profile for use without a particular client: it has no capabilities. */
 export const SHARED_PROFILE: ClientProfile = profileOf("", undefined);
 
 /** How servers send requests and notifications to one client. */
@@ -83,7 +83,7 @@ export interface ClientChannel extends ServerRequestTarget {
   readonly era: Era;
   /** Extensions and experimental capabilities that the client declares. */
   readonly settings?: ExtensionSettings | undefined;
-  /** The lowest level of log messages that it wants; undefined: it has not set one. */
+  /** The lowest level of log messages that the client wants; undefined: it has not set one. */
   readonly level: LogSeverity | undefined;
   /** A server's request was refused because the client does not declare the needed capability. */
   onMissingCapability?(server: string, requiredCapabilities: object): void;
@@ -102,7 +102,7 @@ export interface ClientRequest extends ServerRequestTarget {
   readonly channel: ClientChannel | undefined;
   /** A server's request was refused because the client does not declare the needed capability. */
   onMissingCapability?(requiredCapabilities: object): void;
-  /** The server has sent a log message on the stream of this request. */
+  /** Sends the client a log message that the server has sent on the response stream of this request. */
   log(severity: LogSeverity, message: EncodedMessage): void;
 }
 
@@ -111,8 +111,8 @@ export interface ConnectionClients {
   /** The era that all these clients speak. */
   readonly era: Era;
   /**
-   * The capabilities that all of them have, and the extensions and experimental capabilities that the server is told
-   * of.
+   * The capabilities that all these clients have, and the extensions and experimental capabilities that are declared to
+   * the server.
    */
   readonly capabilities: Capabilities & Partial<ExtensionSettings>;
   /** The clients that are present now. */
@@ -121,7 +121,7 @@ export interface ConnectionClients {
 
 export const NO_CLIENTS: ConnectionClients = { era: "legacy", capabilities: {}, current: () => [] };
 
-/** The client, if it is the only one: everything that the server sends concerns it. */
+/** The client, if the connection has only one: then everything that the server sends concerns it. */
 export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefined {
   const [client, ...others] = clients.current();
   return others.length === 0 ? client : undefined;
@@ -135,7 +135,7 @@ export interface ServerRequest {
   params(token: Piece): readonly Piece[] | undefined;
   /**
    * The client has responded.
-   * @param body the bare result or error
+   * @param body the value of the response's `result` or `error`
    * @returns the task that the client has created instead of a result, if any
    */
   answer(outcome: Response["outcome"], body: Uint8Array): ClientTask | undefined;

@@ -8,12 +8,12 @@ import type { LifecycleOptions } from "./lifecycle.ts";
 import type { ClientProfile } from "./profile.ts";
 import type { MalformedOutputReporter } from "./stray-output.ts";
 
-/** Resolves the identity of a server, with its `${…}` filled in; undefined if that is impossible now. */
+/** Resolves the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
 export type ResolveIdentity = (
   spec: RunnableServer,
 ) => Promise<Omit<SnapshotKey, "era" | "capabilities"> | undefined>;
 
-/** Saves what servers list for the next start, and reports tools whose description changed. */
+/** Saves servers' listings for the hub's next start, and raises an alert if descriptions of tools have changed. */
 export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
   readonly #resolveIdentity: ResolveIdentity;
@@ -81,7 +81,7 @@ export class SavedListings implements ListingMemory {
 /** Maximum length of an alert, in characters: a server may have changed every tool. */
 const MAX_ALERT_LENGTH = 4000;
 
-/** What the pool saves about servers beyond its own life. */
+/** Stores what the pool remembers about servers for the hub's next run. */
 export interface ListingMemory {
   /** Never rejects. */
   load(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
@@ -97,18 +97,18 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
-  /** 0…1 */
+  /** Returns a random number from 0 to 1. */
   random(): number;
   /** The listing of some server has changed. */
   changed(): void;
-  /** Some connection may have settled or become listable. */
+  /** A connection may have settled, or its server may have become listable. */
   settled(): void;
 }
 
 /** The options of a connection. */
 export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
   readonly spec: RunnableServer;
-  /** Faults of the server's messages, over all its connections. */
+  /** Reports malformed output of the server, over all its connections. */
   readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the connection that this one replaces. */
   readonly listing: ServerListing | undefined;

@@ -53,7 +53,7 @@ import {
   taskParams,
 } from "./tasks.ts";
 
-/** A client's result as it is sent to the server, and the task that it has created, if any. */
+/** A client's result as it is sent to the server, and the task that the client has created, if any. */
 export interface ClientTaskResult {
   readonly result: readonly Piece[];
   readonly task?: ClientTask;
@@ -63,7 +63,7 @@ export interface ClientTaskResult {
 const MAX_CLIENT_TASKS = 256;
 /** Maximum number of concurrent `tasks/list` requests of a server. */
 const MAX_TASK_LISTS = 4;
-/** For how long a `tasks/list` waits for the client's `tasks/get` of each task, in ms. */
+/** How long the answer to `tasks/list` waits for the client's answer to `tasks/get` for each task, in ms. */
 const TASK_STATUS_TIMEOUT = 30_000;
 
 export interface ClientTasksOptions {
@@ -81,7 +81,7 @@ interface ClientTaskEntry {
 /** The tasks that clients have created for requests of one session. */
 export class ClientTasks {
   readonly #options: ClientTasksOptions;
-  /** By the hub's ids. */
+  /** The tasks by the ids that the hub gives them. */
   readonly #byOwnId = new Map<string, ClientTaskEntry>();
   #count = 0;
   #lists = 0;
@@ -118,7 +118,7 @@ export class ClientTasks {
     };
   }
 
-  /** Translates the client's result of such a request. */
+  /** Translates the client's result of a request about a task: replaces the client's task id by the hub's. */
   translateTaskResult(
     task: ClientTask,
     method: TaskMethodName,
@@ -169,7 +169,7 @@ export class ClientTasks {
     });
   }
 
-  /** The session has ended: forgets all tasks. @param mayCancel cancels those that have not ended */
+  /** The session has ended: forgets all tasks. @param mayCancel whether to cancel the tasks that have not ended */
   close(mayCancel: boolean): void {
     for (const { task, target } of this.#byOwnId.values()) {
       task.drop();
@@ -203,7 +203,7 @@ export class ClientTasks {
     });
   }
 
-  /** A request of the hub's own to a client. */
+  /** Builds a request of the hub's own to a client, about one task. */
   #makeTaskRequest(
     task: ClientTask,
     method: TaskMethodName,
@@ -230,9 +230,9 @@ export interface ServerRequestContent {
   readonly method: ServerRequestMethod | TaskMethodName;
   /** The server wants the request to be run as a task. */
   readonly isTask: boolean;
-  /** The server's progress token as it was written, if there is one. */
+  /** The JSON text of the server's progress token, if there is one. */
   readonly token: Piece | undefined;
-  /** The id of the elicitation, if it is one in URL mode. */
+  /** The `elicitationId`, if the request is an elicitation in URL mode. */
   readonly elicitation: string | undefined;
   /** The request's params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
@@ -268,7 +268,7 @@ export function readServerRequest(
   };
 }
 
-/** @throws {HubError} methodNotFound if the capabilities of the client do not allow this request about tasks */
+/** @throws {HubError} methodNotFound if the client's capabilities do not allow this `tasks/…` request */
 export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
   const capability =
     method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
@@ -338,7 +338,7 @@ function capabilityError(
   return new HubError(code, text, { data: { requiredCapabilities } });
 }
 
-/** The missing client capability, if a server request was refused for that reason. */
+/** The client capabilities that were missing, if the error refuses a server request for that reason. */
 export function missingCapabilityOf({ data }: HubError): object | undefined {
   const requiredCapabilities = data?.["requiredCapabilities"];
   return typeof requiredCapabilities === "object" && requiredCapabilities !== null
@@ -378,9 +378,9 @@ export interface ServerRequestsOptions {
   readonly attribution: MessageAttribution;
   readonly clock: Clock;
   send(message: EncodedMessage): void;
-  /** Whether requests of that client are in flight at the server; undefined: of any client. */
+  /** Whether requests of a client are in flight at the server. @param client undefined: any client */
   hasCallsOf(client: ClientChannel | undefined): boolean;
-  /** Suspends or resumes the deadlines of that client's calls; undefined: of calls whose client is not known. */
+  /** Suspends or resumes the deadlines of a client's calls. @param client undefined: the calls of all clients */
   suspendDeadlines(client: ClientChannel | undefined, isSuspended: boolean): void;
   warn(text: string): void;
   /** The server asks the client to open a URL. */
@@ -398,11 +398,11 @@ export class ServerRequests {
   /** By the key of the request's id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
 
-  /** Open requests that suspend the deadlines of all calls of a client. */
+  /** The ids of open requests that suspend the deadlines of all calls of a client, with that client. */
   readonly #suspendingClients = new Map<RequestId, ClientChannel | undefined>();
-  /** Open requests that suspend the deadline of one call alone. */
+  /** The ids of open requests that suspend the deadline of only one call, with that call. */
   readonly #suspendingCalls = new Map<RequestId, PendingRequest>();
-  /** Tasks that clients have created instead of answering at once. */
+  /** The tasks that clients have created instead of answering immediately. */
   readonly #clientTasks: ClientTasks;
 
   constructor(options: ServerRequestsOptions) {
@@ -458,7 +458,7 @@ export class ServerRequests {
     }
   }
 
-  /** The server has ended. */
+  /** The connection has closed: cancels all open requests and tasks at the clients. */
   close(): void {
     const { server, clients } = this.#options;
     for (const open of this.#open.values()) open.cancel(`Server "${server}" has ended.`);
@@ -490,7 +490,7 @@ export class ServerRequests {
     });
   }
 
-  /** Sends a request about one client task to the client that runs it. */
+  /** Sends a request about one of the clients' tasks to the client that runs the task. */
   #handleTaskRequest(request: Request, method: TaskMethodName): void {
     checkTaskCapability(method, this.#options.clients.capabilities);
     const content = this.#clientTasks.readTaskRequest(request, method);
@@ -499,7 +499,7 @@ export class ServerRequests {
       client: undefined,
       isDuringCalls: this.#options.hasCallsOf(undefined),
       record: undefined,
-      // `tasks/result` is answered when the task has ended.
+      // `tasks/result` has no timeout, because it is answered only when the task has ended.
       hasTimeout: method !== TaskMethod.result,
       translateResult: (body) => this.#clientTasks.translateTaskResult(task, method, body),
     });
@@ -587,17 +587,17 @@ export class ServerRequests {
   }
 }
 
-/** How one request is handled. */
+/** How one request of the server is handled. */
 interface OpenRequestContext {
-  /** The client whose calls wait meanwhile; undefined: not known. */
+  /** The client whose calls wait for the answer, so that their deadlines are suspended; undefined: not known. */
   readonly client: ClientChannel | undefined;
   /** The request came while calls of clients were in flight. */
   readonly isDuringCalls: boolean;
-  /** The client's request on whose response stream it came, if known. */
+  /** The client's request on whose response stream this request arrived, if known. */
   readonly record: PendingRequest | undefined;
-  /** Ends with an error after `ANSWER_TIMEOUT`; if false, only the deadlines resume then. */
+  /** true: the request fails after `ANSWER_TIMEOUT`; false: only the suspended deadlines resume then. */
   readonly hasTimeout: boolean;
-  /** Translates the client's result. */
+  /** Translates the client's result to the result for the server. */
   translateResult(body: Uint8Array): ClientTaskResult;
 }
 
@@ -605,7 +605,7 @@ interface OpenServerRequestOptions extends Pick<
   ServerRequestsOptions,
   "server" | "clock" | "send"
 > {
-  /** Resumes the deadlines of the calls that wait. */
+  /** Resumes the deadlines that this request has suspended. */
   resumeDeadlines(): void;
   onEnd(): void;
 }

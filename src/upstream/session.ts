@@ -77,7 +77,7 @@ export class IncomingNotifications {
         const progress = readProgress(notification);
         if (progress === undefined) return;
         const { id, tokens } = progress;
-        // The progress token of a call that became a task stays valid as long as the task.
+        // The progress token of a call that became a task remains valid until the task ends.
         (pending.get(id) ?? serverTasks.byCall(id))?.onProgress(notification, tokens);
         return;
       }
@@ -266,7 +266,7 @@ function isLost(error: unknown): boolean {
 export interface SessionOptions {
   readonly server: string;
   readonly transport: Transport;
-  /** The clients that use it. */
+  /** The clients that use the session. */
   readonly clients: ConnectionClients;
   readonly clock: Clock;
   readonly events: SessionEvents;
@@ -292,7 +292,7 @@ export class Session implements TransportEvents {
   readonly #options: SessionOptions;
   readonly #transport: Transport;
   readonly #pending: PendingRequests;
-  /** The server's notifications. */
+  /** Handles the server's notifications and requests. */
   readonly notifications: ServerNotifications;
   /** The server's tasks, which clients' calls have created. */
   readonly serverTasks: ServerTasks;
@@ -367,7 +367,7 @@ export class Session implements TransportEvents {
     await this.#transport.open(this, signal);
     onTransportOpen();
     const common = { server, clock, clientInfo, capabilities: clients.capabilities };
-    // A handshake request is never cancelled (cancellation, behavior requirements).
+    // The specification forbids cancelling `initialize`: an aborted handshake request is only abandoned.
     const abandon = (id: number): void => void this.#pending.abandon(id);
     const result = await negotiate({
       ...plan,
@@ -411,7 +411,7 @@ export class Session implements TransportEvents {
     return this.era === "modern" || this.#transport.adopt !== undefined;
   }
 
-  /** Number of clients' requests that are not answered. */
+  /** Number of clients' requests in flight. */
   get inFlight(): number {
     return this.#pending.clientRequestCount;
   }
@@ -422,8 +422,8 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * All entries of a kind; none if the server does not declare it.
-   * @throws {HubError} handshakeFailed at step `list`, or the transport's end
+   * Lists all items of a kind; empty if the server does not declare the kind.
+   * @throws {HubError} handshakeFailed at step `list`, or the error with which the transport closed
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
@@ -469,7 +469,7 @@ export class Session implements TransportEvents {
     return this.#transport.vitals();
   }
 
-  /** Sends a client's request under an id of the session's own. @returns that id, for `cancel` */
+  /** Sends a client's request with a new id that the session allocates. @returns that id, for `cancel` */
   relay(record: PendingRequest, request: Request, { edits, tokens }: RequestRewrite): number {
     const id = this.#pending.nextId();
     this.callCount++;
@@ -480,8 +480,8 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Sends an idempotent request of the hub's own; cancelled with the signal.
-   * @throws {HubError} cancelled, or the transport's end
+   * Sends an idempotent request of the hub's own; aborting the signal cancels it.
+   * @throws the signal's reason, or {HubError} if the request is lost or the transport closes
    */
   sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
@@ -520,7 +520,7 @@ export class Session implements TransportEvents {
     this.#transport.resume();
   }
 
-  /** Fails everything pending and closes the transport, within a time limit. */
+  /** Fails all pending requests and tasks, and closes the transport, within a limited time. */
   close(): Promise<void> {
     const { server } = this;
     this.notifications.close();
@@ -557,7 +557,7 @@ export class Session implements TransportEvents {
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 
-  /** Fails everything that is still open. */
+  /** Fails all pending requests, tasks and subscriptions. */
   #fail(cause: HubError): void {
     this.#dialect?.close();
     this.#pending.fail(cause);

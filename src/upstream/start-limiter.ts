@@ -1,8 +1,8 @@
 import type { Clock } from "../base/clock.ts";
 
 /**
- * After this time, in ms, a start frees its slot even if it has not ended: its CPU load is over by then, and a server
- * that hangs or downloads must not hold up the others.
+ * After this time, in ms, a start releases its slot even if it has not ended: most of its CPU load is over by then, and
+ * a server that hangs or downloads must not delay the others.
  */
 const SLOT_LIMIT = 10_000;
 

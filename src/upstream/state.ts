@@ -15,7 +15,7 @@ export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number)
 /** After this many attempts of a series, the delay is at least `pause` ms: nothing may restart in a tight loop. */
 const MIN_PAUSE = { attempts: 10, pause: 1000 };
 
-/** The delay after that attempt of a series, in ms; `random` in 0…1 subtracts the jitter. */
+/** The delay after an attempt of a series, in ms. @param random 0…1, which share of the jitter is subtracted */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
   const minDelay = attempt < MIN_PAUSE.attempts ? 0 : MIN_PAUSE.pause;
   if (reconnect.policy !== "exponential") return minDelay;
@@ -30,7 +30,7 @@ export function delayAfter(attempt: number, reconnect: Reconnect, random: number
  */
 export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stopping;
 
-/** The states that may follow when the old process has ended. */
+/** The states in which no process or session is open; they may follow `Stopping`. */
 export type StoppedState =
   | { readonly at: "idle" }
   | Connecting
@@ -38,14 +38,14 @@ export type StoppedState =
   | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
 
-/** `lateSince`: when the attempt started, in ms of the clock, once it has taken longer than `connectTimeout`. */
+/** `lateSince` is set once the attempt has taken longer than `connectTimeout`: when it began, in ms of the clock. */
 export interface Connecting {
   readonly at: "connecting";
   readonly attempt: number;
   readonly lateSince?: number;
 }
 
-/** `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
+/** Waits for the next attempt. `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
 export interface Reconnecting {
   readonly at: "reconnecting";
   readonly attempt: number;
@@ -65,7 +65,7 @@ export interface Authenticating<S> {
   readonly session: S | undefined;
 }
 
-/** `since` is in ms of the clock. */
+/** The session is open. `since`: since when, in ms of the clock. */
 export interface Connected<S> {
   readonly at: "connected";
   readonly session: S;
@@ -81,7 +81,7 @@ export interface Stopping {
   readonly next: StoppedState;
 }
 
-/** The inputs of a step besides state and signal; `now` in ms of the clock, `random` in 0…1. */
+/** The inputs of `step` besides state and signal. `now` is in ms of the clock; `random` is from 0 to 1. */
 export interface StepEnvironment {
   readonly now: number;
   readonly random: number;
@@ -260,7 +260,7 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   }
 }
 
-/** A start that arrives before a delay has begun skips it. */
+/** The next state if "start" arrives while the old process is being stopped: the delay before the retry is skipped. */
 function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
@@ -281,7 +281,7 @@ function authenticate<S>(attempt: number, session: S | undefined): StepResult<S>
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
 
-/** The state after a loss: `failed` for what a retry cannot cure, `idle` if the goal no longer wants it. */
+/** The state after an attempt or a connection has failed: `failed` if a retry cannot help or none is left. */
 function afterLoss(
   attempt: number,
   cause: HubError,
@@ -329,7 +329,10 @@ export type Signal<S> =
   | { readonly kind: "authorized" }
   /** No authorization was obtained; a session that works without it goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }
-  /** The attempt failed, or the open connection ended; the error table says whether it is retryable. */
+  /**
+   * The attempt failed, the open connection ended, or no authorization was obtained after a 401.
+   * `cause.properties.retryable` decides whether to retry.
+   */
   | { readonly kind: "lost"; readonly cause: HubError }
   | { readonly kind: "unresponsive" }
   | { readonly kind: "responsive" }
@@ -345,18 +348,18 @@ export type Signal<S> =
 /** What the owner of the state must do after a step. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
-  /** Close the attempt or the connection, and signal `drained` when its process has ended. */
+  /** Close the attempt or its session, and signal `drained` when the process has ended. */
   | { readonly kind: "close" }
-  /** Close the attempt if it was challenged; obtain an authorization, and signal `authorized`, `denied` or `lost`. */
+  /** Close the attempt unless its session is open; obtain authorization; signal `authorized`, `denied` or `lost`. */
   | { readonly kind: "authorize" }
-  /** Send that signal at that time of the clock, in ms. */
+  /** Set a timer that sends `signal` at the time `at`, in ms of the clock. */
   | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
 
 /** A transition of a connection from one state to another. */
 export interface StateMove {
   readonly server: string;
   readonly client: string | undefined;
-  /** The key of the connection among those of its server. */
+  /** The connection's key: identifies it among the connections to the same server. */
   readonly connection: string;
   readonly before: State<Session>;
   readonly state: State<Session>;
@@ -364,7 +367,7 @@ export interface StateMove {
   readonly cause: HubError | undefined;
 }
 
-/** The state event of a transition. */
+/** The state event to emit for a transition. */
 export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   const { server, client, connection, before, state, cause } = move;
   const next = stateAfterStop(state);

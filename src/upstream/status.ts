@@ -7,8 +7,8 @@ import type { AuthorizationProgress, HttpTransportKind } from "../transport/http
 import type { StrayOutput } from "./stray-output.ts";
 
 /**
- * The goal of a server. `up`: it runs; `onDemand`: it runs when it is called (lazy servers, and those stopped for
- * being idle); `down`: it does not run, whoever calls it.
+ * The goal of a server. `up`: it is to run; `onDemand`: it is to run when it is called (lazy servers, and those stopped
+ * because they were idle); `down`: it is not to run, even if it is called.
  */
 export type Goal = "up" | "onDemand" | "down";
 
@@ -25,26 +25,26 @@ export interface ConnectionStatus {
   /** The client's id, if the server is not shared. */
   readonly client: string | undefined;
   readonly state: StateName;
-  /** The number of the current or last attempt of the series. */
+  /** The number of the current or last attempt, counted in its series of attempts. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
   /** Duration of the start so far, in ms, once it exceeds `connectTimeout`: calls no longer wait for it. */
   readonly late?: number;
-  /** Whether it responds; undefined unless connected. */
+  /** Whether the server responds to health checks; undefined unless connected. */
   readonly responsive: boolean | undefined;
-  /** Streamable HTTP, or HTTP with SSE; undefined without HTTP, or if not connected. */
+  /** Streamable HTTP, or HTTP with SSE; undefined for stdio, or if not connected. */
   readonly way: HttpTransportKind | undefined;
   /** The progress of a running authorization. */
   readonly progress: AuthorizationProgress | undefined;
   /** Why the server is not connected, if a failure is the reason. */
   readonly cause: HubError | undefined;
-  /** The last failure, even if it is resolved. */
+  /** The last error, even if the server has connected since. */
   readonly lastError: HubError | undefined;
   /** Name and version of the connected server, or else of the last one. */
   readonly peer: PeerInfo | undefined;
-  /** The source of the listing that is shown; undefined: none is known. */
+  /** Whether the listing that is shown was saved or read from the server; undefined: no listing is known. */
   readonly listing: "snapshot" | "server" | undefined;
-  /** Number of entries that the server lists, before filters; undefined: no listing is known. */
+  /** Number of items that the server lists, before filters; undefined: no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
@@ -53,7 +53,7 @@ export interface ConnectionStatus {
   /** Number of calls sent to the server, and of those not answered yet. */
   readonly calls: number;
   readonly inFlight: number;
-  /** The tool of the last of these calls, by the server's own name. */
+  /** The tool that was called last, by the server's own name. */
   readonly lastTool: string | undefined;
   /** Lines of the server's stdout that were not messages, over all its connections; absent: none. */
   readonly strayOutput?: StrayOutput;
@@ -62,10 +62,10 @@ export interface ConnectionStatus {
 /** The status of one server of the manifest. */
 export interface ServerStatus {
   readonly server: string;
-  /** undefined: its table in the manifest is invalid, so it is unknown. */
+  /** undefined: not known, because the server's table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
-  /** One for all clients, or one per client; empty while no client has needed the server. */
+  /** A shared connection, or one connection per client; empty until a client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
 

@@ -11,7 +11,7 @@ export interface StrayOutput {
 
 /** Stray output is reported again when its number of lines has grown by this factor. */
 const REPORT_GROWTH_FACTOR = 10;
-/** The length of an example, in UTF-16 units. */
+/** Maximum length of an example, in UTF-16 units. */
 const MAX_EXAMPLE_LENGTH = 100;
 
 /**
@@ -25,12 +25,12 @@ export class MalformedOutputReporter {
   #nextReportAt = 1;
   #hasInvalidText = false;
 
-  /** undefined if there was none. */
+  /** The stray output so far; undefined if there was none. */
   get strayOutput(): StrayOutput | undefined {
     return this.#lines === 0 ? undefined : { lines: this.#lines, example: this.#example };
   }
 
-  /** Counts one occurrence, and reports it if a report is due. @param log writes to the server's log */
+  /** Counts one piece of malformed output, and logs it if a report is due. @param log writes to the server's log */
   add(output: MalformedOutput, log: (level: LogLevel, text: string) => void): void {
     if (output.kind === "invalidText") {
       if (this.#hasInvalidText) return;
@@ -49,7 +49,7 @@ export class MalformedOutputReporter {
   }
 }
 
-/** Describes stray output as a predicate whose subject is the server. */
+/** Describes stray output in a text that follows a subject, such as "Server … writes to stdout what is not MCP". */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
   const count = lines === 1 ? "1 line" : `${lines} lines`;
   const exampleText = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;

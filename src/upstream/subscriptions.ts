@@ -8,7 +8,7 @@ import { ModernServerTasks, type TaskSession } from "./tasks.ts";
 
 /** A subscriber to a resource. */
 export interface Subscriber {
-  /** The client; it is notified once per change. */
+  /** Identifies the client: a client with several subscriptions that match is notified only once per change. */
   readonly client: object;
   /**
    * The server announced a change of that URI, at these ranges of the notification; without `notice`, changes may have
@@ -20,7 +20,7 @@ export interface Subscriber {
 /** The characters with which the rest of a sub-resource's URI may begin. */
 const SUB_RESOURCE_STARTS = "/?#";
 
-/** A session with the server. */
+/** The part of a session that subscribes to resources and tasks. */
 export interface SubscriptionSession extends TaskSession {
   readonly server: string;
   subscriptions: Subscriptions | undefined;
@@ -43,14 +43,14 @@ export interface SubscriptionsOptions {
 }
 
 /**
- * The clients' subscriptions at one server, by the server's URIs; outlives sessions. The server has one subscription
- * for all clients.
+ * The clients' subscriptions to resources of one server, by the server's URIs. Outlives sessions. All clients that
+ * subscribe to a resource share one subscription at the server.
  */
 export class Subscriptions {
   readonly #options: SubscriptionsOptions;
   readonly #entries = new Map<string, ResourceSubscription>();
   #session: SubscriptionSession | undefined;
-  /** The subscriptions of the connection that replaced this one. */
+  /** The subscriptions of the connection that replaced this connection. */
   #successor: Subscriptions | undefined;
   /** The server's modern tasks, which clients subscribe to in the same way. */
   readonly modernTasks = new ModernServerTasks();
@@ -59,7 +59,7 @@ export class Subscriptions {
     this.#options = options;
   }
 
-  /** Whether the server is needed although no request is in flight. */
+  /** Whether subscriptions or tasks need the server, so that it must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#entries.size > 0 || this.modernTasks.isUsed;
   }
@@ -108,7 +108,7 @@ export class Subscriptions {
     for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
-  /** Another connection, which has no session yet, replaces this one. */
+  /** Moves all subscriptions to another connection, which has no session yet and replaces this one. */
   handOver(successor: Subscriptions): void {
     for (const [uri, { subscribers: watchers }] of this.#entries) {
       for (const watcher of watchers) successor.add(uri, watcher);

@@ -38,7 +38,7 @@ const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /** Servers count the `ttl` from the creation of a task, clients from when they learn of it; this tolerance is in ms. */
 const TTL_TOLERANCE = 60_000;
 
-/** A task of a modern server, which a client polls. */
+/** A task of a modern server; its client polls it with `tasks/get`. */
 export class ModernServerTask extends TaskAlias implements OpenTask {
   readonly #createdAt: number;
   #endedAt = 0;
@@ -74,13 +74,13 @@ export interface OpenTask {
   onSessionLost(): void;
 }
 
-/** Listens to the status of a task. */
+/** Is notified when the server sends a notification about a task. */
 export interface TaskWatcher {
   /** @param task the ranges of its id in the notification */
   onNotification(notification: Notification, task: TaskReference): void;
 }
 
-/** A session with the server. */
+/** The part of a session that subscribes to tasks. */
 export interface TaskSession {
   subscribe(id: string, signal: AbortSignal, topic: "task"): Promise<void>;
   unsubscribe(id: string, topic: "task"): void;
@@ -92,13 +92,13 @@ const NEVER = new AbortController().signal;
 export class ModernServerTasks {
   /** The tasks that have not ended. */
   readonly #open = new Set<OpenTask>();
-  /** By the server's ids. */
+  /** The watchers by the server's task id. */
   readonly #watchers = new Map<string, Set<TaskWatcher>>();
   #session: TaskSession | undefined;
-  /** The tasks of the connection that replaced this one. */
+  /** The tasks of the connection that replaced this connection. */
   #successor: ModernServerTasks | undefined;
 
-  /** Whether the server is needed although no request is in flight. */
+  /** Whether tasks need the server, so that it must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#open.size > 0 || this.#watchers.size > 0;
   }
@@ -145,7 +145,7 @@ export class ModernServerTasks {
   /** A new session is open: subscribes to all watched tasks again. */
   attach(session: TaskSession): void {
     this.#session = session;
-    // A failure is harmless: watchers can poll as well.
+    // A failure to subscribe is harmless: watchers also poll.
     for (const id of this.#watchers.keys()) session.subscribe(id, NEVER, "task").catch(() => {});
   }
 
@@ -154,7 +154,7 @@ export class ModernServerTasks {
     for (const task of this.#open) task.onSessionLost();
   }
 
-  /** Another connection, which has no session yet, replaces this one. */
+  /** Moves everything to another connection, which has no session yet and replaces this one. */
   handOver(successor: ModernServerTasks): void {
     for (const task of this.#open) successor.add(task);
     for (const [id, watchers] of this.#watchers) {
@@ -219,7 +219,7 @@ export class ServerTask extends TaskAlias {
     this.#isOver = status.isOver;
   }
 
-  /** Whether its status is terminal. */
+  /** Whether the task's status is terminal. */
   get isOver(): boolean {
     return this.#isOver;
   }
@@ -242,7 +242,7 @@ export class ServerTask extends TaskAlias {
     this.origin.client.notify(this.server, bytesOf(notification));
   }
 
-  /** The server has ended: reports the task as failed. */
+  /** The session has ended: reports the task to its client as failed, unless it had ended already. */
   onServerLost(cause: HubError): void {
     this.lostCause = cause;
     this.origin.onLost(this, cause);
@@ -270,7 +270,7 @@ export class ServerTask extends TaskAlias {
 /** Maximum number of remembered cancelled calls: the server may still create a task for them. */
 const MAX_CANCELLED_CALLS = 256;
 
-/** The legacy tasks of one session. */
+/** The tasks that the server has created for clients' calls in one session; for legacy servers. */
 export class ServerTasks extends TaskAliases<ServerTask> {
   readonly #server: string;
   readonly #pending: PendingRequests;
@@ -292,7 +292,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
     this.#completeParams = completeParams;
   }
 
-  /** Whether some task has not ended. */
+  /** Whether any task has not ended. */
   get hasRunning(): boolean {
     return !this.isEmpty && this.all.some(({ isOver }) => !isOver);
   }
@@ -347,14 +347,14 @@ export class ServerTasks extends TaskAliases<ServerTask> {
     if (!task.isOver) this.#cancel(task.remoteId);
   }
 
-  /** Forgets and cancels a task whose client has left or has forgotten it. */
+  /** Forgets a task, because its client has left or does not keep it; cancels it if it has not ended. */
   drop(task: ServerTask): void {
     this.delete(task);
     for (const [id, each] of this.#byCall) if (each === task) this.#byCall.delete(id);
     this.cancel(task);
   }
 
-  /** The session has ended. */
+  /** The session has ended: all tasks are forgotten and reported as lost. */
   fail(cause: HubError): void {
     const tasks = this.all;
     this.clear();
@@ -368,7 +368,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   }
 }
 
-/** A created task, and the response with the hub's task id. */
+/** A created task, and the server's response with the task id replaced by the hub's. */
 export interface CreatedTask {
   readonly task: ServerTask;
   readonly response: Response;
@@ -397,10 +397,10 @@ const PAGE_SIZE = 50;
 const CURSOR_KIND = "tasks";
 const INVALID_PARAMS = -32602;
 
-/** One page of the tasks that a client created, each with its current status. */
+/** One page of a `tasks/list` result. */
 export interface TaskPage<Entry> {
   readonly entries: readonly Entry[];
-  /** The answer with these tasks; undefined ones are left out. */
+  /** Builds the result from the JSON of the page's tasks; undefined tasks are left out. */
   write(tasks: readonly (Uint8Array | undefined)[]): Uint8Array;
 }
 
@@ -431,7 +431,7 @@ export function readTaskPage<Entry>(
   };
 }
 
-/** The answer to `tasks/get` with the id that the creator knows; undefined if it contains no task. */
+/** The result of `tasks/get` with the task id replaced by the hub's; undefined if the result is not an object. */
 export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
   const start = skipWhitespace(body, 0);
   if (scanObject(body, start) === undefined) return undefined;
@@ -446,7 +446,7 @@ export function isUnknownTaskError(body: Uint8Array): boolean {
   return code !== undefined && parseRange(body, code) === INVALID_PARAMS;
 }
 
-/** The params that name a task. */
+/** The JSON of the params of a request about one task. */
 export function taskParams(id: string): Uint8Array {
   return utf8(JSON.stringify({ taskId: id }));
 }

@@ -34,7 +34,7 @@ export class ClientView {
   readonly #options: ClientViewOptions;
   #profile: ClientProfile;
   #catalog: Catalog | undefined;
-  /** The version of `CatalogCache` when the catalog was read. */
+  /** The `version` of the `CatalogCache` from which `#catalog` was read. */
   #version = 0;
   #isOpen = false;
   /** Whether a list request may be answered; before that, `whenListed` waits. */
@@ -128,7 +128,7 @@ export class ClientView {
     return new HubError("serverStopped", reason, { server: stopped.name });
   }
 
-  /** Starts the servers whose goal is up. */
+  /** Starts the client's servers with goal "up". */
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
@@ -178,7 +178,7 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog when saved listings are loaded, or at the time limit.
+   * Calls back with the catalog when saved listings are loaded, at the latest after `LOAD_SAVED_WAIT` ms.
    * @returns a function that cancels the callback
    */
   whenSavedLoaded(callback: (catalog: Catalog) => void): () => void {
@@ -197,7 +197,7 @@ export class ClientView {
   }
 
   /**
-   * The notifications of the servers that may concern the client, including those of sessions that are still listing.
+   * The `ServerNotifications` of the client's servers, including those of sessions that are still being listed.
    */
   get #notifications(): readonly ServerNotifications[] {
     if (this.#profile.channel === undefined) return [];

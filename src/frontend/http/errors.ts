@@ -3,7 +3,7 @@ import { type ErrorCode, HubError } from "../../base/errors.ts";
 import { buildError } from "../../jsonrpc/message.ts";
 import { type BodyError, type HttpAnswer, messageAnswer, withHeaders } from "./http1/messages.ts";
 
-/** An error answer: an HTTP status, with the reason as a JSON-RPC error in the body. */
+/** An HTTP error response whose body gives the reason as a JSON-RPC error. */
 export function errorAnswer(
   status: number,
   text: string,

@@ -3,10 +3,10 @@ import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 
-/** Interval of keep-alive comments on a silent stream, in ms: gateways cut streams that are silent for longer. */
+/** Interval of keep-alive comments on a silent stream, in ms: gateways close streams that are silent for longer. */
 export const KEEP_ALIVE_INTERVAL = 15_000;
 
-/** Reconnection delay that clients are told (`retry`), in ms. */
+/** Reconnection delay that the SSE field `retry` tells clients, in ms. */
 const RETRY_DELAY = 1000;
 
 /** Limits of one stream, in bytes: kept for a reader that resumes; unread before the reader is dropped; in total. */
@@ -37,7 +37,7 @@ export class EventBuffer {
   readonly #clock: Clock;
   readonly #onReaderGone: () => void;
   readonly #events: Buffer[] = [];
-  /** Sequence numbers of the first kept event, and of the next one to send. */
+  /** `#first`: sequence number of the first kept event; `#next`: of the next event to send. */
   #first = 0;
   #next = 0;
   #size = 0;
@@ -64,19 +64,19 @@ export class EventBuffer {
     return this.#isFinished && after + 1 >= this.#first + this.#events.length;
   }
 
-  /** Bytes kept. */
+  /** Size of all kept events, in bytes. */
   get size(): number {
     return this.#size;
   }
 
-  /** Bytes not yet given to a reader. */
+  /** Size of the events that no reader was sent yet, in bytes. */
   get unsent(): number {
     return this.#unsent;
   }
 
   /**
    * Adds an event without data, which tells the reader the reconnection delay and an event id to resume from
-   * (2025-11-25, sending messages).
+   * (MCP 2025-11-25, sending messages).
    */
   prime(): void {
     const id = `${this.key}-${this.#first + this.#events.length}`;
@@ -103,7 +103,7 @@ export class EventBuffer {
 
   /**
    * Gives the stream to a reader, in place of the current one.
-   * @param after sequence number of the last event that it received; undefined: it continues where the last reader was
+   * @param after sequence number of the last event that the reader received; undefined: it gets the events not yet sent
    */
   attach(after?: number): ReadableStream<Uint8Array> {
     this.detach();
@@ -201,7 +201,7 @@ export class EventBuffer {
   }
 }
 
-/** Replaces line ends by spaces: they would end the event's data, and in JSON they are only whitespace. */
+/** Replaces line ends in the data by spaces: they would end the SSE field; in JSON they are only whitespace. */
 export function withoutLineEnds(event: Buffer, start: number): Buffer {
   const end = event.length - EVENT_END.length;
   for (const byte of [0x0a, 0x0d]) {
@@ -212,7 +212,7 @@ export function withoutLineEnds(event: Buffer, start: number): Buffer {
   return event;
 }
 
-/** Parses an event id. @returns undefined if it is not one of the hub's */
+/** Parses an event id. @returns undefined if it does not have the form of the hub's event ids */
 export function readEventId(
   id: string,
 ): { readonly key: number; readonly seq: number } | undefined {

@@ -4,7 +4,7 @@ import type { HttpAnswer, RequestHeaders } from "./http1/messages.ts";
 import { errorAnswer } from "./errors.ts";
 
 export interface AccessRules {
-  /** The host that the HTTP server listens on, as in URLs. */
+  /** The host that the HTTP server listens on, spelled as in URLs (IPv6 in brackets). */
   readonly hostname: string;
   /** The bearer token; undefined: none is needed. */
   readonly token: string | undefined;
@@ -30,7 +30,7 @@ export function checkOrigin(
   return isAllowed ? undefined : errorAnswer(403, "Pages of other origins are not served here.");
 }
 
-/** Checks the bearer token. @returns the answer that refuses the request; undefined if it may pass */
+/** Checks the bearer token. @returns the answer that refuses the request; undefined if it is allowed */
 export function checkToken(
   headers: RequestHeaders,
   { token }: AccessRules,
@@ -54,7 +54,7 @@ function hostnameOf(url: string): string {
   return URL.canParse(url) ? new URL(url).hostname : "";
 }
 
-/** Constant time, for any content and length. */
+/** Compares in constant time, so that the duration reveals nothing about the token; hashes make the lengths equal. */
 function isEqualConstantTime(given: string, expected: string): boolean {
   const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
   return timingSafeEqual(digest(given), digest(expected));

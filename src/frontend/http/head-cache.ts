@@ -5,18 +5,18 @@ import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 
 /** The parsed meaning of a request head; the same for every request with that head. */
 export interface ParsedHead {
-  /** The answer that refuses the request: wrong host, origin or token. */
+  /** The answer that refuses the request because of its host, origin or token; undefined: it is allowed. */
   readonly refusal: HttpAnswer | undefined;
   readonly session: string | null;
   readonly version: string | null;
-  /** The version header names a revision of the modern era. */
+  /** Whether `MCP-Protocol-Version` names a revision of the modern era. */
   readonly hasModernVersion: boolean;
   /** undefined: neither JSON nor an event stream. */
   readonly accepts: AcceptedTypes | undefined;
   readonly isJson: boolean;
 }
 
-/** Cache of parsed heads: nearly all requests of a client share one head object. */
+/** Cache of parsed heads, by head object: nearly all requests on a connection share one. */
 export class ParsedHeadCache {
   readonly #rules: AccessRules;
   readonly #parsed = new WeakMap<HttpRequestHead, ParsedHead>();

@@ -28,7 +28,7 @@ import {
 } from "./http1/messages.ts";
 import { type AcceptedTypes, ModernPostResponse } from "./post-response.ts";
 
-/** The member of params that the header `Mcp-Name` repeats, by method. */
+/** By method: the member of `params` that the header `Mcp-Name` repeats. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
   [Method.toolsCall, "name"],
   [Method.promptsGet, "name"],
@@ -56,7 +56,7 @@ export function checkRequestHeaders(request: RpcRequest, headers: RequestHeaders
 }
 
 /**
- * Checks the headers that repeat a tool's arguments, as its input schema declares (`x-mcp-header`).
+ * Checks that the `Mcp-Param-*` headers, which the tool's input schema declares (`x-mcp-header`), equal the arguments.
  * @throws {HubError} headerMismatch
  */
 export function checkParamHeaders(
@@ -67,7 +67,7 @@ export function checkParamHeaders(
   const { request, members } = modernRequest;
   if (request.method !== Method.toolsCall) return;
   const name = textParam(modernRequest, "name") ?? "";
-  // A name without prefix is looked up if one server has it; if several do, only the router can choose.
+  // A remote name is accepted, too, if only one server has it; among several, only the router can choose.
   const [first, second] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (second === undefined ? first : undefined))?.item;
@@ -94,7 +94,7 @@ function headerMismatch(header: string): HubError {
   return new HubError("headerMismatch", `The header ${header} does not say what the request says.`);
 }
 
-/** Maximum number of requests in flight. */
+/** Maximum number of modern HTTP requests in flight, of all clients. */
 const MAX_IN_FLIGHT = 10_000;
 
 export interface ModernHttpOptions {
@@ -103,12 +103,12 @@ export interface ModernHttpOptions {
   createModernClients(): ModernRequestTarget;
 }
 
-/** Requests of the modern era over HTTP: each carries its own envelope, there is no session. */
+/** Handles requests of the modern era over HTTP. There is no session: each request names its sender in `_meta`. */
 export class ModernHttp {
   readonly #options: ModernHttpOptions;
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdTable<ModernPostResponse>();
-  /** Resolved when no request is in flight. */
+  /** Callbacks of `untilIdle`, called when no request is in flight. */
   readonly #idleWaiters = new Set<() => void>();
   #clients: ModernRequestTarget | undefined;
 

@@ -24,7 +24,7 @@ import {
   streamAnswer,
 } from "./http1/messages.ts";
 
-/** What a client accepts as an answer. */
+/** The content types that a client accepts: JSON, `text/event-stream`, or either. */
 export type AcceptedTypes = "json" | "events" | "either";
 
 const JSON_TYPE = "application/json";
@@ -145,7 +145,7 @@ export interface ModernPostResponseOptions {
   readonly accepts: AcceptedTypes;
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  /** Called once, when it is answered or its client is gone. */
+  /** Called once, when the request is answered or its client has disconnected. */
   onEnd(response: ModernPostResponse): void;
 }
 
@@ -212,11 +212,11 @@ export class ModernPostResponse implements ModernResponder, DeadlineTarget {
     stream?.enqueue(
       withoutLineEnds(joinPieces([EVENT_PREFIX, ...pieces, EVENT_END]), EVENT_PREFIX.length),
     );
-    // The stream cannot be resumed, so a client that does not read is dropped instead of buffered for.
+    // The stream cannot be resumed, so a client that does not read is dropped, not buffered for.
     if ((stream?.desiredSize ?? 0) < -EVENT_BUFFER_LIMITS.maxBehind) this.#drop();
   }
 
-  /** Starts an event stream before there is a message: a server may send nothing for a long time. */
+  /** Starts an event stream with a keep-alive comment: the server may send nothing for a long time. */
   #startStream(): void {
     this.#open()?.enqueue(KEEP_ALIVE_COMMENT);
   }

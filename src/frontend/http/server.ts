@@ -41,12 +41,13 @@ import { listenHttp, MAX_RECEIVING } from "./http1/server.ts";
 import { ModernHttp } from "./modern.ts";
 import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
 
-/** Whether `initialize` would be answered now, or why not. */
+/** Whether the HTTP server would accept an `initialize`; if not, why. */
 export type Readiness =
   { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
 
 /**
- * The servers by state, as `/readyz` reports them. None of them delays `initialize`, but tools of some may be missing.
+ * The servers by state, as `/readyz` reports them. `initialize` is answered whatever their state, but tools of servers
+ * that are not connected may be missing.
  */
 export interface ServerSummary {
   readonly connected: readonly string[];
@@ -99,7 +100,7 @@ export class TurnBatch {
   }
 }
 
-/** How long requests in flight may finish when the server closes, in ms. */
+/** When the HTTP server closes: how long requests in flight have to finish, in ms. */
 export const DRAIN_TIME = 1500;
 
 /** What the HTTP server needs of a hub. */

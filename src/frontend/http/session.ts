@@ -46,7 +46,7 @@ export const SESSION_LIMITS = {
   maxFinishedAge: 5 * 60_000,
 };
 
-/** Key of the standalone GET stream (Streamable HTTP, listening for messages). */
+/** Key of the stream that a GET without `Last-Event-ID` opens (MCP, Streamable HTTP, listening for messages). */
 const STANDALONE_STREAM = 0;
 /** The first revision whose clients support an event without data (2025-11-25, sending messages). */
 const PRIMING_VERSION: LegacyVersion = "2025-11-25";
@@ -156,7 +156,7 @@ export class SessionTransport implements Transport {
     return Promise.resolve(undefined);
   }
 
-  /** Buffered messages are dropped: the session cannot be resumed. */
+  /** Ends the session and drops buffered messages, as it cannot be resumed. */
   close(): Promise<void> {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
@@ -201,7 +201,7 @@ export class SessionTransport implements Transport {
     return response.answer;
   }
 
-  /** Handles an invalid message of a POST, which the caller answers. */
+  /** Passes on an invalid message of a POST; the caller answers the POST. */
   receiveInvalid(message: InvalidMessage): void {
     this.#touch();
     this.#events?.frame(message, undefined, { notify() {}, respond() {} });
@@ -223,7 +223,7 @@ export class SessionTransport implements Transport {
     return streamAnswer(stream.attach(after));
   }
 
-  /** Forgets finished streams that are too old, and the oldest ones over the limits. */
+  /** Drops finished streams that are too old, and the oldest ones while they exceed the limits. */
   prune(): void {
     const now = this.#options.clock.now();
     let heldBytes = 0;
@@ -243,7 +243,7 @@ export class SessionTransport implements Transport {
     });
   }
 
-  /** Reads the negotiated version from the answer to `initialize`. */
+  /** A responder that also reads the negotiated version from the answer to `initialize`. */
   #initializeResponder(response: SessionPostResponse): Responder {
     return {
       notify: (message) => response.notify(message),
@@ -293,7 +293,7 @@ function negotiatedVersionOf(message: EncodedMessage): LegacyVersion | undefined
   return isLegacyVersion(version) ? version : undefined;
 }
 
-/** How long a session may be unused, and how often that is checked, in ms. */
+/** `limit`: how long a session may be unused before it is closed; `interval`: between checks; both in ms. */
 export const IDLE_LIMITS = { limit: 30 * 60_000, interval: 60_000 };
 
 /** Maximum number of sessions. */
@@ -311,7 +311,7 @@ export interface HttpSessionsOptions {
 export class HttpSessions {
   readonly #options: HttpSessionsOptions;
   readonly #sessions = new Map<string, SessionTransport>();
-  /** Resolved when no request is in flight. */
+  /** Callbacks of `untilIdle`, called when no request is in flight. */
   readonly #idleWaiters = new Set<() => void>();
   #cancelTimer: () => void;
 

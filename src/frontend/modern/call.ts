@@ -67,7 +67,7 @@ function firstText(content: unknown): unknown {
   return typeof first === "object" && first !== null && "text" in first ? first.text : undefined;
 }
 
-/** Requests of a server that come within this many ms of each other go into one `input_required` result. */
+/** A server's requests that come within this many ms of the first go into one `input_required` result. */
 const INPUT_BATCH_TIME = 5;
 
 /** Validates a request against its client's catalog. May throw. */
@@ -161,7 +161,7 @@ export class ModernCall implements Caller, AwaitingCall {
     return this.call?.server;
   }
 
-  /** The client's retry is awaited. */
+  /** Whether the client's retry is awaited. */
   get isAwaitingInput(): boolean {
     return this.#current === undefined;
   }

@@ -101,8 +101,8 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   readonly settings: ExtensionSettings;
 
   /**
-   * @param declared the capabilities that its first request declares
-   * @param modernTasks the tasks of its client
+   * @param declared the capabilities that the client's first request declares
+   * @param modernTasks the tasks of the client
    */
   constructor(
     view: ClientView,
@@ -211,7 +211,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     if (others.length === 0) call?.onMissingCapability(needed);
   }
 
-  /** Modern clients get no notifications outside of a request. */
+  /** Does nothing: modern clients get no notifications outside of a request. */
   notify(): void {}
 
   /**

@@ -8,15 +8,15 @@ import type { ModernRequest, ModernResponder } from "./request.ts";
 import { type ModernClientOptions, ModernClient } from "./client.ts";
 import type { CallCheck } from "./call.ts";
 
-/** How long an unused client is kept, and how often that is checked, in ms. */
+/** `limit`: how long an unused client is kept; `interval`: between checks; both in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
-/** Maximum number of clients, and of `subscriptions/listen` in flight, of one connection or of the HTTP server. */
+/** Maximum number of clients and of open `subscriptions/listen`: per stdio connection, or for the whole HTTP server. */
 const LIMITS = { clients: 32, subscriptions: 1024 };
 
 export interface ModernClientsOptions extends ModernClientOptions {
   /** The view of one client. @param clientId undefined: clients that cannot be told apart */
   view(clientId: string | undefined, subset: ServerSubset): ClientView;
-  /** Called once, when all are closed. */
+  /** Called once, when all clients are closed. */
   onClose(closed: ModernClients): void;
 }
 
@@ -24,15 +24,15 @@ export interface ModernClientsOptions extends ModernClientOptions {
 export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close">;
 
 /**
- * The modern requests of one client, or of all that cannot be told apart, as one ModernClient per capability class and
- * subset of servers.
+ * Handles the modern requests of one client, or of all clients that cannot be told apart. Has one ModernClient per
+ * capability class and subset of servers.
  */
 export class ModernClients {
   readonly #options: ModernClientsOptions;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ModernClientTasks;
-  /** Cache: the client of the last request. */
+  /** Cache: the ModernClient of the last request. */
   #latest:
     | {
         readonly capabilityClass: string;
@@ -55,7 +55,7 @@ export class ModernClients {
 
   /**
    * Handles a request.
-   * @param check validates the request against its client's catalog, and again when the catalog grows; may throw
+   * @param check validates the request against its client's catalog; repeated when its tool is listed later; may throw
    * @throws {HubError} if the request cannot be served
    */
   handle(
@@ -71,7 +71,7 @@ export class ModernClients {
     client.handle(modernRequest, responder, check);
   }
 
-  /** A server may have settled. */
+  /** A server may have settled: its first listing is known, or it has failed. */
   serverSettled(): void {
     for (const { view } of this.#clients.values()) view.updateReadiness();
   }

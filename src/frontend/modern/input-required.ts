@@ -28,7 +28,7 @@ import { type ModernRequest, type ModernResponder, textParam } from "./request.t
 
 /** How long a call waits for its client's retry with `inputResponses`, in ms. */
 export const INPUT_TIMEOUT = 5 * 60_000;
-/** Maximum number of waiting calls: of one client, and of all. */
+/** Maximum number of calls that wait for retries: of one client, and of all clients. */
 export const MAX_AWAITING = { perClient: 256, total: 1024 };
 
 /** A call that waits for its client's retry with `inputResponses`. */
@@ -41,11 +41,11 @@ export interface AwaitingCall {
     responder: ModernResponder,
     answers: readonly JsonMember[],
   ): void;
-  /** No retry has come in time. */
+  /** To be called if no retry has come within `INPUT_TIMEOUT`. */
   expire(): void;
 }
 
-/** Counts the waiting calls of all clients, against the common limit. */
+/** Counts the waiting calls of all clients, up to `MAX_AWAITING.total`. */
 export class AwaitingLimit {
   /**
    * Prefix of the request states that this hub issues. States of servers, which may be hubs, too, have another prefix
@@ -84,7 +84,7 @@ export class AwaitedInputs {
     return this.#calls.size;
   }
 
-  /** @returns the `requestState` of the call; undefined if the limit is reached */
+  /** Makes a call wait for its retry. @returns the `requestState` of the call; undefined if a limit is reached */
   add(call: AwaitingCall): string | undefined {
     if (this.#calls.size >= MAX_AWAITING.perClient || !this.#limit.acquire()) return undefined;
     const state = this.#limit.statePrefix + randomToken();
@@ -98,8 +98,8 @@ export class AwaitedInputs {
 
   /**
    * Resumes the call that a retry belongs to.
-   * @returns false if the request is no retry of a call that waits here
-   * @throws {HubError} invalidParams; the call goes on waiting
+   * @returns false if the request is no retry of a waiting call
+   * @throws {HubError} invalidParams if the retry is invalid; the call goes on waiting
    */
   resume(modernRequest: ModernRequest, responder: ModernResponder): boolean {
     const state = textParam(modernRequest, "requestState");
@@ -113,7 +113,7 @@ export class AwaitedInputs {
     return true;
   }
 
-  /** The client is gone: forgets all waiting calls. */
+  /** The client has disconnected: removes all waiting calls. */
   close(): void {
     for (const state of this.#calls.keys()) this.#remove(state);
   }
@@ -134,7 +134,7 @@ export function invalidRequestState(): HubError {
 /** The members of params that differ between a request and its retry. */
 const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestState"]);
 
-/** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
+/** Base64 SHA-256 of the method and the params without `VARYING_PARAMS`: equal for a request and its retry. */
 export function requestDigestOf({ request, members }: ModernRequest): string {
   // Loaded at first use, because loading takes longer than all the rest of the start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
@@ -164,7 +164,7 @@ const OPEN_BRACE = 0x7b;
 /** Members of a legacy request's params that an embedded input request must not have. */
 const LEGACY_ONLY_MEMBERS: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
 
-/** An `input_required` result from the requests of servers (multi round-trip requests). */
+/** Encodes an `input_required` result with servers' requests as input requests (MCP, multi round-trip requests). */
 export function encodeInputRequired(
   requests: ReadonlyMap<string, ServerRequest>,
   state: string,
@@ -180,7 +180,7 @@ export function encodeInputRequired(
   return joinPieces(['{"inputRequests":{', ...entries, "},", utf8(resultTail(state, server))]);
 }
 
-/** An `input_required` result from input requests that are plain JSON values. */
+/** Encodes an `input_required` result with input requests given as plain JSON values. */
 export function buildInputRequired(
   inputRequests: object,
   state: string,
@@ -190,7 +190,7 @@ export function buildInputRequired(
   return utf8(`${json},${resultTail(state, server)}`);
 }
 
-/** `resultType` is the last member, as in all results of the hub. */
+/** The last members of an `input_required` result; `resultType` ends all results of the hub. */
 function resultTail(requestState: string, server: Implementation): string {
   const members = {
     requestState,
@@ -210,7 +210,7 @@ function embeddedParams(params: readonly Piece[] | undefined): readonly Piece[] 
 
 const CANCEL_RESULT = utf8('{"action":"cancel"}');
 
-/** No answer will come: elicitation is answered with `cancel`, other requests fail. */
+/** Ends a server's request that the client will not answer: an elicitation gets `cancel`, other requests fail. */
 export function cancelServerRequest(serverRequest: ServerRequest): void {
   if (serverRequest.method === Method.elicitationCreate)
     serverRequest.answer("result", CANCEL_RESULT);

@@ -55,7 +55,7 @@ const MAX_CACHED_LENGTH = 4096;
  * repeat the envelope of the previous one.
  */
 export class ModernRequestReader {
-  /** The last envelope, as bytes and as parsed. */
+  /** The last envelope: its bytes, and what was parsed from them. */
   #latest:
     { readonly envelopeBytes: EnvelopeMembers; readonly identity: SenderIdentity } | undefined;
 
@@ -111,7 +111,7 @@ function copyEnvelope(bytes: Buffer, items: readonly JsonMember[]): EnvelopeMemb
   }));
 }
 
-/** Whether a `_meta` has the same envelope members in the same spelling; its other members do not matter. */
+/** Whether a `_meta` has the same envelope members, byte for byte; its other members are ignored. */
 function isSameEnvelope(
   envelopeBytes: EnvelopeMembers,
   bytes: Buffer,
@@ -199,7 +199,7 @@ function missingMemberError(key: string): HubError {
 
 /** The responder of one request of the modern era. */
 export interface ModernResponder extends Responder {
-  /** Whether all requests of the client share one channel. */
+  /** Whether all requests of the client share one channel, as over stdio. */
   readonly isPipe: boolean;
   /** Calls back when the client cancels the request or disconnects before the answer. */
   onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void;

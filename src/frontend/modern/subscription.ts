@@ -39,7 +39,7 @@ export interface ClientSubscriptionOptions {
   readonly serverInfo: Implementation;
   /** The catalog at the start. */
   readonly catalog: Catalog;
-  /** Called once, when it has ended. */
+  /** Called once, when the subscription has ended. */
   onEnd(subscription: ClientSubscription): void;
 }
 
@@ -56,10 +56,10 @@ export class ClientSubscription {
   readonly #resourceSubscriptions = new ResourceSubscriptions((message) =>
     this.#onNotification(message),
   );
-  /** Subscriptions that servers have not answered yet, by URI; and the URIs that were refused. */
+  /** By URI: subscriptions that servers have not answered yet. `#refusedUris`: the URIs that servers refused. */
   readonly #pendingSubscribes = new Map<string, RunningRequest>();
   readonly #refusedUris = new Set<string>();
-  /** Subscriptions to tasks, by the task ids that the client knows; and the ids whose servers have not answered yet. */
+  /** By the hub's task id: subscriptions to tasks. `#pendingTasks`: the ids whose servers have not answered yet. */
   readonly #taskSubscriptions = new Map<string, TaskSubscription>();
   readonly #pendingTasks = new Set<string>();
   /** Notifications held back until the acknowledgement is sent; undefined afterwards. */
@@ -113,7 +113,7 @@ export class ClientSubscription {
     this.#responder.respond(buildResult(this.#modernRequest.request.id, result));
   }
 
-  /** Ends the subscription without an answer: the client is gone, or has cancelled it. */
+  /** Ends the subscription without an answer: the client has disconnected or cancelled it. */
   end(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -130,7 +130,7 @@ export class ClientSubscription {
     const { sender } = this.#modernRequest;
     const request = buildSubscribe(uri);
     const caller = {
-      // A request of the hub's own, in the form of the legacy era.
+      // The hub makes this request itself, as a legacy `resources/subscribe`.
       sender: { ...sender, era: "legacy", level: undefined } as const,
       toClientMessage: withOwnId,
       respond: (message: EncodedMessage | undefined) => this.#onSubscribeAnswer(uri, message),
@@ -182,7 +182,7 @@ export class ClientSubscription {
     }
   }
 
-  /** The first notification: which of the requested subscriptions are in effect. */
+  /** Sends the acknowledgement: the first notification, which says which requested subscriptions are in effect. */
   #acknowledge(): void {
     const queued = this.#unacknowledged;
     if (queued === undefined || this.#isOver) return;

@@ -172,7 +172,7 @@ function whenConnected(
     };
     const failWith = (error: unknown): void => {
       removeListeners();
-      // Errors after this one are ignored.
+      // Ignore all later errors of the socket: an unhandled one would end the process.
       socket.on("error", () => {});
       socket.destroy();
       reject(error);

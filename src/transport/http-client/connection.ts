@@ -73,7 +73,7 @@ const BARE_LINE_END = /[\x00\r]/;
 /** Maximum length of a chunk-size or trailer line, and of all trailers, in bytes. */
 const MAX_LENGTH = { line: 4096, trailers: 16 * 1024 };
 
-/** The chunked transfer coding (RFC 9112, 7.1). */
+/** Decodes the chunked transfer coding (RFC 9112, 7.1). */
 class ChunkedDecoder implements BodyDecoder {
   readonly #isStrict: boolean;
   #state: "size" | "data" | "chunkEnd" | "trailer" = "size";
@@ -150,8 +150,8 @@ const STATUS_LINE = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
 
 /**
  * Parses the head of a response.
- * @returns the head and the offset of the body; undefined if bytes are missing; `malformed` if it is not an HTTP/1.x
- * head
+ * @returns the head and the offset of the body; undefined if the head is incomplete; `malformed` if it is not an
+ * HTTP/1.x head
  */
 export function parseResponseHead(
   bytes: Buffer,

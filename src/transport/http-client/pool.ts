@@ -27,7 +27,7 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection, and how requests on it have to be written. */
+/** An open connection, and how requests on it have to be written if it leads to a proxy. */
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line needs the whole URL (absolute-form, RFC 9112, 3.2.2), because a proxy reads it. */
@@ -47,8 +47,8 @@ export interface RequestHandle {
 /** Maximum number of connections that are being opened at a time. */
 const MAX_OPENING = 32;
 /**
- * Idle time after which a connection is closed, in ms: without a `Keep-Alive` header; subtracted from that header's
- * timeout; and at most.
+ * Idle time after which a connection is closed, in ms. `standard`: if the server sends no `Keep-Alive` timeout;
+ * `margin`: subtracted from that timeout; `max`: upper limit.
  */
 const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
@@ -57,7 +57,8 @@ const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
  * which knows proxies and additional certificates. Main types: `HttpConnectionPool`, below, and `HttpConnection`
  * (`connection.ts`). Start here; `fetch.ts` is the `fetch`-like use of it.
  *
- * The connections to one origin. A request uses an idle connection, or the next one that becomes idle or is opened.
+ * A pool of connections to one origin. A request uses an idle connection, or the next one that becomes idle or is
+ * opened.
  */
 export class HttpConnectionPool implements HttpConnectionEvents {
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
@@ -209,14 +210,17 @@ class QueuedRequest implements RequestHandle {
     this.#currentConnection()?.resume();
   }
 
-  /** The connection, as long as it carries this request. */
+  /** The connection that carries this request; undefined before one is assigned, and after the response. */
   #currentConnection(): HttpConnection | undefined {
     if (this.#connection === undefined || this.#bytes === undefined) return undefined;
     return this.#connection.isSending(this.#bytes) ? this.#connection : undefined;
   }
 }
 
-/** A server may close an idle connection just when it is reused: stop using it before the server's timeout. */
+/**
+ * Whether a connection was idle for too long to be reused. The limit is below the server's own timeout, since the
+ * server may close the connection just when a request is sent on it.
+ */
 function isStale(connection: HttpConnection, now: number): boolean {
   const { keepAliveTimeout } = connection;
   const limit =

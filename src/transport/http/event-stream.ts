@@ -10,7 +10,7 @@ import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
 /** How a GET request for an event stream has ended. */
 export type EventStreamEnd =
-  /** It was open, and the connection was closed. */
+  /** The stream was open, and its connection was closed. */
   | { readonly kind: "dropped"; readonly retry: number | undefined }
   /** The server has rejected the request or answered with another media type. */
   | { readonly kind: "refused"; readonly status: number }
@@ -92,7 +92,7 @@ export class EventStreamRequest implements RequestEvents {
 export interface ResponseStreamSink extends EventParserEvents {
   /** Header lines for the GET request that resumes the stream. */
   headerLines(): string;
-  /** Whether the response has arrived. */
+  /** Whether the JSON-RPC response to the request has arrived. */
   isAnswered(): boolean;
   /** The stream has ended and cannot be resumed. */
   failed(cause: HubError): void;
@@ -199,8 +199,8 @@ export interface StandaloneStreamEvents {
 }
 
 /**
- * Delay before the stream is opened again, in ms: minimum, first and maximum; and how long it has to stay open to reset
- * the failure count.
+ * Delay before the stream is opened again, in ms: `min`, `first` and `max`. `stableAfter`: how long the stream has to
+ * stay open, in ms, for the failure count to be reset.
  */
 const REOPEN_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 

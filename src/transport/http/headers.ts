@@ -18,8 +18,8 @@ export function encodeHeaderValue(value: string): string {
 }
 
 /**
- * Headers that describe a request: in the modern era `Mcp-Method` and `Mcp-Name`, which repeat members of the body; and
- * the headers given with it.
+ * Header lines that describe a request: in the modern era `Mcp-Method` and `Mcp-Name`, which repeat members of the
+ * body; and `options.headers`.
  */
 export function messageHeaders(
   options: SendOptions,

@@ -48,7 +48,7 @@ export class MessageOrder<Item> {
     if (this.#current === undefined) this.#resolveDrained?.();
   }
 
-  /** Resolves when no message waits. */
+  /** Resolves when all notifications are sent, and the server has taken the last one or takes too long. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
     return new Promise((resolve) => (this.#resolveDrained = resolve));

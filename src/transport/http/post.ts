@@ -23,14 +23,14 @@ export interface PostEvents {
   readonly requester: HttpRequester;
   /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
   readonly isNegotiated: boolean;
-  /** Headers for a message; undefined: for a GET that resumes a response stream. */
+  /** Header lines for a request; undefined: for a notification, or a GET that resumes a response stream. */
   headerLinesFor(options: SendOptions | undefined): string;
   message(message: Message, post: Post): void;
   oversized(truncated: Truncated): void;
   log(text: string): void;
   /** The whole request was written. */
   sent(post: Post): void;
-  /** The response has begun; undefined: there will be none. */
+  /** The head of the response has arrived; undefined: there will be no response. */
   responded(post: Post, head: ResponseHead | undefined): void;
   /**
    * Handles an HTTP error status. @returns whether the transport handles it; it may still call `fallback` to let the
@@ -63,7 +63,7 @@ export class Post implements SentRequest, RequestEvents {
   #head: ResponseHead | undefined;
   #stream: ResumedResponseStream | undefined;
   #content: BoundedBuffer | undefined;
-  /** Id in the transport's table; -1 until the message is to be sent. */
+  /** Key in the transport's table of posts; -1 until the post is in the table. */
   id = -1;
   #isAnswered = false;
   #isSent = false;
@@ -247,8 +247,8 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   /**
-   * A JSON-RPC response in the body. An error without id, from a server that could not parse the request, gets the
-   * request's id (`isOwn` is false then).
+   * The JSON-RPC response in the body. `isOwn`: it has the request's id. An error without id, from a server that could
+   * not parse the request, gets the request's id, and `isOwn` is false.
    */
   #responseIn(content: Buffer): { readonly message: Message; readonly isOwn: boolean } | undefined {
     if (content.length === 0) return undefined;

@@ -245,8 +245,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 
   /**
-   * Discards the response and sends the request again when `ready` settles; an error that it resolves or rejects with
-   * ends the request.
+   * Discards the response and sends the request again when `ready` settles; if `ready` resolves to or rejects with an
+   * error, the request fails with that error.
    */
   #sendAgain(ready: Promise<HubError | undefined>): void {
     this.#handle?.cancel();
@@ -478,7 +478,10 @@ export class HttpRequester implements HttpRequestContext {
     this.#pools.clear();
   }
 
-  /** Redacts credential values with and without their scheme. Older ones may still appear in responses. */
+  /**
+   * Adds credential values to the redactor, with and without their scheme (such as `Bearer`). The latest previous
+   * values stay in it, since they may still appear in responses.
+   */
   #redactValues(used: readonly string[]): void {
     const values = used.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
     this.#recentValues = [...values, ...this.#recentValues].slice(0, MAX_RECENT_VALUES);

@@ -24,8 +24,8 @@ import type { HttpTarget, HttpTransportKind } from "./target.ts";
  * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
  * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
  *
- * Opens a transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Unless the manifest says
- * which, the response to the first message decides.
+ * Opens a transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Unless the manifest names
+ * the transport, the server's response to the first message decides.
  */
 export function openHttpTransport(target: HttpTarget): ServerTransport {
   return new HttpTransport(target);
@@ -147,7 +147,10 @@ class HttpTransport implements Transport, HttpVariantEvents {
       : new StreamableHttp(this.#requester, this);
   }
 
-  /** A server that was known to use HTTP+SSE may have changed to Streamable HTTP. */
+  /**
+   * Makes the HTTP+SSE variant. `mayFallBack`: Streamable HTTP is used if the server rejects HTTP+SSE, since a server
+   * that was known to use HTTP+SSE may have changed.
+   */
   #makeLegacySse(mayFallBack: boolean): LegacySse {
     return new LegacySse(this.#requester, this, (_, queued) => {
       if (!mayFallBack) return false;
@@ -158,7 +161,10 @@ class HttpTransport implements Transport, HttpVariantEvents {
     });
   }
 
-  /** A server that rejects `initialize` may use HTTP+SSE (Streamable HTTP, backwards compatibility). */
+  /**
+   * Tries HTTP+SSE after the server has rejected `initialize` over Streamable HTTP (Streamable HTTP, backwards
+   * compatibility); calls `fallback` if the server rejects that as well.
+   */
   #tryLegacySse(post: Post, fallback: () => void): void {
     const previous = this.#variant;
     const sse = new LegacySse(this.#requester, this, () => {

@@ -10,7 +10,7 @@ export interface HttpVariant {
   readonly hasStreams: boolean;
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest;
   adopt(protocol: NegotiatedProtocol): void;
-  /** Closes it within a bounded time; notifications that wait to be sent are sent first. */
+  /** Closes the variant within a bounded time; waiting notifications are sent first. */
   close(): Promise<void>;
 }
 
@@ -19,7 +19,7 @@ export interface HttpVariantEvents {
   message(message: Message, sentRequest?: SentRequest): void;
   oversized(truncated: Truncated): void;
   log(text: string): void;
-  /** The number of queued bytes changed by `size`. Negative: the server has taken the bytes, or they were discarded. */
+  /** The number of queued bytes changed by `delta`. Negative: the server has taken bytes, or they were discarded. */
   queuedChanged(delta: number): void;
   /** The server has answered as this kind of transport requires. */
   kindDetected(kind: HttpTransportKind): void;

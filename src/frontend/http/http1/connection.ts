@@ -54,10 +54,10 @@ export class IncomingRequest implements HttpServerRequest {
 
 /** How the end of a response body is marked. */
 export interface BodyFraming {
-  /** Length of the body in bytes; undefined: it is chunked, or ends with the connection. */
+  /** Length of the body in bytes; undefined: the body is chunked, or ends when the connection closes. */
   readonly length: number | undefined;
   readonly isChunked: boolean;
-  /** The connection closes after it. */
+  /** Whether the connection closes after the response. */
   readonly isLast: boolean;
 }
 
@@ -83,7 +83,7 @@ const REASON_PHRASES: Readonly<Record<number, string>> = {
   505: "HTTP Version Not Supported",
 };
 
-/** Status line and headers of an answer, with the empty line. */
+/** Formats the status line and headers of a response, with the empty line. */
 export function formatResponseHead({ status, headers }: HttpAnswer, framing: BodyFraming): string {
   const { length, isChunked, isLast } = framing;
   let text = `HTTP/1.1 ${status} ${REASON_PHRASES[status] ?? ""}\r\n`;
@@ -116,10 +116,10 @@ const MAX_JOINED = 64 * 1024;
 /** Larger responses are written in parts of this many bytes: a client that reads one part in time makes progress. */
 const WRITE_SIZE = 1024 * 1024;
 
-/** Writes answers to a socket, with respect for backpressure. */
+/** Writes responses to a socket; waits while the socket's buffer is full. */
 export class ResponseWriter {
   readonly #socket: Socket;
-  /** Resolves the wait for the socket to drain; called when the client is gone, too. */
+  /** Ends the wait for the socket to drain; also called when the client has disconnected. */
   #onDrain: (() => void) | undefined;
   /** The stream whose chunks are being written. */
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
@@ -129,19 +129,19 @@ export class ResponseWriter {
     this.#socket = socket;
   }
 
-  /** The socket's buffer is full. */
+  /** Whether the socket's buffer is full. */
   get isFull(): boolean {
     return this.#onDrain !== undefined;
   }
 
-  /** The socket has drained. */
+  /** To be called when the socket's buffer has drained. */
   drain(): void {
     const onDrain = this.#onDrain;
     this.#onDrain = undefined;
     onDrain?.();
   }
 
-  /** The client is gone: nothing more is written. */
+  /** To be called when the client has disconnected: nothing more is written. */
   close(): void {
     this.#isClosed = true;
     void this.#reader?.cancel().catch(() => {});
@@ -149,10 +149,10 @@ export class ResponseWriter {
   }
 
   /**
-   * Writes an answer.
-   * @param head of the request that it answers; undefined if there was no valid one
-   * @param isLast the connection closes after it
-   * @returns when all of it is written; undefined if it is already. Rejects if the body's stream fails
+   * Writes a response.
+   * @param head the head of the request; undefined if it was invalid
+   * @param isLast whether the connection closes after the response
+   * @returns settles when all is written, rejects if the body's stream fails; undefined if all is written already
    */
   writeAnswer(
     answer: HttpAnswer,
@@ -163,7 +163,7 @@ export class ResponseWriter {
     const length = bodyLengthOf(answer);
     const isChunked = length === undefined && head?.acceptsChunked === true;
     const isBodyOmitted = head?.method === "HEAD" || hasNoBody(status);
-    // For HEAD the length may be unknown (RFC 9110, 8.6).
+    // A response to HEAD may omit Content-Length (RFC 9110, 8.6).
     const announcedLength = isBodyOmitted && length === 0 ? undefined : length;
     const headText = formatResponseHead(answer, { length: announcedLength, isChunked, isLast });
     if (body instanceof ReadableStream) {
@@ -209,8 +209,9 @@ export class ResponseWriter {
 }
 
 /**
- * State of a connection: waits for a request, for the rest of its head, for the answer; sends the answer; has sent the
- * last one and waits for the client to close; is closed.
+ * State of a connection. `resting`: waits for a request; `heading`: for the rest of its head; `asking`: for the
+ * application's response; `giving`: sends the response; `lingering`: has sent the last response and waits for the
+ * client to close; `gone`: closed.
  */
 type ConnectionStage = "idle" | "readingHead" | "answering" | "writing" | "closing" | "closed";
 
@@ -231,7 +232,7 @@ const CR = 0x0d;
 const LF = 0x0a;
 const CONTINUE = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/** One client connection of HTTP/1.1: serves one request after the other. */
+/** One HTTP/1.1 connection of a client: serves one request after the other. */
 export class ServerConnection {
   readonly #socket: Socket;
   readonly #writer: ResponseWriter;
@@ -243,7 +244,8 @@ export class ServerConnection {
   /** Received bytes of requests that are not being served yet. */
   #buffered = EMPTY;
   /**
-   * The last head and its bytes: a client's heads are mostly equal, and comparing takes a tenth of the time of parsing.
+   * The last parsed head and its bytes, reused for equal bytes: a client's heads are mostly equal, and comparing takes
+   * a tenth of the time of parsing.
    */
   #cachedHead: { readonly bytes: Buffer; readonly head: ParsedRequestHead } | undefined;
   #request: IncomingRequest | undefined;
@@ -282,7 +284,7 @@ export class ServerConnection {
     else this.destroy();
   }
 
-  /** Serves no more requests after the one that runs. */
+  /** Closes the connection after the request in progress; at once if there is none. */
   closeWhenIdle(): void {
     this.#isClosing = true;
     if (this.#stage === "idle" || this.#stage === "readingHead") this.destroy();
@@ -363,7 +365,7 @@ export class ServerConnection {
   }
 
   #readHead(): { readonly head: ParsedRequestHead; readonly end: number } | HeadError | undefined {
-    // Some clients send a line end after a body (RFC 9112, 2.2).
+    // Skips line ends that some clients send after a body (RFC 9112, 2.2).
     while (this.#buffered[0] === CR && this.#buffered[1] === LF)
       this.#buffered = this.#buffered.subarray(2);
     const cached = this.#cachedHead;
@@ -373,7 +375,7 @@ export class ServerConnection {
     }
     const parsed = parseRequestHead(this.#buffered);
     if (parsed !== undefined && "head" in parsed) {
-      // Copied, so that the chunk it came in is not retained.
+      // Copied, so that the received chunk that contains the head can be freed.
       this.#cachedHead = {
         bytes: Buffer.from(this.#buffered.subarray(0, parsed.end)),
         head: parsed.head,
@@ -399,7 +401,7 @@ export class ServerConnection {
       const written = this.#writer.writeAnswer(answer, head, isLast);
       if (written !== undefined) await written;
     } catch {
-      // The client can tell from the missing end that the answer is incomplete.
+      // Closed without the end of the body, so that the client can tell that the response is incomplete.
       this.destroy();
     }
     if (this.#request !== request) return;

@@ -25,11 +25,11 @@ export type BodyError = "tooLarge" | "tooMany" | "tooSlow" | "broken";
 /** An HTTP request that is to be answered. */
 export interface HttpServerRequest {
   readonly head: HttpRequestHead;
-  /** Reads the body, up to `limit` bytes. To be called once at most. Never rejects. */
+  /** Reads the body, of at most `limit` bytes. Must not be called twice. Never rejects. */
   read(limit: number): Buffer | BodyError | Promise<Buffer | BodyError>;
   /**
-   * Calls back, never synchronously, if the client disconnects, or has disconnected, before the answer.
-   * @returns unsubscribes
+   * Calls back, never synchronously, if the client disconnects, or has disconnected, before it is answered.
+   * @returns a function that unsubscribes
    */
   onDisconnect(callback: () => void): () => void;
 }
@@ -39,7 +39,7 @@ export interface HttpAnswer {
   readonly status: number;
   /** Without the headers that frame the body (Content-Length, Transfer-Encoding). */
   readonly headers: readonly HttpHeader[];
-  /** Pieces are the whole body; undefined: no body. */
+  /** Pieces that together are the whole body, or a stream of it; undefined: no body. */
   readonly body: readonly Piece[] | ReadableStream<Uint8Array> | undefined;
 }
 
@@ -97,23 +97,23 @@ export function bodyLengthOf({ body }: HttpAnswer): number | undefined {
 export function toWebResponse({ status, headers, body }: HttpAnswer): Response {
   const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
   if (body === undefined || body instanceof ReadableStream) return new Response(body ?? null, init);
-  // Copied: the body of a Response needs memory that is not shared.
+  // `joinPieces` copies: a Response's body must not be backed by a SharedArrayBuffer.
   return new Response(joinPieces(body) as Uint8Array<ArrayBuffer>, init);
 }
 
-/** Some runtimes turn other methods into GET, or fail. */
+/** The methods that `Request` supports in every runtime; some turn others into GET, or throw. */
 const WEB_METHODS: ReadonlySet<string> = new Set(
   "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
 );
 
-/** The request as a web `Request` without its body; undefined if Request does not support the method. */
+/** Converts to a web `Request` without a body; undefined if `Request` does not support the method. */
 export function toWebRequest({ method, target, headers }: HttpRequestHead): Request | undefined {
   if (!WEB_METHODS.has(method)) return undefined;
   // Only the path matters: Host is checked separately.
   return new Request(new URL(`http://localhost${target}`), { method, headers: [...headers] });
 }
 
-/** Headers of the connection, which its owner writes (RFC 9110, 7.6.1). */
+/** Headers about the connection or the framing, which the HTTP server itself writes (RFC 9110, 7.6.1). */
 const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
   "connection",
   "content-length",
@@ -123,7 +123,7 @@ const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 
-/** The response of a web application. */
+/** Converts the web `Response` of a plugin's web application. */
 export function fromWebResponse({ status, headers, body }: Response): HttpAnswer {
   const ownHeaders = [...headers].filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase()));
   // `Response.error()` has status 0, which cannot be sent.

@@ -4,7 +4,7 @@ import type { BodyError, HttpRequestHead, RequestHeaders } from "./messages.ts";
 
 /** A parsed request head, with the framing of the body that follows. */
 export interface ParsedRequestHead extends HttpRequestHead {
-  /** Length of the body in bytes, or that it is chunked. */
+  /** Length of the body in bytes; "chunked": it has chunked transfer coding. */
   readonly body: number | "chunked";
   /** The client waits for `100 Continue` before it sends the body. */
   readonly expectsContinue: boolean;
@@ -24,14 +24,14 @@ export const MAX_REQUEST_HEAD = 16 * 1024;
 
 const HEAD_END = "\r\n\r\n";
 const LINE_END = "\r\n";
-/** The absolute form is meant for proxies, but a server has to accept it (RFC 9112, 3.2.2). */
+/** Also matches the absolute form (`GET http://…`), which servers have to accept (RFC 9112, 3.2.2). */
 const REQUEST_LINE =
   /^([!#$%&'*+.^_`|~\w-]{1,32}) (?:[Hh][Tt]{2}[Pp]:\/\/([^/?#\s]+))?(\/[\x21-\x7e]*) HTTP\/1\.([01])$/;
 const OTHER_VERSION = / HTTP\/(?:0|[2-9])[.\d]*$/;
 /** No space before the colon, no folded lines, no control characters (RFC 9112, 5). */
 // oxlint-disable-next-line no-control-regex
 const HEADER_LINE = /^([!#$%&'*+.^_`|~\w-]+):[ \t]?([^\x00-\x08\x0a-\x1f\x7f]*)$/;
-/** A name or an address, and a port: no user, no path, no list (RFC 9112, 3.2). */
+/** A host name or address with an optional port; no user, path or list (RFC 9112, 3.2). */
 const HOST_PATTERN = /^(?:\[[\da-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?$/i;
 const TAB = 0x09;
 const LF = 0x0a;
@@ -79,7 +79,7 @@ export function parseRequestHead(
   return { head, end: headEnd + HEAD_END.length };
 }
 
-/** Removes blanks at both ends; in the pattern of a line they would cost quadratic time. */
+/** Removes blanks at both ends; matching them in HEADER_LINE would take quadratic time. */
 function trim(text: string): string {
   let start = 0;
   let end = text.length;
@@ -101,7 +101,7 @@ function mayBeRequest(bytes: Buffer): boolean {
   return end < 0 || bytes[end - 1] === CR;
 }
 
-/** The length of the body (RFC 9112, 6.3). Proxy and server must never differ in it. */
+/** The length of the body (RFC 9112, 6.3). Strict, because a proxy and this server must find the same length. */
 function bodyFramingOf(
   headers: RequestHeaders,
   isHttp11: boolean,
@@ -116,7 +116,7 @@ function bodyFramingOf(
   return coding.toLowerCase() === "chunked" ? "chunked" : { status: 501 };
 }
 
-/** Headers that may occur once. */
+/** Headers that must not occur twice. */
 const SINGLE_HEADERS: ReadonlySet<string> = new Set([
   "host",
   "content-length",
@@ -155,7 +155,7 @@ const MIN_PROGRESS = 1024 * 1024;
 /** Pieces are joined after this many: each costs memory besides its bytes, and a client may send millions. */
 const MAX_PIECES = 1024;
 
-/** The memory that all bodies being received may take together, in bytes. */
+/** Limits the memory that all bodies being received take together; `size` is in bytes. */
 export class BodyQuota {
   #available: number;
 
@@ -163,7 +163,7 @@ export class BodyQuota {
     this.#available = size;
   }
 
-  /** @returns false if less is left; nothing is taken then */
+  /** Takes `size` bytes from the quota. @returns false if less is left; then nothing is taken */
   reserve(size: number): boolean {
     if (size > this.#available) return false;
     this.#available -= size;
@@ -175,25 +175,25 @@ export class BodyQuota {
   }
 }
 
-/** A request's body while it is received. Buffered until it is read, discarded once it has failed. */
+/** A request's body while it is received: its bytes are buffered until it is read, and discarded once it has failed. */
 export class RequestBody {
   readonly #quota: BodyQuota;
   readonly #decoder: BodyDecoder | undefined;
-  /** Bytes that have yet to come; Infinity for a chunked body. */
+  /** How many bytes have yet to be received; Infinity for a chunked body. */
   #remaining: number;
   #pieces: Buffer[] = [];
   /** The pieces since the last join. */
   #recent: Buffer[] = [];
   #size = 0;
-  /** Bytes taken from the quota. */
+  /** How many bytes were taken from the quota. */
   #reserved = 0;
   #limit = Infinity;
   #checks = 0;
-  /** The size at the start of the current `MAX_CHECKS` checks. */
+  /** Size of the body when the current `MAX_CHECKS` checks began, in bytes. */
   #sizeBefore = 0;
   #outcome: "whole" | BodyError | undefined;
   #resolve: ((body: Buffer | BodyError) => void) | undefined;
-  /** The body has ended, and the next request's start is certain. */
+  /** Whether the body has ended at a known offset, where the next request starts. */
   isEndCertain = false;
 
   constructor(length: ParsedRequestHead["body"], quota: BodyQuota) {
@@ -203,7 +203,7 @@ export class RequestBody {
     if (length === 0) this.#complete(true);
   }
 
-  /** @returns what follows the body */
+  /** Adds a received chunk. @returns the bytes that follow the body */
   push(chunk: Buffer): Buffer {
     if (this.isEndCertain || chunk.length === 0) return chunk;
     if (this.#decoder !== undefined) {
@@ -218,7 +218,7 @@ export class RequestBody {
     return isAll ? EMPTY : chunk.subarray(piece.length);
   }
 
-  /** See HttpServerRequest. @param onIncomplete called if the body is not complete yet */
+  /** See `HttpServerRequest.read`. @param onIncomplete called if the body is not complete yet */
   read(limit: number, onIncomplete: () => void): Buffer | BodyError | Promise<Buffer | BodyError> {
     this.#limit = limit;
     if (

@@ -6,20 +6,20 @@ import { BodyQuota } from "./request-parser.ts";
 /** A listening HTTP socket. */
 export interface HttpListener {
   readonly port: number;
-  /** Closes it: connections have `ms` to send the last answers. */
+  /** Closes the socket; open connections have `ms` milliseconds to send their last responses. */
   close(ms: number): Promise<void>;
 }
 
 export interface ListenOptions {
-  /** Without brackets, for IPv6 too. */
+  /** Host name or address; IPv6 without brackets. */
   readonly hostname: string;
   /** 0: any free port. */
   readonly port: number;
-  /** Interval of the checks for connections without progress, in ms. */
+  /** How often connections are checked for progress, in ms. */
   readonly checkInterval?: number;
   /** Memory for all bodies being received together, in bytes. */
   readonly maxReceiving?: number;
-  /** Never rejects. */
+  /** Answers a request; must never reject. */
   readonly handle: (request: HttpServerRequest) => HttpAnswer | Promise<HttpAnswer>;
 }
 
