@@ -50,7 +50,7 @@ const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
 
 /** Maximum size of logged arguments, in bytes of JSON; larger ones are omitted. */
 const MAX_ARGUMENTS_SIZE = 64 * 1024;
-/** Maximum length of a name, in UTF-16 units: names come from outside. */
+/** Maximum length of a logged name, in UTF-16 units: clients and servers may send names of any length. */
 const MAX_NAME_LENGTH = 200;
 /** Maximum size of an error that is parsed for its code, in bytes. */
 const MAX_ERROR_SIZE = 64 * 1024;

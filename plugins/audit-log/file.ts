@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
 /**
- * Append mode, so that hubs that share a file never overwrite each other; readable, to find the end of the last line.
+ * Opens for appending, so that hubs sharing a file never overwrite each other, and for reading, to check the last line.
  * Symbolic links are not followed, as anyone who can write to the folder could redirect them; a FIFO does not block.
  */
 const FLAGS =
@@ -103,7 +103,7 @@ export class LogFile {
       const size = stats.size + Buffer.byteLength(line) + 1;
       return stats.isFile() && stats.size > 0 && size > this.#limits.maxSize;
     } catch {
-      // The error is reported when the file is opened.
+      // Ignore the error here: opening the file for the write reports it.
       return false;
     }
   }
@@ -113,7 +113,7 @@ export class LogFile {
     const lock = `${this.path}.lock`;
     if (!(await acquireLock(lock))) return;
     try {
-      // Another hub may have rotated them in the meantime.
+      // Another hub may have rotated the files before this one got the lock.
       if (!(await this.#isFull(line))) return;
       const { keep } = this.#limits;
       for (let number = keep; number > 1; number--) {

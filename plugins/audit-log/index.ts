@@ -6,7 +6,7 @@ import { describeAnswer, formatCall, describeFailure } from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
-/** How long `dispose` waits for unwritten lines, in ms; the hub waits one second. */
+/** How long `dispose` waits for unwritten lines, in ms; less than the 1 s that the hub waits for `dispose`. */
 const CLOSE_TIMEOUT = 800;
 
 const MAX_FILES = 100;

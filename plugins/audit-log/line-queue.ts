@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { clearTimeout, setTimeout } from "node:timers";
 
-/** Where the lines are written. */
+/** The destination of the log lines. */
 export interface Sink {
   /** Shown in log messages. */
   readonly path: string;
@@ -24,18 +24,18 @@ type Timer = ReturnType<typeof setTimeout>;
 
 const MAX_QUEUE_SIZE = 8 * 1024 * 1024;
 const RETRY_DELAYS = { first: 250, max: 30_000 };
-/** Delay in ms in which lines are collected for one write; a killed hub loses at most these. */
+/** How long lines are collected for one write, in ms; if the hub is killed, at most these lines are lost. */
 const COLLECT_DELAY = 20;
 /** Maximum size of one write, in bytes. */
 const MAX_BATCH_SIZE = 256 * 1024;
 
-/** A bounded queue of lines with one background writer. Calls never wait for it, whatever happens to the disk. */
+/** A bounded queue of lines with one background writer. Tool calls never wait for it, even if the disk hangs. */
 export class LineQueue {
   readonly #sink: Sink;
   readonly #log: LineQueueOptions["log"];
   readonly #maxSize: number;
   readonly #retryDelays: NonNullable<LineQueueOptions["retryDelays"]>;
-  /** Oldest first. */
+  /** The queued lines, oldest first. */
   #lines: string[] = [];
   /** Size of all lines, in bytes. */
   #size = 0;
@@ -44,7 +44,7 @@ export class LineQueue {
   /** Number of consecutive failed writes. */
   #failures = 0;
   #timer: Timer | undefined;
-  /** Never rejects; undefined while nothing is being written. */
+  /** The write in progress, which never rejects; undefined if there is none. */
   #writing: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
   #isClosed = false;
@@ -112,7 +112,7 @@ export class LineQueue {
   }
 
   /**
-   * Never rejects.
+   * Writes a batch of lines. Never rejects.
    * @returns the delay until the next write, in ms
    */
   async #write(): Promise<number> {
@@ -186,7 +186,7 @@ function countLines(lines: number): string {
   return lines === 1 ? "1 line" : `${lines} lines`;
 }
 
-/** In bytes, with the line end. */
+/** The size of a line in bytes, including its line end. */
 function sizeOf(line: string): number {
   return Buffer.byteLength(line) + 1;
 }

@@ -52,7 +52,7 @@ export class Redaction {
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];
-  /** The pieces contain the source up to here. */
+  /** The index up to which the source has been copied to the result. */
   let copiedTo = 0;
   const visit = (part: Part, state: PathState): void => {
     if (state.has("end") || (part.kind === "closed" && state.size > 0)) {
@@ -80,7 +80,7 @@ function advance(state: PathState, key: string): PathState {
   return stateOf(steps);
 }
 
-/** As `**` also matches no key, the step after it is included. */
+/** The state with these steps. Because `**` also matches no key, the step after a `**` is included. */
 function stateOf(steps: readonly (PathStep | "end")[]): PathState {
   const state = new Set<PathStep | "end">();
   for (const first of steps) {
@@ -92,11 +92,11 @@ function stateOf(steps: readonly (PathStep | "end")[]): PathState {
   return state;
 }
 
-/** Quadratic at worst, where a RegExp could backtrack exponentially: keys come from outside and may be long. */
+/** Matches a key with a glob in quadratic time at worst; a RegExp could backtrack exponentially on long keys. */
 function matchesKey(glob: string, name: string): boolean {
   let globIndex = 0;
   let nameIndex = 0;
-  /** The index of the last `*`, and where its match was last tried to end. */
+  /** The index of the last `*` in the glob, and the index in the name where its match was last assumed to end. */
   let lastStar = -1;
   let starEnd = 0;
   while (nameIndex < name.length) {

@@ -48,7 +48,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
         const isReader = tool.definition.annotations?.["readOnlyHint"] === true;
         readers.set(tool, isNamed || isReader);
         if (!isNamed && !(settings.readOnly && isReader)) return next;
-        // Subscribed only when a tool is cached, as the subscription costs time at every call.
+        // Subscribe only once a tool is cached, because the subscription costs time at every call.
         stopListening ??= host.subscribe(
           (event) => {
             if (!isCallEnd(event) || readers.isReadOnly(event.server, event.tool)) return;
@@ -91,15 +91,15 @@ export default definePlugin<v.InferOutput<typeof options>>({
 });
 
 /**
- * A copy of the answer for the cache: the original would keep the buffer that it was read into. Undefined if it may not
- * be cached.
+ * A copy of the answer for the cache; undefined if the answer may not be cached. Caching the original would keep the
+ * whole receive buffer in memory.
  */
 function copyForCache(call: ToolCall, answer: Answer): Answer | undefined {
   const json = withCachedTime(answer.json, new Date());
   try {
     return json === undefined ? undefined : call.answer(json);
   } catch {
-    // A malformed answer of a server is passed on, but not cached.
+    // A malformed answer from a server is forwarded, but not cached.
     return undefined;
   }
 }
@@ -112,7 +112,7 @@ function isCallEnd(
 
 /** The known tools, and which of them have no side effects. */
 class ReadOnlyTools {
-  /** By the exposed name. */
+  /** The known tools by exposed name. */
   readonly #tools = new Map<string, ToolInfo>();
   readonly #readOnly = new Set<string>();
 

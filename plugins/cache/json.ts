@@ -45,7 +45,7 @@ function normalizePart(part: Part): string | undefined {
   }
 }
 
-/** The scalar without unnecessary escapes; only strings have any. */
+/** The JSON text of a scalar without unnecessary escapes; only strings contain escapes. */
 function unescapeScalar(text: string): string {
   return text.includes("\\") ? JSON.stringify(JSON.parse(text)) : text;
 }

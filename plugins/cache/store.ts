@@ -3,9 +3,9 @@ import type { Answer } from "../../src/plugin/plugin.ts";
 interface Entry {
   readonly group: ServerGroup;
   readonly answer: Answer;
-  /** In bytes, with the key. */
+  /** The entry's size in bytes, including its key. */
   readonly size: number;
-  /** ms since the epoch. */
+  /** When the entry was stored, in ms since the epoch. */
   readonly storedAt: number;
 }
 
@@ -23,7 +23,7 @@ export class ResultCache {
   readonly #ttl: number;
   readonly #maxSize: number;
   readonly #now: () => number;
-  /** Least recently used first. */
+  /** The entries, least recently used first. */
   readonly #entries = new Map<string, Entry>();
   readonly #groups = new Map<string, ServerGroup>();
   #size = 0;
@@ -35,7 +35,7 @@ export class ResultCache {
     this.#now = now;
   }
 
-  /** In bytes. */
+  /** The total size of all entries, in bytes. */
   get size(): number {
     return this.#size;
   }
@@ -92,7 +92,7 @@ export class ResultCache {
 
   #isExpired({ storedAt }: Entry): boolean {
     const age = this.#now() - storedAt;
-    // If the clock was set back, the age is unknown.
+    // A negative age means that the clock was set back: the real age is unknown, so treat the entry as expired.
     return age < 0 || age >= this.#ttl;
   }
 

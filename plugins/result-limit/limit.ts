@@ -13,7 +13,7 @@ import type { StoredContent } from "./store.ts";
 import { describeCut, describeMedia, NOTICE_SIZE } from "./notices.ts";
 
 export interface ResultLimits {
-  /** Maximum text of a result, in bytes; also of its structured content. */
+  /** Maximum size of a result's text, and also of its structured content, in bytes. */
   readonly max: number;
   /** Maximum Base64 data of an image or sound, in bytes. */
   readonly maxMedia: number;
@@ -30,7 +30,7 @@ export interface OverflowStore {
   put(kept: StoredContent): string | undefined;
 }
 
-/** Joins the texts of a result's entries. */
+/** The separator between the texts of a result's entries. */
 const SEPARATOR = "\n\n";
 
 /**

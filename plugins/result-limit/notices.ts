@@ -14,7 +14,7 @@ export function uriOf(id: string, page?: number): string {
   return page === undefined ? SCHEME + id : `${SCHEME}${id}/${page}`;
 }
 
-/** The inverse of `uriOf`; undefined if the URI is not one. */
+/** The inverse of `uriOf`; undefined if the URI is not one that `uriOf` makes. */
 export function readUri(uri: string): { readonly id: string; readonly page?: number } | undefined {
   const match = /^toolmux-result:\/\/([0-9a-f]{32})(?:\/([1-9]\d{0,8}))?$/.exec(uri);
   const [, id, page] = match ?? [];

@@ -7,7 +7,7 @@ import { Buffer } from "node:buffer";
 const BREAK_POINTS: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
   { share: 1 / 4, ends: ["\n\n", "\r\n\r\n"] },
   { share: 1 / 2, ends: ["\n"] },
-  // Elements of a JSON text without line breaks.
+  // The ends of elements in a JSON text without line breaks.
   { share: 1 / 2, ends: ["},", "],"] },
   { share: 1 / 2, ends: [". ", "! ", "? ", "。", "！", "？"] },
   { share: 1 / 2, ends: [" ", "\t", ","] },

@@ -20,7 +20,7 @@ export interface TextItem {
 export interface MediaItem {
   readonly kind: "media";
   readonly json: string;
-  /** For people: "An image". */
+  /** A label for messages, such as "An image". */
   readonly label: string;
   readonly mimeType: string;
   readonly data: string;

@@ -3,7 +3,7 @@ import { pageOf } from "./pages.ts";
 import type { StoredContent, ContentStore } from "./store.ts";
 import { describePage, readUri, TOOL, uriOf } from "./notices.ts";
 
-/** Newest first. */
+/** The supported MCP protocol versions, newest first. */
 const VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07"];
 
 const READ_MORE = {

@@ -6,7 +6,7 @@ export type StoredContent = StoredText | StoredMedia;
 
 export interface StoredText {
   readonly kind: "text";
-  /** In UTF-8. */
+  /** The text in UTF-8. */
   readonly bytes: Buffer;
   /** The end of each page, in bytes. */
   readonly ends: readonly number[];
@@ -16,26 +16,26 @@ export interface StoredText {
 export interface StoredMedia {
   readonly kind: "media";
   readonly mimeType: string;
-  /** Base64, as received. */
+  /** The content in Base64, as received. */
   readonly bytes: Buffer;
 }
 
 /** The clock of the store. */
 export interface Clock {
-  /** ms, monotonic. */
+  /** The monotonic time, in ms. */
   now(): number;
   /**
-   * Calls back after that many ms.
-   * @returns cancels it
+   * Calls `callback` after `ms` milliseconds.
+   * @returns a function that cancels the call
    */
   after(ms: number, callback: () => void): () => void;
 }
 
 interface Entry {
   readonly content: StoredContent;
-  /** In bytes. */
+  /** The entry's size, in bytes. */
   readonly size: number;
-  /** In ms of the clock. */
+  /** When the entry expires, as a time of the clock in ms. */
   expires: number;
 }
 
@@ -50,7 +50,7 @@ export class ContentStore {
   readonly #maxSize: number;
   readonly #ttl: number;
   readonly #clock: Clock;
-  /** Least recently used first. */
+  /** The entries, least recently used first. */
   readonly #entries = new Map<string, Entry>();
   #size = 0;
   #isClosed = false;

@@ -11,7 +11,7 @@ export interface RepairedSchema {
 export class EditableSchema {
   isWider = false;
   readonly #original: Schema;
-  /** Copied at the first change: most schemas need none. */
+  /** A copy of the schema, made at the first change: most schemas need no change. */
   #copy: Map<string, unknown> | undefined;
 
   constructor(schema: Schema) {

@@ -8,7 +8,7 @@ export interface SchemaLocation {
 const MAX_LOCATIONS = 3;
 const MAX_NAME_LENGTH = 40;
 
-/** A change that most schemas need, as generators still write `$schema`, and that has no effect. */
+/** The note for a removed `$schema`: it has no effect, and many schemas need it, so it deserves no warning. */
 export const SCHEMA_KEYWORD_REMOVED = "the mark of an older draft left out";
 
 /** The changes of a schema and their locations, for the log. */

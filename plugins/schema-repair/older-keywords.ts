@@ -60,7 +60,7 @@ export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOpti
     const rest = draft.get("additionalItems");
     draft.delete("additionalItems");
     draft.delete("items");
-    // With both, the meaning is ambiguous.
+    // With `prefixItems` beside an array-valued `items`, the meaning is ambiguous.
     if (draft.has("prefixItems")) draft.widen("prefixItems");
     else if (items.length > 0) draft.set("prefixItems", items);
     if (isSchema(rest)) draft.set("items", rest);
@@ -72,7 +72,7 @@ export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOpti
   splitDependencies(draft, dialect);
 }
 
-/** `dependencies` (up to draft-07) has two successors since 2019-09. */
+/** Replaces `dependencies` (up to draft-07) by its two successors of 2019-09. */
 function splitDependencies(
   draft: EditableSchema,
   { note, ignoresRefSiblings }: DialectOptions,
@@ -80,7 +80,7 @@ function splitDependencies(
   const dependencies = draft.get("dependencies");
   if (dependencies === undefined) return;
   note();
-  // Whether 2020-12 validators apply it depends on the implementation.
+  // Whether 2020-12 validators apply `dependencies` depends on the implementation.
   draft.widen("dependencies");
   if (!ignoresRefSiblings || !isObject(dependencies)) return;
   for (const keyword of ["dependentRequired", "dependentSchemas"]) {

@@ -93,7 +93,7 @@ function subschemasOf(schema: Schema): { readonly used: Schema[]; readonly defin
   return { used, defined };
 }
 
-// Includes the keywords of earlier drafts.
+// The keywords that contain schemas, including those of earlier drafts.
 const CONTAINER_KEYWORDS: ReadonlySet<string> = new Set([
   ...SCHEMA_LIST_KEYWORDS,
   ...SCHEMA_MAP_KEYWORDS,
@@ -109,7 +109,7 @@ const SINGLE_SCHEMA_KEYWORDS: ReadonlySet<string> = new Set([
  */
 function collectSchemas(root: Schema): Map<Schema, boolean> {
   const schemas = new Map<Schema, boolean>([[root, false]]);
-  // Iterating a Map visits entries that are added meanwhile.
+  // The loop adds entries to the Map: iterating a Map also visits entries that are added during the iteration.
   for (const [schema, isEmbedded] of schemas) {
     const { used, defined } = subschemasOf(schema);
     for (const child of [...used, ...defined]) {

@@ -77,7 +77,7 @@ export function repair(given: unknown, purpose: Purpose): RepairResult {
   return { kind: "unrepairable", fault: "there is always something left to repair" };
 }
 
-/** One round; returns the same schema if there was nothing to repair. */
+/** Runs one round of repairs; returns the same schema object if there was nothing to repair. */
 function repairOnce(schema: Schema, purpose: Purpose, notes: ChangeNotes): RootResult {
   const isForModels = purpose === "arguments";
   const { $schema: dialect } = schema;

@@ -206,11 +206,11 @@ export class SchemaRepairer {
     this.#note("required properties added that were not described", place);
     const added = Object.fromEntries(absent.map((name) => [name, {}]));
     draft.set("properties", { ...properties, ...added });
-    // `additionalProperties` does not apply to them any more.
+    // `additionalProperties` does not apply to the added properties.
     if (draft.has("additionalProperties") || this.#options.hasUnevaluated) draft.isWider = true;
   }
 
-  /** If other keywords now evaluate more, these would apply to less than before; they are removed. */
+  /** Removes the `unevaluated…` keywords if the schema was widened, because widening changes what they apply to. */
   #dropUnevaluated(draft: EditableSchema): void {
     if (draft.isWider) for (const each of UNEVALUATED_KEYWORDS) draft.delete(each);
   }

@@ -41,7 +41,7 @@ export function resolveRootReference(schema: Schema, notes: ChangeNotes): Schema
     const all = (own["allOf"] as unknown[] | undefined) ?? [];
     return { ...own, allOf: [...all, { $ref: schema["$ref"] }] };
   }
-  // The root's own definitions stay, as references look for them there.
+  // Keep the root's own definitions, because `#/$defs/…` references resolve against the root.
   const entries = Object.entries(target).filter(([key]) => !DEFINITION_KEYWORDS.includes(key));
   return { ...Object.fromEntries(entries), ...own };
 }
@@ -61,7 +61,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   );
   const required = new Set(namesIn(schema["required"]));
   const isClosed = schema["additionalProperties"] === false;
-  // Whether no constraint is lost.
+  // Whether flattening loses no constraint.
   let isLossless = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
@@ -86,7 +86,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
     add(shapes, keyword === "allOf" ? "all" : "any");
   }
   notes.add(`${found.join(", ")} at its root left out`);
-  // What these keywords evaluate is not known any more.
+  // Drop `unevaluated…` too: without the removed keywords, it is unknown which members are evaluated.
   const removed: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
   const kept = Object.entries(schema).filter(([key]) => !removed.includes(key));
   const whole = {
@@ -162,7 +162,7 @@ function combineSchemas({ schemas }: ArgumentSchemas, mode: "all" | "any"): unkn
   return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
 }
 
-/** A schema with nothing but the first description. */
+/** A schema with only the first description among the given schemas. */
 function descriptionOnly({ schemas }: ArgumentSchemas): Schema {
   const descriptions = schemas.filter(isObject).map(({ description }) => description);
   const description = descriptions.find((text) => typeof text === "string");

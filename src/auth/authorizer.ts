@@ -11,7 +11,7 @@ import type {
  * uses; `OAuthAuthorizer` (`oauth-authorizer.ts`), which implements it; `ServerCredentials` (`credentials.ts`), the
  * tokens of one server. Start with `oauth-authorizer.ts`, then `credentials.ts` and `login.ts`.
  *
- * Control over a running authorization.
+ * Options of an authorization: its cancellation and the reporting of progress.
  */
 export interface AuthorizationOptions {
   /** Cancels the authorization. */

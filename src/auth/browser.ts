@@ -29,7 +29,7 @@ function commandsFor(url: string, env: Env, platform: string): readonly (readonl
   const configured = (env["BROWSER"] ?? "").split(":").filter((entry) => entry.trim() !== "");
   if (configured.length > 0) return configured.map((command) => insertUrl(command.trim(), url));
   if (platform === "darwin") return [["open", url]];
-  // The start command of Windows would split the URL at &.
+  // Not `start`: cmd.exe would split the URL at `&`.
   if (platform === "win32") return [["rundll32", "url.dll,FileProtocolHandler", url]];
   const hasScreen = Boolean(env["DISPLAY"] || env["WAYLAND_DISPLAY"] || env["WSL_DISTRO_NAME"]);
   return hasScreen
@@ -67,7 +67,7 @@ async function runCommand(command: string, args: readonly string[], env: Env): P
       child.once("exit", (code) => finish(code === 0));
       child.unref();
     } catch {
-      // Some runtimes throw where others emit `error`.
+      // Some runtimes throw if the command cannot be started; others emit `error`.
       resolve(false);
     }
   });

@@ -90,7 +90,7 @@ function readRedirect(
   return searchParams.has("code") || searchParams.has("error") ? searchParams : undefined;
 }
 
-/** Compares in constant time. */
+/** Compares in constant time, so that timing reveals nothing about the expected text. */
 function isEqualConstantTime(actual: string, expected: string): boolean {
   const [a, b] = [Buffer.from(actual), Buffer.from(expected)];
   const { timingSafeEqual } = process.getBuiltinModule("node:crypto");

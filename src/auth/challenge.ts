@@ -3,7 +3,7 @@ import type { AuthChallenge } from "../transport/http/target.ts";
 /** The Bearer challenge in a `WWW-Authenticate` header. */
 export interface BearerChallenge {
   readonly status: AuthChallenge["status"];
-  /** Whether a Bearer token may be accepted: there is such a challenge, or none at all. */
+  /** Whether the server may accept a Bearer token: it sent a Bearer challenge, or no challenge at all. */
   readonly acceptsBearer: boolean;
   /** URL of the protected resource metadata (RFC 9728). */
   readonly resourceMetadata?: string | undefined;
@@ -17,7 +17,7 @@ const MAX_HEADER_LENGTH = 16 * 1024;
 const SEPARATORS = /[\s,]*/y;
 const PARAMETER = /([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))/y;
 const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
-/** The token68 form, which `Negotiate` and others have instead of parameters. */
+/** The token68 syntax (RFC 9110), which schemes such as `Negotiate` use instead of parameters. */
 const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
 /** Finds the Bearer challenge in a header with any number of challenges. Parts that cannot be parsed are ignored. */
@@ -40,7 +40,7 @@ export function splitScopes(text: string | undefined): readonly string[] {
 }
 
 interface Scheme {
-  /** In lower case, as are the names of its parameters. */
+  /** The scheme's name in lower case; the names of the parameters are in lower case, too. */
   readonly scheme: string;
   readonly parameters: Map<string, string>;
 }

@@ -21,7 +21,7 @@ import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from 
 export interface ScopeChoice {
   /** The scopes in the manifest or on the command line; undefined: those that the server requests. */
   readonly configured: readonly string[] | undefined;
-  /** The server has rejected the token for its scopes (403). */
+  /** Whether the server has rejected the token because its scopes are insufficient (403). */
   readonly isInsufficient: boolean;
   readonly bearerChallenge: BearerChallenge;
   readonly authServer: AuthorizationServer;
@@ -95,7 +95,7 @@ export class AttemptGuard {
     this.#logins = [...this.#logins, this.#now()];
   }
 
-  /** Records a renewal after a rejected token, if the limit allows it. @returns whether it does */
+  /** Records a renewal after a rejected token. @returns false, without recording, if the limit is reached */
   recordRenewal(): boolean {
     const since = this.#now() - RENEWAL_WINDOW;
     this.#renewals = this.#renewals.filter((time) => time > since);
@@ -168,7 +168,7 @@ export class TokenCache {
   async load(): Promise<StoredToken | undefined> {
     const { store, name, url } = this.#options;
     const stored = await loadToken(store, name, url);
-    // A token stored since is newer than the one in memory.
+    // A token that another process has stored since is newer than the unsaved token in memory.
     if (this.#unsaved?.replaced !== stored?.access) this.#unsaved = undefined;
     this.#token = this.#unsaved?.token ?? stored;
     this.#isLoaded = true;
@@ -176,8 +176,8 @@ export class TokenCache {
   }
 
   /**
-   * Stores the token before it is used, because the previous one may no longer be valid. If that fails this process
-   * still uses it until the store has another one.
+   * Stores the token before it is used, because the previous one may be invalid already. If storing fails, this process
+   * still uses the token until another process stores another one.
    */
   async save(token: StoredToken): Promise<void> {
     const replaced = this.#unsaved === undefined ? this.#token?.access : this.#unsaved.replaced;
@@ -254,7 +254,7 @@ export class SharedOperation {
     return running;
   }
 
-  /** Later callers start a new operation. */
+  /** Ends the operation for later callers: they start a new one. */
   #end(running: RunningOperation, reason: unknown): void {
     if (this.#running === running) this.#running = undefined;
     running.abort.abort(reason);
@@ -271,12 +271,12 @@ export interface ServerCredentialsOptions {
   readonly clock: Clock;
   /** Time limit for a login by a person, in ms. */
   readonly loginTimeout: number;
-  /** ms since the epoch */
+  /** The current time, in ms since the epoch. */
   readonly now: () => number;
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** The resolved settings of the manifest, as of the last connect. */
+/** The server's OAuth settings, resolved at the last connect. */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
@@ -367,7 +367,7 @@ export class ServerCredentials {
       await this.authorize(challenge, terms, { signal, onProgress: () => {} });
       return true;
     }
-    // A refreshed token has no more scopes than the first.
+    // Refreshing cannot help after a 403: a refreshed token has no more scopes than the original.
     if (challenge.status === 403) {
       const latest = await this.#cache.load();
       return (
@@ -442,8 +442,8 @@ export class ServerCredentials {
   }
 
   /**
-   * Deletes the token and revokes it at the authorization server. @returns whether there was one, and whether it was
-   * revoked
+   * Deletes the token and revokes it at the authorization server. @returns whether there was a token, and whether it
+   * was revoked
    */
   async forget(
     terms: OAuthTerms,
@@ -567,7 +567,7 @@ export class ServerCredentials {
     const { server, store, now } = this.#options;
     const stored = await this.#cache.load();
     if (stored === undefined) return undefined;
-    // Another process has renewed it already.
+    // Another process has renewed the token already.
     if (stored.access !== old.access && !isRefreshDue(stored, now())) return stored;
     const { settings } = terms;
     if (stored.grant === "clientCredentials") {

@@ -174,7 +174,7 @@ async function findMetadata(
   }
 }
 
-/** Without PKCE a stolen authorization code is enough to get a token. */
+/** Requires PKCE: without PKCE, a stolen authorization code is enough to get a token. */
 function checkPkce(metadata: AuthorizationServerMetadata, server: string): void {
   const hasCodeGrant = metadata.grant_types_supported?.includes("authorization_code") ?? true;
   const methods = metadata.code_challenge_methods_supported;

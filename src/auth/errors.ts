@@ -82,7 +82,7 @@ export function oauthErrorCodeOf(thrown: unknown): string | undefined {
   return typeof code === "string" ? quoteText(code) : undefined;
 }
 
-/** Foreign text in one line of limited length. */
+/** Quotes untrusted text: without line breaks and control characters, and of limited length. */
 export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }

@@ -29,7 +29,7 @@ export interface AuthorizerOptions {
   fetch(resolved: ResolvedRemote): Fetch;
   /** Shows a login page to the user. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
-  /** ms since the epoch */
+  /** The current time, in ms since the epoch. */
   readonly now?: () => number;
   readonly clock?: Clock;
   /** Time limit for a login by the user, in ms. */

@@ -18,7 +18,7 @@ export interface RefreshOptions {
   readonly server: string;
   readonly settings: OAuthSettings;
   readonly fetch: SdkFetch;
-  /** ms since the epoch */
+  /** The current time, in ms since the epoch. */
   readonly now: () => number;
 }
 

@@ -67,7 +67,7 @@ export interface RegistrationOptions {
   readonly settings: OAuthSettings;
   readonly store: SecretStore;
   readonly fetch: SdkFetch;
-  /** ms since the epoch */
+  /** The current time, in ms since the epoch. */
   readonly now: () => number;
 }
 
@@ -83,13 +83,13 @@ export async function findRegistration(
   return isExpired ? undefined : stored;
 }
 
-/** Deletes a registration that the authorization server does not know any more. */
+/** Deletes a registration that the authorization server does not recognize. */
 export async function forgetRegistration(issuer: string, store: SecretStore): Promise<void> {
   await store.remove(await storeName("client", issuer));
 }
 
 /**
- * Chooses the client: of the manifest; or of a metadata document, if the server supports that; or a registered one. A
+ * Chooses the OAuth client: the manifest's, else a client ID metadata document if supported, else a registered one. A
  * stored registration is used only for the same issuer and redirect URI.
  * @throws {HubError} unauthorized, unreachable
  */
@@ -137,7 +137,7 @@ async function requestRegistration(
   const sdk = await loadSdk();
   const method = chooseAuthMethod(metadata);
   try {
-    // Deprecated in the SDK; used after all other ways.
+    // The SDK deprecates dynamic registration; it is used only if no other way works.
     // oxlint-disable-next-line typescript/no-deprecated
     const response = await sdk.registerClient(url, {
       ...(metadata !== undefined && { metadata }),
@@ -163,7 +163,7 @@ async function requestRegistration(
       secret,
       redirect: redirectUri,
       method: response.token_endpoint_auth_method ?? method,
-      // 0: never.
+      // 0 means that the secret never expires.
       expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
@@ -222,7 +222,7 @@ export async function clientAuthenticationOf(
   };
 }
 
-/** Form encoding (RFC 6749, 2.3.1). */
+/** Encodes a client id or secret as application/x-www-form-urlencoded (RFC 6749, 2.3.1). */
 function formEncode(text: string): string {
   return new URLSearchParams([["", text]]).toString().slice(1);
 }
@@ -258,12 +258,12 @@ async function privateKeyAuthentication(
     throw unauthorizedError(server, reason);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
-  // The SDK needs PKCS8.
+  // The SDK accepts only PKCS#8 keys.
   const privateKey = key.export({ type: "pkcs8", format: "pem" });
   return createPrivateKeyJwtAuth({ issuer: id, subject: id, privateKey, alg });
 }
 
-/** The preferred algorithm first. */
+/** The signing algorithms for each kind of key, the preferred one first. */
 type Algorithms = Readonly<Record<string, readonly string[]>>;
 const ALGORITHMS_BY_CURVE: Algorithms = {
   prime256v1: ["ES256"],

@@ -7,7 +7,7 @@ export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Respon
 
 /** Maximum size of a response, in bytes. */
 const MAX_BODY = 1024 * 1024;
-/** Default of `SafeFetchOptions.limit`. */
+/** Default time limit per request, in ms (`SafeFetchOptions.timeout`). */
 const REQUEST_TIMEOUT = 10_000;
 
 export interface SafeFetchOptions {
@@ -89,10 +89,10 @@ function checkEncryption(url: URL, server: string): URL {
 const PUBLIC = 0;
 const PRIVATE = 1;
 const LOOPBACK = 2;
-/** Includes the metadata services of clouds (169.254.169.254), which hand out credentials. */
+/** Link-local addresses, including clouds' metadata services (169.254.169.254), which hand out credentials. */
 const LINK_LOCAL = 3;
 
-/** Decided by the literal host: names are not resolved. */
+/** The network scope of a host, judged by its text: names are not resolved. */
 function networkScopeOf(hostname: string): number {
   const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;

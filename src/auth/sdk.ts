@@ -1,4 +1,4 @@
-/* Loading the SDK takes longer than starting toolmux, so it is loaded for the first authorization. */
+/* The MCP SDK is loaded at the first authorization, because loading it takes longer than starting toolmux. */
 
 export const loadSdk = () => import("@modelcontextprotocol/client");
 

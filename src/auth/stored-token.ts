@@ -21,14 +21,18 @@ export interface StoredToken {
   readonly access: string;
   readonly refresh: string | undefined;
   readonly issued: number;
-  /** undefined: not known. */
+  /** When the access token expires; undefined if unknown. */
   readonly expires: number | undefined;
 }
 
 /** Version of the stored form; other versions are ignored. */
 const FORMAT_VERSION = 1;
 
-/** @returns undefined if there is none for this URL, or it is not readable. @throws {HubError} as the store */
+/**
+ * Loads the token.
+ * @returns undefined if there is no token for this URL, or it is malformed
+ * @throws {HubError} if the store is not readable
+ */
 export async function loadToken(
   store: SecretStore,
   name: string,
@@ -40,7 +44,7 @@ export async function loadToken(
   return stored.url === url.href ? stored : undefined;
 }
 
-/** @throws {HubError} as the store */
+/** Stores the token. @throws {HubError} if it cannot be stored */
 export function saveToken(store: SecretStore, name: string, token: StoredToken): Promise<void> {
   return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }
@@ -49,7 +53,7 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;
 
-/** Longer lifetimes are ignored, in s. */
+/** Maximum plausible lifetime of a token, in seconds; a longer one is ignored. */
 const MAX_LIFETIME = 100 * 365 * 24 * 3600;
 
 /**
@@ -67,7 +71,7 @@ export function isRefreshable({ refresh, grant }: StoredToken): boolean {
   return refresh !== undefined || grant === "clientCredentials";
 }
 
-/** Whether the token should be renewed now. One that cannot be renewed is used until the server rejects it. */
+/** Whether the token is due for renewal. A token that cannot be renewed is used until the server rejects it. */
 export function isRefreshDue(token: StoredToken, now: number): boolean {
   const { issued, expires } = token;
   if (expires === undefined || !isRefreshable(token)) return false;

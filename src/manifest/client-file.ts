@@ -21,7 +21,7 @@ export function readClientFile(root: Table): FileConfig {
   const problems: UnplacedProblem[] = [...settings.problems];
   const notes: string[] = [];
   const ignored = new Set<string>();
-  // A client's file must not cause code to be loaded.
+  // A client's file must not make toolmux load plugin code.
   if ("plugins" in root) ignored.add("plugins");
   // Nor must it cause a command to be run for a value.
   if ("secrets" in root) ignored.add("secrets");
@@ -83,7 +83,7 @@ function readClientEntry(
 
 const LIMIT_KEYS = new Set(Object.keys(defaultsSchema.entries));
 
-/** Drops limits that are invalid here: another client may use such a key with another meaning. */
+/** Drops limits that toolmux's schema rejects: another client may use the same key with another meaning. */
 function dropInvalidLimits(server: Table, path: readonly string[], notes: string[]): Table {
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
@@ -119,7 +119,7 @@ function unsupportedReasonOf(entry: Table, name: string | undefined): string | u
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 
-/** Manifest keys that clients do not have, or use with another meaning. */
+/** Manifest keys that MCP clients do not have, or use with another meaning. */
 const EXCLUDED_KEYS = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
@@ -153,7 +153,7 @@ function translateClientEntry(entry: Table, ignored: Set<string>): Table {
   return manifestEntry;
 }
 
-/** The manifest's keys of a remote server; empty for an entry with a command, because clients then start that. */
+/** The entry's remote-server keys as manifest keys; none if it has a command, because clients then run the command. */
 function translateRemote(entry: Table): Table {
   const key = URL_KEYS.find((it) => typeof entry[it] === "string");
   if (key === undefined || "command" in entry) return {};
@@ -183,7 +183,7 @@ function translateTools(entry: Table): Table | undefined {
   return { ...(isTable(tools) && tools), ...(allow && { allow }), ...(deny && { deny }) };
 }
 
-/** Clients accept numbers and booleans as texts. */
+/** Converts numbers and booleans to strings: MCP clients accept them where a string is expected. */
 function scalarToText(value: unknown): unknown {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
 }

@@ -36,7 +36,7 @@ const RUNNABLE = {
   idleStop: "settings",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
-/** The keys of every server whose texts may hold `${…}`. */
+/** The additional keys of every server whose strings may contain `${…}` placeholders. */
 const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
 
 const STDIO: Readonly<Record<keyof StdioServer, ChangeEffect>> = {
@@ -140,7 +140,7 @@ function dependsOnFolder(server: ExternalServer): boolean {
   );
 }
 
-/** `${cmd:…}` runs its command in that folder. */
+/** Whether a placeholder uses `baseDir`: `${file:…}` with a relative path, or `${cmd:…}`, which runs in that folder. */
 function usesFolder(part: TextPart): boolean {
   if (part.kind === "file") return isRelative(part.path);
   return part.kind === "scheme" && part.scheme === "cmd";

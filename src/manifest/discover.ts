@@ -5,10 +5,10 @@ import { configFolders, stateFolder, type SystemEnvironment } from "../base/path
 import type { Problem } from "./problems.ts";
 import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "./trust.ts";
 
-/** In order of precedence. */
+/** The manifest file names; the first one that exists in a folder is used. */
 const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;
 
-/** The project file of MCP clients. */
+/** The file in which MCP clients keep a project's servers. */
 const PROJECT_FILE = ".mcp.json";
 
 export interface ManifestFile {
@@ -94,7 +94,7 @@ async function readAll(paths: readonly string[]): Promise<readonly CandidateFile
   });
 }
 
-/** Uses the first file, and notes the others. */
+/** Uses the first existing file of a folder, and adds a note about the files it ignores. */
 function useFirst([first, ...others]: readonly CandidateFile[]): SearchResult {
   if (first === undefined) return { files: [], problems: [], notes: [], untrusted: [] };
   const { path, read } = first;
@@ -129,7 +129,7 @@ function describeUntrusted(path: string): string {
   return `it is not trusted as it is now; run \`toolmux trust ${shellWord}\` if you want its commands run`;
 }
 
-/** The user's own config folder needs no trust, even as the working directory. */
+/** Whether `cwd` is the user's own config folder: its files need no trust, even as the working directory. */
 function isConfigFolder(cwd: string, folders: readonly string[]): boolean {
   const here = realPathOf(cwd);
   return here !== undefined && folders.some((folder) => realPathOf(folder) === here);

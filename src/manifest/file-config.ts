@@ -23,7 +23,7 @@ export type ServerConfig =
   | {
       readonly kind: "plugin";
       readonly path: KeyPath;
-      /** The name of the plugin that provides it. */
+      /** The name of the plugin that provides the server. */
       readonly plugin: string;
       readonly input: ServerInput;
     }
@@ -65,11 +65,11 @@ export interface FileConfig {
   readonly problems: readonly UnplacedProblem[];
   /** Problems that apply only if there is no plugin, because only a plugin could resolve the placeholder. */
   readonly schemeProblems: readonly UnplacedProblem[];
-  /** Notes for people that are no problems, without the file's name and a full stop. */
+  /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
   readonly notes: readonly string[];
 }
 
-/** One file, or the environment variable in place of one, with its content. */
+/** A manifest file, or the environment variable `TOOLMUX_SERVERS`, with its validated content. */
 export interface ConfigSource {
   /** Absolute, or the name of the variable. */
   readonly file: string;
@@ -78,7 +78,7 @@ export interface ConfigSource {
   readonly fileConfig: FileConfig;
 }
 
-/** A server with the last file that configures it. */
+/** A server with the last file that configures it, which is the one that counts. */
 export interface SourcedServer {
   readonly name: string;
   readonly source: ConfigSource;

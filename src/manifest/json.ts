@@ -31,7 +31,7 @@ export function parseJson(text: string): ParsedFile {
   };
 }
 
-/** "CommaExpected" → "comma expected"; the file's text is never shown. */
+/** Turns the parser's code into words: "CommaExpected" → "comma expected". Never quotes the file's text. */
 function describeError(error: ParseError): string {
   const code = printParseErrorCode(error.error);
   const words = code.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);

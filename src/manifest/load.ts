@@ -73,7 +73,7 @@ function isWrapped(root: unknown): boolean {
 
 const MAIN_KEYS = ["command", "package", "url", "plugin"];
 
-/** Clients silently use the last of duplicate keys; only duplicate servers are noted. */
+/** A note about a duplicate server; other duplicate keys get none, because MCP clients silently use the last. */
 function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
   return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
@@ -132,7 +132,7 @@ export interface LoadOptions extends SystemEnvironment {
 export type LoadedManifest = LoadOutcome & LoadedFiles;
 
 type LoadOutcome =
-  /** `problems` lie in the tables of servers that are `invalid` in the manifest, or that a later file replaces. */
+  /** `problems` concern only servers that are `invalid` in the manifest, or that a later file replaces. */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
     /** At least one problem makes the whole manifest invalid. */
@@ -160,7 +160,7 @@ interface LoadedFiles {
    * A file that was used before has been changed since, not removed.
    */
   readonly untrusted: readonly string[];
-  /** Whether a file is empty, as one that is just being written. */
+  /** Whether a file is empty: an editor may just be writing it. */
   readonly hasEmptyFile: boolean;
 }
 
@@ -324,7 +324,7 @@ async function mergeDocuments(
     ...merged.notes,
   ];
   if (!isUsable) return { ok: false, problems, notes };
-  // Plugins may provide servers.
+  // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE);

@@ -23,7 +23,7 @@ import {
 } from "./schema.ts";
 import { createTable, isTable } from "./table.ts";
 
-/** Whether a prefix is valid: names with it split in one way only. The empty prefix is valid. */
+/** Whether a prefix is valid, so that `prefix + separator + tool` splits in one way only. The empty prefix is valid. */
 export function isPrefix(text: string, separator: string): boolean {
   return (
     /^[A-Za-z0-9_-]*$/.test(text) &&
@@ -45,7 +45,7 @@ export function sanitizePrefix(text: string, separator: string): string {
 }
 
 export interface PrefixAssignment {
-  /** Server → prefix. */
+  /** Prefixes by server name. */
   readonly prefixes: ReadonlyMap<string, string>;
   readonly problems: readonly SourcedProblem[];
   readonly notes: readonly string[];
@@ -135,7 +135,7 @@ function freePrefix(base: string, separator: string, taken: ReadonlyMap<string, 
   return base;
 }
 
-/** Characters that are allowed anywhere in a prefix. */
+/** The characters for suffixes: allowed anywhere in a prefix, and not in the separator. */
 function symbolsFor(separator: string): readonly string[] {
   return "23456789abcdefghijklmnopqrstuvwxyz01".split("").filter((it) => !separator.includes(it));
 }
@@ -432,7 +432,7 @@ function orderProblem(limits: Limits, [lesser, greater]: LimitOrder): string | u
   return `${lesser} (${shorterText}) is longer than ${greater} (${longerText}); set ${greater} to ${shorterText} or more`;
 }
 
-/** ms. */
+/** The value of a limit, in ms. */
 function getLimit(limits: Limits, key: LimitOrder[number]): number {
   switch (key) {
     case "callTimeout":

@@ -7,7 +7,7 @@ import { splitCommand } from "./interpolate.ts";
 /** The key of toolmux's own entry in clients' files. */
 export const TOOLMUX_KEY = "toolmux";
 
-/** Why an entry that starts toolmux is skipped: the end of a sentence. */
+/** The reason in the note about a skipped entry that starts toolmux; ends a sentence. */
 export const SELF_REASON = "it is toolmux itself";
 
 /** The parts of a client's entry that determine what it starts. */

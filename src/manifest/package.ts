@@ -8,7 +8,7 @@ export interface PackageSpec {
   readonly origin: PackageOrigin;
   /** For an image, the whole reference. */
   readonly name: string;
-  /** undefined: the latest. Images include theirs in `name`. */
+  /** undefined: the latest version. For images, always undefined: the tag is part of `name`. */
   readonly version: string | undefined;
 }
 

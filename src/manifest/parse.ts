@@ -28,7 +28,7 @@ export function parseStrictJson(text: string): { readonly root: unknown } | unde
     return table;
   };
   const root = copy(parsed);
-  // Every key has one colon in the text; duplicate keys have been merged by JSON.parse.
+  // Outside of strings, the text has one colon per key. More colons than parsed keys: JSON.parse merged duplicates.
   return text.replace(STRING_LITERALS, "").split(":").length - 1 === keys ? { root } : undefined;
 }
 
@@ -49,7 +49,7 @@ export async function parseText(text: string, format: FileFormat): Promise<Parse
       ? await parseJson(text)
       : { ok: true, ...plain, duplicates: [], preparePositions: () => positionsOf(text) };
   } catch (error) {
-    // Endless nesting overflows a parser's stack.
+    // Very deep nesting overflows the parser's call stack (RangeError).
     if (!(error instanceof RangeError)) throw error;
     return { ok: false, message: "nested too deeply", position: undefined };
   }

@@ -8,7 +8,7 @@ const SECRET_WORDS = new Set(
     "authtoken authkey accesskey accesstoken refreshtoken secretkey privatekey clientsecret"
   ).split(" "),
 );
-/** The same at the end of a word without separators: `PGPASSWORD`, `githubtoken`. */
+/** Such words at the end of a name without separators: `PGPASSWORD`, `githubtoken`. */
 const SECRET_WORD_SUFFIX = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
 /** Words that count only at the end of a name, because they also occur in others: `AUTH_MODE`, `KEY_BINDINGS`. */
 const FINAL_SECRET_WORDS = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
@@ -16,14 +16,14 @@ const FINAL_SECRET_WORDS = new Set(["key", "keys", "auth", "pass", "pat", "cred"
 const SECRET_KEY_QUALIFIERS = new Set(
   "api access secret private signing encryption master service auth app deploy".split(" "),
 );
-/** Words before `key` that make it harmless. */
+/** Words before `key` that mean that the key is not secret. */
 const HARMLESS_KEY_QUALIFIERS = new Set(
   (
     "public primary foreign sort partition cache group project issue object hot shortcut idempotency " +
     "translation routing host row index lookup hash field publishable map"
   ).split(" "),
 );
-/** Last words that only distinguish variants of a name. */
+/** Last words that only distinguish variants of a name; the words before them decide. */
 const VARIANT_WORDS = new Set(
   (
     "prod production dev development staging stage test testing live sandbox default main backup old new " +
@@ -42,7 +42,7 @@ const HARMLESS_FINAL_WORDS = new Set(
     "user username owner email"
   ).split(" "),
 );
-/** Words of amounts, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
+/** Words that make a name that of an amount, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
 const AMOUNT_WORDS = new Set("max min num count limit per total budget".split(" "));
 /** Last words of names whose values are random but not secret. */
 const IDENTIFIER_WORDS = new Set(
@@ -89,7 +89,7 @@ const TOKEN_FORMATS = new RegExp(
     .join("|"),
   "g",
 );
-/** The alphabet and minimum length of keys. */
+/** The characters and the minimum length of a random key: it has a digit and a letter. */
 const ALPHABET = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=.~-]{20,}$/;
 /** SHA-1 and SHA-256 object names of Git. */
 const GIT_HASH = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/i;
@@ -194,7 +194,7 @@ function isSecretByName(name: string, value: string): boolean {
     MODE_WORD.test(value)
   )
     return false;
-  // A number of LLM tokens, such as `4k`, or an id.
+  // With a name that ends in "tokens", a value such as `4k` is a number of LLM tokens.
   return !(wordsOf(name).at(-1) === "tokens" && /^[\d_.,]+[kKmM]?$/.test(value));
 }
 

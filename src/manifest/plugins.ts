@@ -12,7 +12,7 @@ const MAX_PLUGIN = 16 * 1024 * 1024;
 
 /** All plugins of a manifest. */
 export interface PluginList {
-  /** In the order of the files, then in the order within each. */
+  /** The plugins in the order of the files, and within a file in its order. */
   readonly specs: readonly PluginSpec[];
   /** Files of plugins, absolute, whether they exist or not. */
   readonly files: readonly string[];

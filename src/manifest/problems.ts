@@ -4,7 +4,7 @@ import { isTable } from "./table.ts";
 
 export type KeyPath = readonly (string | number)[];
 
-/** Both count from 1; columns in UTF-16 code units. */
+/** A place in a text: line and column count from 1, columns in UTF-16 code units. */
 export interface Position {
   readonly line: number;
   readonly column: number;
@@ -16,7 +16,7 @@ export interface UnplacedProblem {
   /** Whether the key itself is wrong, or its value. */
   readonly at: "key" | "value";
   readonly message: string;
-  /** Set where the path alone does not determine it. */
+  /** Set only if the path alone does not determine the position. */
   readonly position?: Position;
 }
 
@@ -24,7 +24,7 @@ export interface UnplacedProblem {
 export interface Problem {
   /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
-  /** Absent if the text has none, for example if the file cannot be read. */
+  /** Absent if the position is unknown, for example if the file cannot be read. */
   readonly position?: Position | undefined;
   /** The key's path such as `servers.git.args[1]`; empty: the whole file. */
   readonly path: string;
@@ -51,7 +51,7 @@ export function invalidError(spec: {
   return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
 }
 
-/** The message of that error. */
+/** The message of the error `serverInvalid`. */
 export function describeInvalid({
   name,
   problems,
@@ -135,7 +135,7 @@ export interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: unknown })[] | undefined;
 }
 
-/** An issue of valibot, of any copy of it. */
+/** An issue of valibot, whichever copy of the library made it. */
 interface ValibotIssue extends SchemaIssue {
   readonly kind: "schema" | "validation" | "transformation";
   readonly type: string;
@@ -235,9 +235,9 @@ interface SchemaShape {
   readonly type?: unknown;
   readonly wrapped?: SchemaShape;
   readonly entries?: Readonly<Record<string, SchemaShape>>;
-  /** Of an array. */
+  /** For an array: the schema of its items. */
   readonly item?: SchemaShape;
-  /** Of a record. */
+  /** For a record: the schema of its values. */
   readonly value?: SchemaShape;
   /** The `record` of fields.ts has its item schema in its metadata. */
   readonly pipe?: readonly { readonly metadata?: { readonly items?: SchemaShape } }[];

@@ -96,7 +96,7 @@ export async function describeTokenExposure({
     `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
   ];
 }
-/** Read permission of group and others. */
+/** The mode bits for reading by group and others. */
 const OTHERS_READ = 0o044;
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
@@ -192,7 +192,7 @@ export function readServers(
   return { servers, problems, schemeProblems };
 }
 
-/** Without a main key, the server has a problem already and is never used. */
+/** Builds a server's config. A server without a main key already has a problem, so its config is never used. */
 function makeServerConfig(input: ServerInput, path: KeyPath): ServerConfig {
   const { command = "", package: packageSpec, runner, url, plugin } = input;
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
@@ -273,7 +273,7 @@ export function missingCommandProblem(base: KeyPath): UnplacedProblem {
   return { path: [...base, "command"], at: "value", message: "is missing" };
 }
 
-/** The keys of an invalid server that rules between servers still need. */
+/** The keys of an invalid server that checks across servers still need. */
 function inputOfInvalid(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
   return {

@@ -35,7 +35,7 @@ const MIN_SECRET_LENGTH = 6;
 /** The minimum length for values requested as secrets (`${scheme:…}`), which may be as short as a PIN. */
 const MIN_NAMED_SECRET_LENGTH = 4;
 
-/** Variables whose values are not secret. */
+/** Environment variables whose values are not secret. */
 const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
@@ -46,7 +46,7 @@ export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly cwd: string;
   readonly schemes: SchemeResolvers;
   readonly secrets: Set<string>;
-  /** Missing values, as sentences; collected, so that one error reports all. */
+  /** A sentence for each missing value; collected, so that one error reports them all. */
   readonly problems: string[];
   /** The names of missing secrets. */
   readonly missingSecrets: string[];
@@ -59,7 +59,7 @@ export interface MissingValues {
   readonly secrets: readonly string[];
 }
 
-/** @throws {HubError} valueMissing, if any value is missing; it names all of them */
+/** @throws {HubError} valueMissing if any value is missing; the message names all missing values */
 export function requireValues(scope: TemplateScope): void {
   const { problems, missingSecrets } = scope;
   if (problems.length === 0) return;
@@ -158,7 +158,7 @@ export async function readSecretFile(
   );
 }
 
-/** @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, which a retry may cure */
+/** @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, after which a retry may succeed */
 async function resolveScheme(
   { scheme, path }: Extract<TemplatePart, { kind: "scheme" }>,
   where: string,
@@ -221,7 +221,7 @@ export interface ResolvedServer {
 
 /** What is needed to reach an HTTP server, with every `${…}` resolved. */
 export interface ResolvedRemote {
-  /** `http:` or `https:`, without credentials. */
+  /** An `http:` or `https:` URL without user name and password. */
   readonly url: URL;
   /** No prototype. */
   readonly headers: Readonly<Record<string, string>>;
@@ -360,7 +360,7 @@ function checkHeader(name: string, value: string, scope: TemplateScope): string 
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Redacts a header's value, and the credentials after the authorization scheme. */
+/** Registers a header's value for redaction, and the credentials that follow its authorization scheme. */
 function registerHeader(value: string, scope: TemplateScope): void {
   registerSecret(value, scope);
   const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
@@ -369,7 +369,7 @@ function registerHeader(value: string, scope: TemplateScope): void {
   if (scheme.toLowerCase() === "basic") registerBasicCredentials(credentials, scope);
 }
 
-/** Redacts the decoded form of Basic credentials, too. */
+/** Registers the decoded user name and password of Basic credentials for redaction, too. */
 function registerBasicCredentials(credentials: string, scope: TemplateScope): void {
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(credentials)) return;
   const pair = Buffer.from(credentials, "base64").toString();

@@ -197,7 +197,7 @@ const annotationsSchema = v.strictObject({
   openWorldHint: v.exactOptional(flag),
 });
 
-/** Which tools are shown and under which names, their timeouts, and overridden members. */
+/** Which tools are shown and under which names, their timeouts, and the members of a tool that are overridden. */
 const toolsSchema = v.strictObject({
   ...visibilityEntries,
   timeout: v.exactOptional(record(limit)),
@@ -308,13 +308,13 @@ export interface SkillRules {
   readonly deny?: readonly string[] | undefined;
 }
 
-/** The same for tools, with their timeouts and overrides. */
+/** Which tools are shown, and under which names, with their timeouts and overrides. */
 export interface ToolRules extends PromptRules {
-  /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
+  /** Timeouts in ms by the server's own tool name; replace `callTimeout`. Has no prototype. */
   readonly timeout: Readonly<Record<string, number>>;
-  /** Remote name → description that replaces the server's. Has no prototype; absent: none. */
+  /** Descriptions that replace the server's, by the server's own tool name. Has no prototype. */
   readonly describe?: Readonly<Record<string, string>>;
-  /** Remote name → members to set in `_meta`; others stay the server's. */
+  /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
   readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** Remote name → annotations to set; others stay the server's. They also decide whether a call may be retried. */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
@@ -335,9 +335,9 @@ interface ServerBase {
 interface RunnableBase extends ServerBase, Limits {
   /** Whether all clients share one process, or each has its own. */
   readonly isolation: "shared" | "perClient";
-  /** Whether the first call of one of its tools starts it, not the hub's start. */
+  /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
   readonly lazy: boolean;
-  /** The protocol era spoken to the server; `auto`: that of its client, if the server supports it. */
+  /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
   readonly prompts: PromptRules;

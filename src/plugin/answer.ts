@@ -15,7 +15,7 @@ export abstract class PluginAnswer implements Answer {
   abstract readonly kind: "result" | "error";
   abstract readonly size: number;
   abstract readonly json: string;
-  // oxlint-disable-next-line no-unused-private-class-members -- it is looked for in `is`
+  // oxlint-disable-next-line no-unused-private-class-members -- `is` tests for its presence
   readonly #brand = true;
 
   /** Whether the value is a real answer: not a Proxy of one, nor an object with one as its prototype. */
@@ -39,7 +39,7 @@ export abstract class PluginAnswer implements Answer {
   protected abstract readonly hasIsError: boolean;
 }
 
-/** A server's response, passed on byte for byte. */
+/** A server's response, forwarded byte for byte. */
 export class RelayedAnswer extends PluginAnswer {
   readonly #response: Response;
   /** Whether the body has been validated as JSON. */
@@ -87,7 +87,7 @@ function copyBorrowed(piece: Piece): Piece {
   return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
-/** A result that a plugin made. */
+/** A result that a plugin made instead of forwarding a server's response. */
 export class OwnAnswer extends PluginAnswer {
   readonly kind = "result";
   readonly #bytes: Buffer;

@@ -13,7 +13,7 @@ export interface CallChainState {
   send(call: ChainedCall): Promise<Answer>;
   /** The call has ended, so its answer is no longer needed. */
   readonly isOver: boolean;
-  /** The plugin that makes the call and does not see it itself. */
+  /** The plugin that makes this call through its host API: its own `call` hook is skipped. */
   readonly excludedPlugin: PluginInstance | undefined;
   /** Number of plugins that have received the call and have not answered it; the last of them is the innermost. */
   readonly holderCount: number;
@@ -41,7 +41,7 @@ export function buildCallChain(
   plugins: readonly PluginInstance[],
   tool: ToolInfo,
 ): ((call: ChainedCall) => Promise<Answer>) | undefined {
-  // The innermost `next` is the server.
+  // The innermost `next` sends the call to the server.
   const sendToServer: Next = (call) => {
     const chainedCall = asChainedCall(call, tool);
     return chainedCall[CHAIN_STATE].send(chainedCall);

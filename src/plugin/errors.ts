@@ -24,7 +24,7 @@ export function describePluginFault(thrown: unknown, path: string | undefined): 
   };
 }
 
-/** Whether it is one of toolmux's own errors. Never throws. */
+/** Whether a thrown value is one of toolmux's own errors. Never throws. */
 export function isOwnError(thrown: unknown): thrown is HubError {
   try {
     return thrown instanceof HubError;

@@ -32,7 +32,7 @@ export interface PluginHostOptions {
 
 /** Maximum number of concurrent calls per plugin: a plugin may call itself through others. */
 const MAX_CALLS = 1000;
-/** Maximum number of subscriptions per plugin: one that subscribes at each event would never end. */
+/** Maximum number of subscriptions per plugin: a plugin that subscribes at each event would add more endlessly. */
 const MAX_SUBSCRIPTIONS = 1000;
 
 /** The host API of one plugin. */
@@ -105,7 +105,7 @@ function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
 
 /**
  * Delivers events to a plugin until the plugin is disposed; none while its circuit breaker for events is open.
- * @returns unsubscribes
+ * @returns a function that unsubscribes
  */
 export function subscribeEvents(
   plugin: PluginInstance,

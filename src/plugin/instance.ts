@@ -15,7 +15,7 @@ export const OPEN_TIME = 30_000;
 export class CircuitBreaker {
   readonly #clock: Clock;
   #failures = 0;
-  /** In ms of the clock. */
+  /** The clock's time, in ms, until which the circuit is open. */
   #openUntil = 0;
 
   constructor(clock: Clock) {
@@ -38,10 +38,10 @@ export class CircuitBreaker {
   }
 }
 
-/** The hooks of a plugin that have a circuit breaker each. */
+/** The hooks of a plugin; each has its own circuit breaker. */
 export type PluginHookName = "call" | "list" | "event";
 
-/** The effect of an open circuit, as the end of a sentence. */
+/** Texts for the end of a log sentence: what an open circuit means for the hook. */
 const OPEN_CIRCUIT_EFFECTS = {
   refuse: {
     call: "the calls that it is for are refused",
@@ -79,7 +79,7 @@ const MAX_LOGGED_FAILURES = 100;
 export class PluginInstance {
   readonly name: string;
   readonly spec: PluginSpec;
-  /** What its `setup` has returned. */
+  /** What the plugin's `setup` returned. */
   hooks: Parts = {};
   readonly #options: PluginInstanceOptions;
   readonly #breakers: Readonly<Record<PluginHookName, CircuitBreaker>>;
@@ -99,17 +99,17 @@ export class PluginInstance {
     };
   }
 
-  /** Whether it applies to that server. */
+  /** Whether the plugin applies to a server. */
   isForServer(server: string): boolean {
     return matchesAny(this.spec.servers, server);
   }
 
-  /** Whether it applies to that tool, given by the server's own name. */
+  /** Whether the plugin applies to a tool, given by the server's own name for the tool. */
   isForTool(tool: string): boolean {
     return matchesAny(this.spec.tools, tool);
   }
 
-  /** Whether calls and lists skip it while its circuit is open, instead of being refused. */
+  /** Whether calls and lists skip the plugin while its circuit is open, instead of being refused. */
   get isOptional(): boolean {
     return this.#options.plugin.whenBroken === "pass";
   }
@@ -164,7 +164,7 @@ export class PluginInstance {
     return this.#lastError;
   }
 
-  /** The error while the circuit is open. */
+  /** The error that refuses a call while the circuit is open. */
   circuitOpenError(): HubError {
     const reason = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
     const end = /[.!?]$/.test(reason) ? "" : ".";

@@ -6,7 +6,7 @@ import { skipString, skipValue, skipWhitespace } from "../base/json.ts";
 export type JsonTextPart = ByteRange & { readonly source: string } & (
     | { readonly kind: "object"; readonly members: readonly JsonTextMember[] }
     | { readonly kind: "array"; readonly elements: readonly JsonTextPart[] }
-    /** An object or array that was not read, because of the limit on levels. */
+    /** An object or array whose members were not read, because it is nested deeper than the limit. */
     | { readonly kind: "closed" }
     /** A string, number, boolean or null. */
     | { readonly kind: "scalar" }

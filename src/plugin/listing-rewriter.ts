@@ -7,7 +7,7 @@ import type { Tool } from "./plugin.ts";
 /** Applies the plugins' `list` hooks to servers' listings. */
 export class ListingRewriter {
   readonly #plugins: readonly PluginInstance[];
-  /** By server: the last listing, and the result. */
+  /** By server: the last listing and its rewritten form. */
   readonly #cache = new Map<string, RewrittenListing>();
   /** Servers for which a plugin's `list` failed the last time. */
   readonly #failedServers = new Set<string>();
@@ -26,7 +26,7 @@ export class ListingRewriter {
     if (cached !== undefined && isSame(cached.items, items)) return cached.rewritten;
     let isComplete = true;
     const addedBy = new Map<string, PluginInstance>();
-    // From the innermost plugin to the outermost.
+    // The innermost plugin comes last in the list and rewrites first.
     const rewritten = plugins.reduceRight((list, member) => {
       const result = rewriteWith(member, server, list);
       isComplete &&= result.isComplete;

@@ -97,7 +97,7 @@ interface PackageJson {
 
 type Exports = string | { readonly [condition: string]: Exports };
 
-/** The first target whose conditions match `import`. */
+/** The first target in a package's `exports` whose conditions apply to `import`. */
 function pickTarget(target: Exports | undefined): string | undefined {
   if (target === undefined || typeof target === "string") return target;
   for (const [condition, inner] of Object.entries(target)) {
@@ -193,7 +193,7 @@ function notFoundMessage({ use, baseDir }: PluginSpec, loaders: PluginLoaders): 
   return `there is no built-in plugin "${use}", and no package of that name for ${baseDir}${guess}`;
 }
 
-/** A plugin without imports exports a function, which gets the API as its argument. */
+/** Turns a default export into a plugin: an exported function is called with the plugin API and returns the plugin. */
 async function toPlugin(exported: unknown): Promise<Plugin | string> {
   const value: unknown =
     typeof exported === "function" ? await (exported as Factory)(await makeApi()) : exported;

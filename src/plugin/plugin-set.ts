@@ -191,7 +191,7 @@ export class PluginSet {
     await this.dispose();
   }
 
-  /** Resolves when their calls and servers have ended, or after `timeout` ms. Never rejects. */
+  /** Resolves when the plugins' calls and servers have ended, or after `timeout` ms. Never rejects. */
   async whenIdle(timeout: number): Promise<void> {
     if (!this.isBusy) return;
     await settlesWithin(timeout, new Promise<void>((resolve) => this.#idleCallbacks.push(resolve)));

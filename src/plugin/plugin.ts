@@ -102,7 +102,7 @@ export interface Host {
   log(level: LogLevel, text: string): void;
   /**
    * Subscribes to the event bus, until the plugin is disposed.
-   * @returns unsubscribes
+   * @returns a function that unsubscribes
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void;
   /** The absolute path of a path in options: relative to the manifest's folder; `~/` is the home folder. */
@@ -153,12 +153,13 @@ export interface ToolInfo {
 }
 
 /**
- * Passes a call on and resolves to its answer. Rejects with an Error that has a `code` (`connectionLost`, `cancelled`,
+ * Forwards a call to the next plugin or the server, and resolves to its answer. Rejects with an
+ * Error that has a `code` (`connectionLost`, `cancelled`,
  * …) if there is no answer.
  */
 export type Next = (call: ToolCall) => Promise<Answer>;
 
-/** The client that calls. */
+/** The client that sent a call. */
 export interface ClientInfo {
   /** Unique in this hub. */
   readonly id: string;

@@ -46,7 +46,7 @@ export interface ServerProblem extends PluginProblem {
   readonly server: string;
 }
 
-/** The manifest with those servers marked as invalid. */
+/** The manifest with the servers of the given problems marked as invalid. */
 export async function markServersInvalid(
   manifest: Manifest,
   serverProblems: readonly ServerProblem[],
@@ -73,7 +73,7 @@ export function findUnknownServers(
   });
 }
 
-/** The manifest's servers that their plugin, and every other plugin, does not have. */
+/** The manifest's servers that neither their plugin nor any other plugin provides. */
 export function findMissingServers(
   { servers }: Manifest,
   members: readonly PluginInstance[],

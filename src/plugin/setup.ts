@@ -40,7 +40,7 @@ export type PreparedManifest =
 
 /** Default time limit for a plugin's `setup`, in ms. */
 const SETUP_TIMEOUT = 30_000;
-/** Schemes of toolmux itself, and those with a meaning in other clients' files. */
+/** Schemes that plugins may not define: toolmux's own, and those with a meaning in MCP clients' files. */
 const RESERVED_SCHEMES = new Set(["env", "file", "input", ...BUILT_IN_SCHEMES]);
 
 let setCount = 0;
@@ -140,7 +140,7 @@ function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): Plu
   return { file: origin.file, problem: complaint };
 }
 
-/** @returns the problem, if any */
+/** Sets up one plugin. @returns the problem, if any */
 async function setUp(
   member: PluginInstance,
   promise: Promise<Parts>,

@@ -6,8 +6,8 @@ import { describePluginFault } from "./errors.ts";
 import type { SdkTransport } from "./plugin.ts";
 
 /**
- * A SdkTransport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
- * server has an `onerror`.
+ * A Transport for the hub and, at its other end, an SdkTransport for an SDK server. `onError` gets what
+ * the server throws, unless the server has an `onerror`.
  */
 export function makeSdkTransportPair(onError: (error: Error) => void): [Transport, SdkTransport] {
   const [hubEnd, serverEnd] = memoryTransportPair();

@@ -53,7 +53,7 @@ export function compareRequestKeys(recorded: string, actual: string): readonly V
   return compareValues(parseOrText(recorded), parseOrText(actual));
 }
 
-/** The same for any two values. */
+/** Differences of a JSON value from a recorded one; empty if they match. Masked values match anything. */
 export function compareValues(recorded: unknown, actual: unknown): readonly ValueDifference[] {
   const found: ValueDifference[] = [];
   collectDifferences(recorded, actual, "", "", found);
@@ -171,7 +171,7 @@ export function isInitialization(method: string): boolean {
   return INITIALIZATION_METHODS.has(method);
 }
 
-/** Requests that a hub sends on its own: their order is irrelevant, and so are their params. */
+/** Requests that a hub sends by itself, not for a client: the replay ignores their order and params. */
 const HUB_METHODS: ReadonlySet<string> = new Set([
   ...INITIALIZATION_METHODS,
   Method.ping,
@@ -239,11 +239,11 @@ class ExchangeBuilder {
 
 type IdKey = string | number;
 
-/** One run of a server. */
+/** Reads the exchanges of one run of a server. */
 class RunReader {
   readonly builders: ExchangeBuilder[] = [];
   readonly #open = new Map<IdKey, ExchangeBuilder>();
-  /** Requests of the server without a response so far, by id. */
+  /** Requests from the server that have no response yet, by id. */
   readonly #serverRequests = new Map<
     IdKey,
     { readonly line: number; readonly builder: ExchangeBuilder }
@@ -347,8 +347,8 @@ class RunReader {
   }
 
   /**
-   * Over stdio a message does not show its request: assume the latest open request, or else the latest
-   * finished one.
+   * The request that a server's message probably belongs to. Over stdio, a message does not name its request: assume
+   * the latest open request, else the latest finished one.
    */
   #likelyRequest(streamRequestId: IdKey | undefined): ExchangeBuilder | undefined {
     const known =

@@ -26,12 +26,12 @@ export interface RecordingHeader {
 export type RecordedPeer =
   { readonly server: string; readonly run: number } | { readonly client: number };
 
-/** As seen from the hub. */
+/** The direction of a message, as seen from the hub. */
 export type Direction = "sent" | "received";
 
-/** Placeholder for a message that is too large, or cannot be masked: what identifies it. */
+/** Recorded in place of a message that is too large or cannot be masked; identifies the message. */
 export interface Placeholder {
-  /** In bytes. */
+  /** The message's size, in bytes. */
   readonly size: number;
   readonly kind: string;
   readonly id?: string | number | undefined;

@@ -6,7 +6,7 @@ export type RedactFunction = (text: string) => string;
 /** The mask in recordings. */
 export const MASK = "[redacted]";
 
-/** Maximum number of escape levels to look behind, for JSON in a string in JSON. */
+/** Maximum number of escape levels that are decoded to find secrets: JSON may be nested in JSON strings. */
 const MAX_ESCAPE_LEVELS = 3;
 const NUMBER = /-?\d[\d.eE+-]*/g;
 const BACKSLASH = 0x5c;
@@ -73,7 +73,7 @@ function hasEscapedSecret(text: string, levels: number, redact: RedactFunction):
   return false;
 }
 
-/** By UTF-16 code units: a regular expression with a callback takes seconds for millions of escapes. */
+/** Decodes one level of escapes, by code unit: a regular expression takes seconds for millions of escapes. */
 function decodeEscapes(text: string): string {
   const units = new Uint16Array(text.length);
   let end = 0;

@@ -10,23 +10,23 @@ import {
   type ValueDifference,
 } from "./exchanges.ts";
 
-/** Maximum number of recorded requests compared with an unknown one. */
+/** Maximum number of recorded requests that an unrecorded request is compared with, to find the nearest. */
 const MAX_COMPARED = 200;
 /** Maximum number of cached request texts, and maximum length of one, in bytes. */
 const MAX_CACHED_TEXTS = 1000;
 const MAX_TEXT_LENGTH = 1024;
 
-/** The match of a request. */
+/** The recorded exchange that was found for a request. */
 export type MatchedExchange =
   | {
       readonly kind: "exchange";
       readonly exchange: RecordedExchange;
-      /** All recorded exchanges for it were already replayed. */
+      /** Whether all recorded exchanges for the request were already replayed. */
       readonly isRepeated: boolean;
-      /** An exchange that was recorded before it and has not been requested; reported once. */
+      /** An exchange recorded before this one that no client has requested; reported once. */
       readonly skipped: RecordedExchange | undefined;
     }
-  /** Nothing was recorded for it; with the nearest recorded request. */
+  /** No exchange was recorded for the request; `nearest` is the most similar recorded request. */
   | { readonly kind: "unknown"; readonly nearest: NearestMatch | undefined };
 
 export interface NearestMatch {
@@ -49,7 +49,7 @@ export class ExchangeMatcher {
   readonly #ordered: readonly RecordedExchange[];
   readonly #replayed = new Set<RecordedExchange>();
   readonly #skipped = new Set<RecordedExchange>();
-  /** Index in `#ordered`; all before it were replayed. */
+  /** Index in `#ordered`: all exchanges before it were replayed. */
   #firstPending = 0;
 
   /** Whether an initialization was recorded, in either era. */
@@ -74,7 +74,7 @@ export class ExchangeMatcher {
     );
   }
 
-  /** The exchange for a request; equal requests get theirs in recorded order. */
+  /** Finds the exchange for a request; equal requests get their exchanges in recorded order. */
   match(request: Request): MatchedExchange {
     const { method, bytes, params } = request;
     const isShort = params !== undefined && params.end - params.start <= MAX_TEXT_LENGTH;

@@ -27,7 +27,7 @@ export type RecordedLine = {
       readonly kind: "message";
       readonly direction: Direction;
       readonly message: Message;
-      /** The id of the request on whose response stream it came, if the transport could tell. */
+      /** The id of the request on whose response stream the message came, if the transport could tell. */
       readonly streamRequestId: string | number | undefined;
     }
   | {
@@ -43,10 +43,10 @@ export type RecordedLine = {
 
 /** The content of a recording. */
 export interface Recording {
-  /** The last manifest in it, as parsed JSON. */
+  /** The last manifest in the recording, as parsed JSON. */
   readonly manifest: unknown;
   readonly lines: readonly RecordedLine[];
-  /** What is missing in it, as full sentences. */
+  /** What is missing in the recording, as full sentences. */
   readonly notes: readonly string[];
 }
 
@@ -118,7 +118,7 @@ function checkHeader(text: Buffer, members: readonly JsonMember[], name: string)
   throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
 }
 
-/** @returns undefined if it is not about a server, or irrelevant for a replay */
+/** @returns undefined if the line is not about a server, or irrelevant for a replay */
 function readLine(
   text: Buffer,
   members: readonly JsonMember[],
@@ -192,7 +192,7 @@ function idAt(
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
-/** For short values only. */
+/** Parses a JSON value of at most 1024 bytes. */
 function readValue(text: Buffer, range: ByteRange | undefined): unknown {
   return range === undefined || range.end - range.start > 1024
     ? undefined

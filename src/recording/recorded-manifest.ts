@@ -40,7 +40,7 @@ export function recordableManifest({ hub, servers }: Manifest): object {
 }
 
 function describeServer(spec: RunnableServer): object {
-  // An explicit connectTimeout would end starts that the default only reports as late.
+  // Omit a default connectTimeout: an explicit one aborts slow starts, while the default only reports them as late.
   const isExplicit = spec.startLimit === undefined;
   const keys = RECORDED_SETTINGS.filter((key) => key !== "connectTimeout" || isExplicit);
   const settings = Object.fromEntries(keys.map((key) => [key, spec[key]]));

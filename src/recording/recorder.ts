@@ -18,12 +18,12 @@ import type {
 } from "./format.ts";
 import { maskJson, type RedactFunction } from "./mask.ts";
 
-/** Longer messages are recorded by a placeholder only; in bytes. */
+/** Maximum message size, in bytes; a longer message is recorded as a placeholder. */
 const MAX_MESSAGE = 32 * 1024 * 1024;
-/** Maximum number of bytes queued, and bytes per write. */
+/** Maximum number of queued bytes, and approximate number of bytes per write. */
 const MAX_QUEUED = 64 * 1024 * 1024;
 const WRITE_SIZE = 1024 * 1024;
-/** Shorter messages are copied, in bytes: a slice would keep the whole received chunk in memory. */
+/** Messages shorter than this (in bytes) are copied: a slice would keep the whole received chunk in memory. */
 const MAX_COPIED = 64 * 1024;
 /** Estimated size of a line without its message, and space reserved for the last line, in bytes. */
 const LINE_OVERHEAD = 200;
@@ -36,7 +36,7 @@ export interface RecorderOptions {
   readonly redact: RedactFunction;
   /** Maximum size of the recording, in bytes. */
   readonly limit: number;
-  /** ms, monotonic. */
+  /** The time of a monotonic clock, in ms. */
   now(): number;
   /** Logs that the recording ended early, and why. */
   warn(text: string): void;
@@ -85,7 +85,7 @@ export class Recorder {
     return { client: ++this.#clients };
   }
 
-  /** Records the manifest that is in force from now on. */
+  /** Records the manifest that applies to the messages recorded after it. */
   manifest(document: object): void {
     this.#addEvent({}, { manifest: document });
   }
@@ -330,7 +330,7 @@ export async function openRecordingFile(path: string): Promise<RecordingSink> {
   }
 }
 
-/** An empty file may be replaced too. */
+/** Whether a file is a recording, or empty, and may therefore be replaced. */
 async function isRecording(path: string): Promise<boolean> {
   const { open } = await import("node:fs/promises");
   const handle = await open(path, "r");

@@ -31,7 +31,7 @@ export interface ReplayOptions {
   readonly matcher: ExchangeMatcher;
   readonly report: ReplayReport;
   readonly clock: Clock;
-  /** 1: as recorded; 2: twice as fast; Infinity: without delays. */
+  /** Speed factor. 1: as recorded; 2: twice as fast; Infinity: without delays. */
   readonly speed: number;
 }
 
@@ -81,7 +81,7 @@ const MAX_TIMER_DELAY = 2 ** 31 - 1;
 class ServerReplay {
   readonly #transport: Transport;
   readonly #options: ReplayOptions;
-  /** Requests without a response so far, by id. */
+  /** The client's requests that have no response yet, by id. */
   readonly #open = new Map<string | number, ActiveExchange>();
   readonly #all = new Set<ActiveExchange>();
   readonly #serverRequests = new Map<
@@ -350,7 +350,7 @@ export class ReplayReport {
     this.#played++;
   }
 
-  /** Not a divergence: a load test repeats the same request. */
+  /** Counts a repeated request. Repeating is no divergence: a load test sends the same request many times. */
   repeated(request: ReplayedRequest, exchange: RecordedExchange): void {
     this.#repeated++;
     if (this.#exhausted.has(request.server)) return;
@@ -382,7 +382,7 @@ export class ReplayReport {
     );
   }
 
-  /** A request of the server was answered differently. */
+  /** Reports that the client answered a request from the server differently than recorded. */
   answeredDifferently(
     request: ReplayedRequest,
     line: number,

@@ -80,7 +80,7 @@ class EntryBuilder {
     const { name, description } = input;
     const value = this.#value(input, name === "" ? (description ?? "argument") : name);
     if (value !== undefined) return name === "" ? [value] : [name, value];
-    // A flag has no value but may be required.
+    // A flag has no value; if it is required, its name alone is the argument.
     if (input.isRequired) return name === "" ? [] : [name];
     this.optional.push(`argument ${name === "" ? (description ?? "") : name}`.trim());
     return [];
@@ -126,7 +126,7 @@ class EntryBuilder {
 
 /** Escapes a text, so that a manifest takes it literally. */
 function escape(text: string): string {
-  // A function, because in a replacement string `$$` means `$`.
+  // The replacement is a function because in a replacement string `$$` means `$`.
   return text.replaceAll("${", () => "$${");
 }
 

@@ -117,7 +117,7 @@ export function officialRegistry(client: RegistryClient): Registry {
   };
 }
 
-/** The API searches names for one substring. The longest word is sent; the results are filtered by the others. */
+/** The API searches names for one substring only: send the longest word, and filter the results by the other words. */
 async function search(
   client: RegistryClient,
   words: readonly string[],

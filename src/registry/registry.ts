@@ -7,8 +7,8 @@ import { HubError } from "../base/errors.ts";
  */
 
 /*
- * What registries say about servers. All of it is untrusted: it is sanitized before it is shown, and nothing of it is
- * run without the user seeing it.
+ * Data from registries is untrusted: it is sanitized before it is shown, and no command from a registry is run before
+ * the user has seen it.
  */
 
 /** A value that the user of a server must or may supply. */
@@ -53,12 +53,12 @@ export interface RegistryEntry {
   readonly title: string | undefined;
   readonly description: string | undefined;
   readonly version: string | undefined;
-  /** A URL. */
+  /** The URL of the source repository. */
   readonly repository: string | undefined;
   readonly homepage: string | undefined;
-  /** The ways to run or reach it that toolmux supports. */
+  /** The ways to run or reach the server that toolmux supports. */
   readonly options: readonly ServerOption[];
-  /** Why other listed ways are not supported: whole sentences. */
+  /** Why other listed ways to run or reach the server are not supported: whole sentences. */
   readonly omissions: readonly string[];
 }
 
@@ -96,7 +96,7 @@ export interface RegistryClient {
   /** Without a trailing slash. */
   readonly baseUrl: string;
   readonly fetch: RegistryFetch;
-  /** Added to every request. */
+  /** HTTP headers that are added to every request. */
   readonly headers: Readonly<Record<string, string>>;
 }
 

@@ -67,7 +67,7 @@ async function runChild(
   const problem = findProblem(exit, output, isInTime, timeout);
   for (const stream of [child.stdout, child.stderr]) stream.destroy();
   if (problem === undefined) {
-    // Processes that it has left running, such as the agent of a password manager, go on.
+    // Do not kill processes that the command left running, such as the agent of a password manager.
     child.detach();
     return (decodeUtf8(output) ?? "").replace(/\r?\n$/, "");
   }
@@ -138,7 +138,7 @@ function findProblem(
   return text.trim() === "" ? "printed nothing" : undefined;
 }
 
-/** The end of stderr, without the value if it is repeated there. */
+/** The end of stderr, with the secret value redacted in case the command printed it there, too. */
 function quoteStderr(stderr: Buffer, output: Buffer): string {
   const redactor = new Redactor([output.toString("utf8").trim()]);
   const lines = redactor.apply(stderr.toString("utf8")).trim().split(/\r?\n/);

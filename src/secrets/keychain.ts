@@ -78,7 +78,7 @@ const KEYCHAIN_TIMEOUT = 10_000;
 /** Time without retries after a failure, in ms: first, doubled with each further failure, up to the maximum. */
 const RETRY_DELAY = { first: 30_000, max: 600_000 };
 
-/** `TOOLMUX_KEYCHAIN=off` in `env` disables it. */
+/** Returns the system's keychain; `TOOLMUX_KEYCHAIN=off` in `env` disables it. */
 export function openKeychain(
   env: Env,
   open = openKeyring,
@@ -106,7 +106,7 @@ class SystemKeychain implements Keychain {
   #fault: string | undefined;
   /** Time without retries after the next failure, in ms. */
   #retryDelay = RETRY_DELAY.first;
-  /** When it may be retried, in ms of the clock. */
+  /** The clock's time, in ms, from which the keychain may be tried again. */
   #retryAt = 0;
 
   constructor(open: () => Promise<Keyring>, timeout: number, clock: Clock) {
@@ -165,7 +165,7 @@ class SystemKeychain implements Keychain {
   }
 }
 
-/** The system's message, which contains no value. */
+/** The keychain's error message, which does not contain a secret value. */
 function describeError(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isMissing = /@napi-rs\/keyring/.test(text);

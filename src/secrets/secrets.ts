@@ -144,7 +144,7 @@ export function openSecrets(
     keychain: (name) => keychainValues.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
-    // A manifest may name any secret, but must not get the tokens of other servers.
+    // A manifest may name any secret of the user, but must not read the OAuth tokens of other servers.
     if (isReservedName(name)) return undefined;
     for (const source of sources) {
       const value = await readers[source](name);

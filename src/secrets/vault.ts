@@ -243,7 +243,7 @@ function keychainEntryOf(keyId: string): string {
   return `key/${keyId}`;
 }
 
-/** Removes the permissions of others, which a copy may have; a failure does not matter for reading. */
+/** Removes the permissions of group and others, which a copied file may have. Ignores failures: reading still works. */
 async function makePrivate(path: string): Promise<void> {
   const { mode } = await stat(path);
   if ((mode & 0o077) !== 0) await chmod(path, 0o600).catch(() => {});

@@ -58,7 +58,7 @@ export const SNAPSHOT_FORMAT = 4;
 const LF = 0x0a;
 const HMAC_LENGTH = 64;
 
-/** An item without its bytes. */
+/** What the snapshot file's first lines hold about an item; the item's bytes follow later in the file. */
 interface ItemEntry {
   readonly key: string;
   /** Size of its bytes. */
@@ -182,9 +182,9 @@ const FILE_NAME = /^[0-9a-f]{64}$/;
 export function diskSnapshots(options: {
   /** The state folder, absolute; created at the first write. */
   readonly folder: string;
-  /** ms since the epoch. */
+  /** The current time, in ms since the epoch. */
   readonly now: () => number;
-  /** Called once for each text. */
+  /** Receives each distinct warning once. */
   readonly warn: (text: string) => void;
 }): Snapshots {
   const { folder, now, warn } = options;

@@ -7,7 +7,8 @@ import { compareWithHistory, type ToolFingerprints } from "./tool-fingerprints.t
  * types: `Snapshots`, below; `SnapshotKeeper`, which implements it over a `SnapshotStore` (in memory, or `disk.ts`).
  * Start here.
  *
- * Identifies a snapshot: a server's launch settings and what it was listed for. Values are resolved, with secrets.
+ * Identifies a snapshot: the server's launch settings, and the clients' era and capabilities that it was listed with.
+ * The values are resolved and contain secrets.
  */
 export interface SnapshotKey {
   readonly command: string;
@@ -62,9 +63,9 @@ export interface StoredSnapshot extends Snapshot {
 
 /** Where snapshots are stored. All methods but `read` may reject. */
 export interface SnapshotStore {
-  /** For messages. */
+  /** The place where snapshots are stored, for messages. */
   readonly location: string;
-  /** undefined if there is none, or it is damaged. */
+  /** The stored snapshot; undefined if there is none, or it is damaged. */
   read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
@@ -87,8 +88,8 @@ const CONSEQUENCE_TEXT =
   "the first list after a start is complete only when every server has connected.";
 
 /**
- * Whether a snapshot is recent enough. One from the far future was saved with a wrong clock. Both in ms since the
- * epoch.
+ * Whether a snapshot is recent enough. A snapshot from the far future was saved with a wrong clock and is not usable.
+ * Both times are in ms since the epoch.
  */
 export function isUsable(savedAt: number, now: number): boolean {
   return Math.abs(now - savedAt) <= MAX_AGE;
@@ -104,9 +105,9 @@ export function formatSnapshotKey(key: SnapshotKey): string {
 
 export interface SnapshotKeeperOptions {
   readonly store: SnapshotStore;
-  /** ms since the epoch. */
+  /** The current time, in ms since the epoch. */
   readonly now: () => number;
-  /** Called once for each text. */
+  /** Receives each distinct warning once. */
   readonly warn: (text: string) => void;
 }
 
@@ -242,7 +243,7 @@ export function memorySnapshots({ now = Date.now }: { now?: () => number } = {})
 
 class MemoryStore implements SnapshotStore {
   readonly location = "memory";
-  /** By serialized key; the oldest first. */
+  /** Snapshots by serialized key, oldest first. */
   readonly #snapshots = new Map<string, StoredSnapshot>();
 
   async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {

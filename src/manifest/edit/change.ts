@@ -3,7 +3,7 @@ import { createTable, isTable, type Table } from "../table.ts";
 /** A change of the servers of a manifest. */
 export type ManifestChange =
   | ServerChange
-  /** All of them must be new; they are appended. */
+  /** Appends several servers, all of which must be new. */
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
 /** A change of one server. */
@@ -199,7 +199,7 @@ export class TextLines {
   }
 }
 
-/* TOML output. */
+/* Formatting of TOML. */
 
 /** `key = value` in one line. */
 export function formatTomlPair([key, value]: readonly [string, unknown]): string {

@@ -132,7 +132,7 @@ function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
-/** The table may be missing once it is empty. */
+/** Adds an empty servers table if it is missing, as it may be after its last server was removed. */
 function withServersTable(root: unknown, serversKey: string): unknown {
   return isTable(root) && !(serversKey in root) ? { ...root, [serversKey]: {} } : root;
 }
@@ -187,7 +187,7 @@ function refusedError(
   return new HubError("usage", `${file} ${reason}. Nothing was changed; by hand: ${byHand}`);
 }
 
-/** Hides values that may be secrets, but shows placeholders. */
+/** A JSON replacer that masks values that may be secrets; placeholders such as `${env:X}` stay visible. */
 function maskSecrets(key: string, value: unknown): unknown {
   const isPrivate = ["env", "headers", "oauth"].includes(key);
   if (!(isPrivate && isTable(value))) return value;

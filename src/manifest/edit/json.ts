@@ -86,7 +86,7 @@ function addMembers(
   const close = object.offset + object.length - 1;
   const outer = indentAt(text, object.parent?.offset ?? object.offset);
   const inner = outer + indentUnit;
-  /** Formats each member after the text `front`. */
+  /** Formats the members, each preceded by the text `front`. */
   const formatMembers = (front: string, indent: string, multiline: boolean): string =>
     members
       .map(
@@ -204,7 +204,7 @@ function formatValue(
   return formatMultiline(value, indent, indentUnit).replaceAll("\n", lines.lineEnd);
 }
 
-/** Objects with one member per line; arrays in one line, as commands are usually written. */
+/** Formats a value as JSON: objects with one member per line, arrays in one line, as commands are usually written. */
 function formatMultiline(value: unknown, indent: string, indentUnit: string): string {
   if (Array.isArray(value))
     return `[${value.map((item) => formatMultiline(item, indent, indentUnit)).join(", ")}]`;

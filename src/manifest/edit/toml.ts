@@ -28,7 +28,7 @@ interface TomlLayout {
   readonly text: string;
   readonly lines: TextLines;
   readonly tables: readonly AST.TOMLTable[];
-  /** At the root and in tables, but not inside inline tables. */
+  /** The key-value pairs at the root and in tables, without those inside inline tables. */
   readonly pairs: readonly PlacedPair[];
 }
 

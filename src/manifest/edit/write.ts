@@ -12,7 +12,7 @@ import { type EditedText, editManifest, type ManifestChange } from "./edit.ts";
 
 /** A change that is ready to be written to its file. */
 export interface PreparedEdit extends EditedText {
-  /** As the user named it, absolute. */
+  /** The absolute path; symbolic links are not resolved. */
   readonly file: string;
   /** The current content; undefined if the file does not exist. */
   readonly before: FileBytes | undefined;
@@ -97,13 +97,13 @@ async function createFile(file: string, bytes: Uint8Array): Promise<void> {
 async function replaceExisting(file: string, before: FileBytes, bytes: Uint8Array): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
-  // A rename would work, but must not override a read-only mode.
+  // A rename could replace even a read-only file, but the edit must respect the file's mode.
   if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
   const tempFile = `${target}.${crypto.randomUUID()}.draft`;
   await writePrivate(tempFile, bytes);
   try {
     await chmod(tempFile, mode & 0o7777);
-    // Under sudo, the file keeps its owner.
+    // Keeps the file's owner when toolmux runs under sudo.
     await chown(tempFile, uid, gid).catch(() => undefined);
     const current = await readFileLimited(target, before.length);
     if (current.kind !== "read" || !Buffer.from(before).equals(current.bytes))
