@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { buildPrograms } from "./build.ts";
+import { compareBuilds, slowerLoads } from "./builds.ts";
 import { check } from "./check.ts";
 import { Stage } from "./contestants.ts";
 import { measureCopies } from "./copies.ts";
@@ -50,6 +51,11 @@ async function main(plan: Plan, folder: string): Promise<number> {
     for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
     return problems.length > 0 ? 1 : 0;
   }
+  if (plan.against !== undefined) {
+    if (problems.length === 0) problems.push(...(await compare(stage, plan, plan.against)));
+    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
+    return problems.length > 0 ? 1 : 0;
+  }
   const measurements = await measure(stage, plan, report);
   const goals = setGoals(measurements);
   for (const relay of measurements.relay) console.log(`\n${formatRelay(relay)}`);
@@ -62,6 +68,18 @@ async function main(plan: Plan, folder: string): Promise<number> {
   const settings = { mode, rounds, warmUp, duration, server: language };
   writeJson(plan.json ?? LATEST, { machine, settings, ...measurements, goals: verdicts, problems });
   return problems.length > 0 ? 1 : 0;
+}
+
+/** Compares this build with another one. @returns where it is slower */
+async function compare(
+  stage: Stage,
+  { pace, json }: Plan,
+  { executable, only }: NonNullable<Plan["against"]>,
+): Promise<readonly string[]> {
+  const print = (text: string) => console.log(`\n${text}`);
+  const builds = await compareBuilds(stage, executable, only, pace, print);
+  if (json !== undefined) writeJson(json, { machine: describeMachine(), pace, executable, builds });
+  return slowerLoads(builds);
 }
 
 async function measure(

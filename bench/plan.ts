@@ -1,4 +1,6 @@
+import { resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { BUILD_LOADS, MAX_BUILD_RATIO } from "./builds.ts";
 import { type Contestant, SHAPES, type Shape } from "./contestants.ts";
 import type { Pace } from "./race.ts";
 
@@ -83,6 +85,8 @@ export interface Plan {
   /** How often a manifest is changed, and catalogs are built in one process. */
   readonly changes: number;
   readonly catalogs: number;
+  /** Another executable: only this build and that one are compared, under the loads of builds.ts with these names. */
+  readonly against: { readonly executable: string; readonly only: readonly string[] } | undefined;
   /** Where the figures go; undefined for the usual place. */
   readonly json: string | undefined;
 }
@@ -116,17 +120,26 @@ const LOADS: readonly Load[] = [
   ...matrix("asking10k", [16], ["head"]),
   ...matrix("asking1M", [4], ["head"]),
 ];
+/** Rounds in which two builds take turns: fewer show nothing but the machine's noise. */
+const AGAINST_ROUNDS = 21;
+const MIN_AGAINST_ROUNDS = 15;
 const QUICK = ["small-1-head", "small-64-head", "small-64-spaced", "large-4-head"];
 
-export const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset]] [--soak] [--only NAME]… [--rounds N] [--json FILE]
+export const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against EXECUTABLE] [--soak] [--only NAME]…
+                        [--rounds N] [--json FILE]
 
   --check      holds the hub to bench/budget.json instead, in about a minute
   --reset      writes the limits of bench/budget.json anew, with room above what is measured
+  --against EXECUTABLE
+               compares this build with another one instead: both, and this one twice, take turns;
+               exits with 1 if CPU a call or p50 is more than ${MAX_BUILD_RATIO} times the other's.
+               --only NAME then takes: ${BUILD_LOADS.join(" ")}
   --quick      fewer loads and scenarios, one short round: about a minute
   --soak       a million calls also with --quick
   --only NAME  only what has NAME in its name; all names are:
                ${[...SCENARIOS, ...LOADS.map(({ name }) => name)].join(" ")}
-  --rounds N   how often each load is run (5, quick 1); the figures are medians
+  --rounds N   how often each load is run (5, quick 1; with --against 21, at least 15);
+               the figures are medians
   --json FILE  where the figures go (bench/results/latest.json)`;
 
 /** @throws {TypeError} if the command line is not as USAGE has it. */
@@ -134,6 +147,7 @@ export function parsePlan(argv: readonly string[]): Plan {
   const { values } = parseArgs({
     args: [...argv],
     options: {
+      against: { type: "string" },
       check: { type: "boolean", default: false },
       reset: { type: "boolean", default: false },
       quick: { type: "boolean", default: false },
@@ -143,10 +157,14 @@ export function parsePlan(argv: readonly string[]): Plan {
       json: { type: "string" },
     },
   });
-  const { quick, only, json, check, reset } = values;
+  const { quick, only, json, check, reset, against } = values;
   if (reset && !check) throw new TypeError("--reset needs --check");
-  const rounds = Number(values.rounds ?? (quick ? 1 : 5));
+  if (against !== undefined && (check || quick))
+    throw new TypeError("--against goes without --check and --quick");
+  const rounds = Number(values.rounds ?? (against !== undefined ? AGAINST_ROUNDS : quick ? 1 : 5));
   if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds wants a number");
+  if (against !== undefined && rounds < MIN_AGAINST_ROUNDS)
+    throw new TypeError(`--against wants at least ${MIN_AGAINST_ROUNDS} rounds`);
   const asked = (name: string) => only.some((part) => name.includes(part));
   // What is asked for by its name is measured also in a quick run.
   const isWanted = (name: string, inQuick: boolean) =>
@@ -155,12 +173,15 @@ export function parsePlan(argv: readonly string[]): Plan {
   const scenarios = SCENARIOS.filter((name) =>
     name === "soak" && values.soak ? true : isWanted(name, !LONG.includes(name)),
   );
-  if (!check && loads.length + scenarios.length === 0) {
+  const buildLoads = BUILD_LOADS.filter(asked);
+  const count = against === undefined ? loads.length + scenarios.length : buildLoads.length;
+  if (!check && only.length > 0 && count === 0) {
     throw new TypeError(`nothing has ${only.join(" or ")} in its name`);
   }
   return {
     mode: quick ? "quick" : "full",
     budget: check ? { reset, only } : undefined,
+    against: against === undefined ? undefined : { executable: resolve(against), only },
     rounds,
     loads,
     scenarios,
@@ -168,7 +189,9 @@ export function parsePlan(argv: readonly string[]): Plan {
     duration: quick ? 300 : 1000,
     pace: quick
       ? { rounds: 5, warmUp: 400, duration: 80 }
-      : { rounds: 4 * rounds + 1, warmUp: 1000, duration: 200 },
+      : against !== undefined
+        ? { rounds, warmUp: 1000, duration: 200 }
+        : { rounds: 4 * rounds + 1, warmUp: 1000, duration: 200 },
     starts: quick ? 20 : 40,
     soakCalls: 1_000_000,
     siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 300, kills: 1000, rest: 15_000 },
