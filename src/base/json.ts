@@ -213,6 +213,79 @@ export function lastMember(members: readonly JsonMember[], key: string): JsonMem
   return undefined;
 }
 
+/**
+ * An object in a JSON text. Its members are scanned, their values are not parsed. Of duplicate keys the last one counts,
+ * as in JSON.parse.
+ */
+export class JsonObject {
+  readonly bytes: Uint8Array;
+  /** In order, duplicates included. */
+  readonly members: readonly JsonMember[];
+
+  /** @param members all members of the object, as scanned in these bytes */
+  constructor(bytes: Uint8Array, members: readonly JsonMember[]) {
+    this.bytes = bytes;
+    this.members = members;
+  }
+
+  /** The object that a range starts with; an object without members if there is none, or it is not well-formed. */
+  static at(bytes: Uint8Array, range: Pick<ByteRange, "start"> | undefined): JsonObject {
+    const items = range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items;
+    return new JsonObject(bytes, items ?? NO_MEMBERS);
+  }
+
+  /** The object that a whole text is; an object without members if it is something else. */
+  static of(bytes: Uint8Array): JsonObject {
+    return JsonObject.at(bytes, START);
+  }
+
+  /** The member with that key. */
+  member(key: string): JsonMember | undefined {
+    return lastMember(this.members, key);
+  }
+
+  /** Every member with that key, for code that must treat duplicates alike: parsers differ on which one counts. */
+  all(key: string): JsonMember[] {
+    return this.members.filter((member) => member.key === key);
+  }
+
+  /** The decoded string; undefined if the value is something else, or missing. */
+  string(key: string): string | undefined {
+    return readString(this.bytes, this.member(key));
+  }
+
+  /** The parsed value; undefined if it is missing. */
+  value(key: string): unknown {
+    const member = this.member(key);
+    return member && parseRange(this.bytes, member);
+  }
+
+  /** The object; one without members if the value is something else, or missing. */
+  object(key: string): JsonObject {
+    return JsonObject.at(this.bytes, this.member(key));
+  }
+
+  /** The members of all objects with that key, for code that must treat duplicates alike. */
+  everyObject(key: string): JsonObject {
+    const members = this.all(key).flatMap((it) => JsonObject.at(this.bytes, it).members);
+    return new JsonObject(this.bytes, members);
+  }
+
+  /** The elements of the array; none if the value is something else, or missing. */
+  elements(key: string): readonly ByteRange[] {
+    const member = this.member(key);
+    return (member && scanArray(this.bytes, member.start)?.items) ?? NO_ELEMENTS;
+  }
+
+  /** The elements of the array as objects; one without members for any other element. */
+  objects(key: string): readonly JsonObject[] {
+    return this.elements(key).map((element) => JsonObject.at(this.bytes, element));
+  }
+}
+const START = { start: 0 } as const;
+const NO_MEMBERS: readonly JsonMember[] = [];
+const NO_ELEMENTS: readonly ByteRange[] = [];
+
 /** The decoded string of a range; undefined if the value is no string. */
 export function readString(bytes: Uint8Array, range: ByteRange | undefined): string | undefined {
   if (range === undefined || bytes[range.start] !== QUOTE) return undefined;

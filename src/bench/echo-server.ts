@@ -3,7 +3,7 @@ import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
 import { NO_CACHING } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
+import type { JsonObject } from "../base/json.ts";
 import { type Implementation, Method, negotiateVersion } from "../protocol/legacy.ts";
 import {
   mayBeModern,
@@ -18,6 +18,7 @@ import {
   bytesOf,
   type EncodedMessage,
   type Message,
+  paramsOf,
   type Request,
   RESULT_MEMBER,
 } from "../jsonrpc/message.ts";
@@ -66,14 +67,14 @@ export async function serveEcho(): Promise<void> {
 
 /** The response to one request of either era. */
 export function respond(request: Request): EncodedMessage {
-  const { bytes, id, method, params } = request;
-  const members = request.members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-  const result = resultOf(method, bytes, members);
+  const { id, method } = request;
+  const params = paramsOf(request);
+  const result = resultOf(method, params);
   if (result === undefined) {
     const error = new HubError("methodNotFound", `There is no method "${method}" here.`);
     return buildError(id, error.toRpc());
   }
-  const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
+  const isModern = mayBeModern(bytesOf(request)) && readEnvelope(params) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHING;
   const body = isModern ? [stampResultBytes(joinPieces(result), SERVER, cache)] : result;
   return [RESPONSE_START, id, RESULT_MEMBER, ...body, RESPONSE_END];
@@ -83,20 +84,14 @@ export function respond(request: Request): EncodedMessage {
 const RESPONSE_START = Buffer.from('{"jsonrpc":"2.0","id":');
 const RESPONSE_END = Buffer.from("}");
 
-function resultOf(
-  method: string,
-  bytes: Buffer,
-  members: readonly JsonMember[],
-): readonly Piece[] | undefined {
+function resultOf(method: string, params: JsonObject): readonly Piece[] | undefined {
   switch (method) {
     case Method.toolsCall:
-      return echo(bytes, members);
+      return echo(params.object("arguments"));
     case Method.toolsList:
       return [utf8(JSON.stringify(TOOLS))];
     case Method.initialize: {
-      const protocolVersion = negotiateVersion(
-        readString(bytes, lastMember(members, "protocolVersion")),
-      );
+      const protocolVersion = negotiateVersion(params.string("protocolVersion"));
       const capabilities = { tools: {} };
       return [utf8(JSON.stringify({ protocolVersion, capabilities, serverInfo: SERVER }))];
     }
@@ -118,18 +113,13 @@ const QUOTE = 0x22;
 let cachedText = { size: -1, text: EMPTY_STRING };
 
 /** Echoes the JSON string's bytes without parsing it. */
-function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
-  const args = lastMember(members, "arguments");
-  const items = (args && scanObject(bytes, args.start)?.items) ?? [];
-  const size = lastMember(items, "size");
-  const text = lastMember(items, "text");
+function echo(args: JsonObject): readonly Piece[] {
+  const { bytes } = args;
+  const size = args.value("size");
+  const text = args.member("text");
   const isText = text !== undefined && bytes[text.start] === QUOTE;
   const textBytes = isText ? bytes.subarray(text.start, text.end) : EMPTY_STRING;
-  return [
-    CONTENT_START,
-    size === undefined ? textBytes : textOfSize(parseRange(bytes, size)),
-    CONTENT_END,
-  ];
+  return [CONTENT_START, size === undefined ? textBytes : textOfSize(size), CONTENT_END];
 }
 
 /** A JSON string of that many letters; cached for repeated calls with the same size. */

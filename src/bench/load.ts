@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { type JsonMember, lastMember, scanObject } from "../base/json.ts";
 import type { ListedItem } from "../catalog/listing.ts";
-import type { Request, Response } from "../jsonrpc/message.ts";
+import { paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { Method } from "../protocol/legacy.ts";
 import { type Era, formatEnvelope, LATEST_MODERN } from "../protocol/modern.ts";
@@ -390,8 +390,7 @@ export function makeCallTemplate(
   };
 }
 
-function findMark({ bytes, params }: Request): Pick<JsonMember, "start" | "end"> | undefined {
-  const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
-  const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
+function findMark(request: Request): ByteRange | undefined {
+  const mark = paramsOf(request).object("_meta").member(CALL_MARK);
   return mark && { start: mark.start, end: mark.end };
 }

@@ -2,8 +2,8 @@ import { Buffer } from "node:buffer";
 import { build, type Histogram } from "hdr-histogram-js";
 import { textOf } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
-import { bytesOf, type Response } from "../jsonrpc/message.ts";
+import { parseRange } from "../base/json.ts";
+import { bodyOf, bytesOf, type Response } from "../jsonrpc/message.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
 import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
@@ -234,14 +234,13 @@ function mayBeFailed(bytes: Buffer): boolean {
   return !isDenied || bytes.includes(IS_ERROR_KEY, after) || mayBeIncomplete(bytes);
 }
 
-function readResult({ bytes, body }: Response): CallFailure | undefined {
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const type = readResultType(bytes, members);
+function readResult(response: Response): CallFailure | undefined {
+  const { bytes, body } = response;
+  const result = bodyOf(response);
+  const type = readResultType(result);
   if (type !== "complete") return { kind: `not complete: ${type}`, example: excerpt(bytes, body) };
-  const isError = lastMember(members, "isError");
-  if (isError === undefined || parseRange(bytes, isError) !== true) return undefined;
-  const content = lastMember(members, "content");
-  return { kind: "tool error", example: firstText(content && parseRange(bytes, content)) };
+  if (result.value("isError") !== true) return undefined;
+  return { kind: "tool error", example: firstText(result.value("content")) };
 }
 
 function readError({ bytes, body }: Response): CallFailure {

@@ -1,10 +1,10 @@
+import { paramsOf } from "../jsonrpc/message.ts";
 import type { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
 import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
@@ -102,11 +102,9 @@ class CancelObserver {
   #rememberCall(line: Buffer): void {
     const message = parseMessage(line);
     if (message.kind !== "request") return;
-    const { bytes, params } = message;
-    const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
-    const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], CALL_MARK);
+    const mark = paramsOf(message).object("_meta").value(CALL_MARK);
     if (mark === undefined) return;
-    this.#marks.set(message.id.key, Number(parseRange(bytes, mark)));
+    this.#marks.set(message.id.key, Number(mark));
     if (this.#marks.size <= MAX_MARKS) return;
     for (const oldest of this.#marks.keys()) {
       this.#marks.delete(oldest);
@@ -117,11 +115,8 @@ class CancelObserver {
   #reportCancel(line: Buffer, time: number): void {
     const message = parseMessage(line);
     if (message.kind !== "notification" || message.method !== Method.cancelled) return;
-    const { bytes, params } = message;
-    const id = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "requestId");
-    const mark = this.#marks.get(
-      id === undefined ? "" : (parseRange(bytes, id) as string | number),
-    );
+    const id = paramsOf(message).value("requestId") as string | number | undefined;
+    const mark = this.#marks.get(id ?? "");
     if (mark !== undefined) this.#report(mark, time);
   }
 }

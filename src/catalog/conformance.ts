@@ -9,6 +9,7 @@ import {
   appendMembers,
   everyValue,
   type JsonMember,
+  JsonObject,
   lastMember,
   parseRange,
   readString,
@@ -303,10 +304,8 @@ const SKILL: Rule = object(
   {},
   {
     frontmatter: (check, at) => {
-      const members = scanObject(check.bytes, at.start)?.items ?? [];
-      const isText = (key: string): boolean =>
-        readString(check.bytes, lastMember(members, key)) !== undefined;
-      return isText("name") && isText("description");
+      const frontmatter = JsonObject.at(check.bytes, at);
+      return ["name", "description"].every((key) => frontmatter.string(key) !== undefined);
     },
     resources: (check, at, path) =>
       readString(check.bytes, at) === "dynamic" || arrayOf(SKILL_FILE)(check, at, path),
@@ -443,20 +442,18 @@ function isCompilableSchema({ bytes }: EntryCheck, at: ByteRange): boolean {
 function checkLegacyOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   const { bytes } = check;
   if (!isCompilableSchema(check, at)) return false;
-  const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
-  const declared = type && parseRange(bytes, type);
+  const declared = JsonObject.at(bytes, at).value("type");
   const mayBeObject =
     declared === "object" || (Array.isArray(declared) && declared.includes("object"));
-  if (type !== undefined && !mayBeObject) return false;
+  if (declared !== undefined && !mayBeObject) return false;
   checkSchema(check, at, path, true, true);
   return true;
 }
 
 function checkWrappedOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
-  const { bytes } = check;
   if (!isCompilableSchema(check, at)) return false;
-  const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
-  checkSchema(check, at, path, readString(bytes, type) === "object", false);
+  const isTypedObject = JsonObject.at(check.bytes, at).string("type") === "object";
+  checkSchema(check, at, path, isTypedObject, false);
   return true;
 }
 

@@ -3,8 +3,8 @@ import { type ByteRange, utf8 } from "../base/bytes.ts";
 import {
   ANY_DEPTH,
   type JsonMember,
+  JsonObject,
   lastMember,
-  parseRange,
   readString,
   scanArray,
   scanObject,
@@ -186,14 +186,11 @@ export const NO_ANNOTATIONS: ToolAnnotations = { readOnly: false, idempotent: fa
 
 /** Reads a tool's annotations; a missing hint is false (schema, ToolAnnotations). */
 export function readAnnotations(item: ListedItem): ToolAnnotations {
-  const members = scanObject(item.bytes, 0)?.items ?? [];
-  const annotations = lastMember(members, "annotations");
-  const hints = annotations && scanObject(item.bytes, annotations.start)?.items;
-  const isTrue = (key: string): boolean => {
-    const member = lastMember(hints ?? [], key);
-    return member !== undefined && parseRange(item.bytes, member) === true;
+  const hints = JsonObject.of(item.bytes).object("annotations");
+  return {
+    readOnly: hints.value("readOnlyHint") === true,
+    idempotent: hints.value("idempotentHint") === true,
   };
-  return { readOnly: isTrue("readOnlyHint"), idempotent: isTrue("idempotentHint") };
 }
 
 /** Whether two lists have the same bytes in the same order. */

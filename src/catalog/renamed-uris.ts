@@ -2,7 +2,7 @@
 
 import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import type { SkillRoots } from "./skills.ts";
-import { type JsonMember, lastMember, readString, scanArray, scanObject } from "../base/json.ts";
+import { JsonObject, readString } from "../base/json.ts";
 
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type UriRenamer = (uri: string) => string | undefined;
@@ -34,73 +34,44 @@ export class ExposedUris {
  */
 export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
-  const members = membersAt(bytes, result);
-  const replace = (object: readonly JsonMember[], key: string): void => {
-    renameMember(bytes, object, key, rename, edits);
+  const object = JsonObject.at(bytes, result);
+  const replace = (of: JsonObject, key: string): void => renameMember(of, key, rename, edits);
+  const replaceBlock = (block: JsonObject): void => {
+    if (block.string("type") === "resource_link") replace(block, "uri");
+    replace(block.object("resource"), "uri");
   };
-  const replaceBlock = (block: ByteRange): void => {
-    const own = membersAt(bytes, block);
-    if (readString(bytes, lastMember(own, "type")) === "resource_link") replace(own, "uri");
-    const resource = lastMember(own, "resource");
-    if (resource !== undefined) replace(membersAt(bytes, resource), "uri");
-  };
-  for (const block of itemsAt(bytes, lastMember(members, "content"))) replaceBlock(block);
-  for (const message of itemsAt(bytes, lastMember(members, "messages"))) {
-    const content = lastMember(membersAt(bytes, message), "content");
-    if (content === undefined) continue;
-    const blocks = scanArray(bytes, content.start)?.items ?? [content];
-    for (const block of blocks) replaceBlock(block);
+  object.objects("content").forEach(replaceBlock);
+  for (const message of object.objects("messages")) {
+    // A prompt's message has one block, or several in some revisions.
+    replaceBlock(message.object("content"));
+    message.objects("content").forEach(replaceBlock);
   }
-  for (const content of itemsAt(bytes, lastMember(members, "contents"))) {
-    replace(membersAt(bytes, content), "uri");
-  }
-  for (const child of itemsAt(bytes, lastMember(members, "resources"))) {
-    replace(membersAt(bytes, child), "uri");
-  }
-  const skill = lastMember(members, "skill");
+  for (const content of object.objects("contents")) replace(content, "uri");
+  for (const child of object.objects("resources")) replace(child, "uri");
+  const skill = object.member("skill");
   if (skill !== undefined) {
-    replace(membersAt(bytes, skill), "uri");
+    replace(JsonObject.at(bytes, skill), "uri");
     edits.push(...renameSkillFiles(bytes, skill, rename));
   }
-  const meta = lastMember(members, "_meta");
-  if (meta !== undefined) {
-    const own = membersAt(bytes, meta);
-    replace(own, "ui/resourceUri");
-    const ui = lastMember(own, "ui");
-    if (ui !== undefined) replace(membersAt(bytes, ui), "resourceUri");
-  }
+  const meta = object.object("_meta");
+  replace(meta, "ui/resourceUri");
+  replace(meta.object("ui"), "resourceUri");
   return edits;
 }
 
 /** The edits for the files of a skill entry (ext-skills, Skill Entries). */
 export function renameSkillFiles(bytes: Uint8Array, skill: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
-  const members = membersAt(bytes, skill);
-  for (const file of itemsAt(bytes, lastMember(members, "resources"))) {
-    renameMember(bytes, membersAt(bytes, file), "uri", rename, edits);
+  for (const file of JsonObject.at(bytes, skill).objects("resources")) {
+    renameMember(file, "uri", rename, edits);
   }
   return edits;
 }
 
-function renameMember(
-  bytes: Uint8Array,
-  object: readonly JsonMember[],
-  key: string,
-  rename: UriRenamer,
-  edits: Edit[],
-): void {
-  for (const member of object) {
-    if (member.key !== key) continue;
-    const name = rename(readString(bytes, member) ?? "");
+function renameMember(object: JsonObject, key: string, rename: UriRenamer, edits: Edit[]): void {
+  for (const member of object.all(key)) {
+    const name = rename(readString(object.bytes, member) ?? "");
     if (name === undefined) continue;
     edits.push({ start: member.start, end: member.end, replacement: utf8(JSON.stringify(name)) });
   }
-}
-
-function membersAt(bytes: Uint8Array, { start }: Pick<ByteRange, "start">): readonly JsonMember[] {
-  return scanObject(bytes, start)?.items ?? [];
-}
-
-function itemsAt(bytes: Uint8Array, list: ByteRange | undefined): readonly ByteRange[] {
-  return (list && scanArray(bytes, list.start)?.items) ?? [];
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, readString, scanObject } from "../base/json.ts";
+import { JsonObject } from "../base/json.ts";
 import type { Request } from "../jsonrpc/message.ts";
 import { type CacheHint, type Kind, type ListedItem, NO_CACHING } from "./listing.ts";
 
@@ -252,10 +252,9 @@ export function diffSections(before: Section, after: Section): SectionDiff | und
  * @throws {HubError} invalidParams if the cursor is not one of that list
  */
 export function readCursorParam(list: string, { bytes, params }: Request): string | undefined {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const member = lastMember(members, "cursor");
-  if (member === undefined) return undefined;
-  const cursor = readString(bytes, member);
+  const object = JsonObject.at(bytes, params);
+  if (object.member("cursor") === undefined) return undefined;
+  const cursor = object.string("cursor");
   const after = cursor === undefined ? undefined : decodeCursor(list, cursor);
   if (after !== undefined) return after;
   throw new HubError("invalidParams", "The cursor is not one of this hub's.");

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { readString, scanObject, skipValue, skipWhitespace } from "../base/json.ts";
+import { JsonObject, readString, skipValue, skipWhitespace } from "../base/json.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The length of common text shown on either side of a difference, in UTF-16 units. */
@@ -262,10 +262,10 @@ export function toolPartTexts(item: ListedItem): ReadonlyMap<ToolPart, string> {
 
 /** The parts that are present. A part has several trees if its key occurs several times. */
 function toolPartTreesOf(item: ListedItem): Map<ToolPart, JsonTree[]> {
-  const members = scanObject(item.bytes, 0)?.items ?? [];
+  const tool = JsonObject.of(item.bytes);
   const parts = new Map<ToolPart, JsonTree[]>();
   for (const part of TOOL_PARTS) {
-    const trees = members.filter(({ key }) => key === part).map((it) => parseTree(item.bytes, it));
+    const trees = tool.all(part).map((it) => parseTree(item.bytes, it));
     if (trees.length > 0) parts.set(part, trees);
   }
   return parts;

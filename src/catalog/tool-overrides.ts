@@ -1,26 +1,17 @@
 /** Members of listed tools that the manifest sets in place of their server: description, `_meta`, annotations. Pure. */
 
 import { applyEdits, type ByteRange, type Edit, joinPieces, textOf, utf8 } from "../base/bytes.ts";
-import {
-  appendMembers,
-  type JsonMember,
-  lastMember,
-  parseRange,
-  scanObject,
-} from "../base/json.ts";
-import { isDeepEqual, isTable } from "../manifest/table.ts";
+import { appendMembers, JsonObject } from "../base/json.ts";
+import { isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import { type ListedItem, readItem } from "./listing.ts";
-
-/** A JSON object from the manifest. */
-type JsonObject = Readonly<Record<string, unknown>>;
 
 /** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
   /** Members of `_meta`, set one by one. */
-  readonly meta?: Readonly<Record<string, JsonObject>> | undefined;
+  readonly meta?: Readonly<Record<string, Table>> | undefined;
   /** Members of `annotations` (schema, ToolAnnotations), set one by one. */
-  readonly annotations?: Readonly<Record<string, JsonObject>> | undefined;
+  readonly annotations?: Readonly<Record<string, Table>> | undefined;
 }
 
 /** Every remote name that has an override, with the first manifest key that sets one. */
@@ -53,23 +44,21 @@ export function overrideTool(item: ListedItem, overrides: ToolOverrides): Overri
     _meta: overrideOf(overrides.meta),
   };
   const { bytes } = item;
-  const members = scanObject(bytes, 0)?.items;
-  if (members === undefined) return { item, conflicts: [] };
+  const tool = JsonObject.of(bytes);
   const edits: Edit[] = [];
   const appended: string[] = [];
   const conflicts: string[] = [];
   if (description !== undefined) {
     const json = JSON.stringify(description);
-    if (!replaceMember(bytes, members, "description", json, edits))
-      appended.push(`"description":${json}`);
+    if (!replaceMember(tool, "description", json, edits)) appended.push(`"description":${json}`);
   }
   for (const [key, table] of Object.entries(tables)) {
     if (table === undefined || Object.keys(table).length === 0) continue;
-    const member = lastMember(members, key);
-    const current = member && parseRange(bytes, member);
+    const member = tool.member(key);
+    const current = tool.value(key);
     if (member === undefined || !isTable(current)) {
       const json = JSON.stringify(table);
-      if (!replaceMember(bytes, members, key, json, edits)) appended.push(`"${key}":${json}`);
+      if (!replaceMember(tool, key, json, edits)) appended.push(`"${key}":${json}`);
       continue;
     }
     for (const [name, value] of Object.entries(table)) {
@@ -90,27 +79,21 @@ export function overrideTool(item: ListedItem, overrides: ToolOverrides): Overri
  * Replaces the value of every member with that key, because parsers differ on which duplicate counts. @returns whether
  * there is one
  */
-function replaceMember(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-  key: string,
-  json: string,
-  edits: Edit[],
-): boolean {
-  const found = members.filter((member) => member.key === key);
+function replaceMember(object: JsonObject, key: string, json: string, edits: Edit[]): boolean {
+  const found = object.all(key);
   for (const { start, end } of found) {
-    if (textOf(bytes, start, end) !== json) edits.push({ start, end, replacement: utf8(json) });
+    if (textOf(object.bytes, start, end) !== json)
+      edits.push({ start, end, replacement: utf8(json) });
   }
   return found.length > 0;
 }
 
-function setMembers(bytes: Uint8Array, object: ByteRange, table: JsonObject, edits: Edit[]): void {
-  const members = scanObject(bytes, object.start)?.items ?? [];
+function setMembers(bytes: Uint8Array, object: ByteRange, table: Table, edits: Edit[]): void {
+  const current = JsonObject.at(bytes, object);
   const appended: string[] = [];
   for (const [key, value] of Object.entries(table)) {
     const json = JSON.stringify(value);
-    if (!replaceMember(bytes, members, key, json, edits))
-      appended.push(`${JSON.stringify(key)}:${json}`);
+    if (!replaceMember(current, key, json, edits)) appended.push(`${JSON.stringify(key)}:${json}`);
   }
   if (appended.length > 0) edits.push(appendMembers(bytes, object, appended.join(",")));
 }

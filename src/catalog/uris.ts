@@ -1,5 +1,5 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
-import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
+import { type JsonMember, JsonObject, readString } from "../base/json.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
@@ -159,13 +159,8 @@ function advancePositions(
  */
 export function uiResourcesOf({ bytes, meta }: ListedItem): readonly JsonMember[] {
   if (meta === undefined) return [];
-  const members = scanObject(bytes, meta.start)?.items ?? [];
-  const ui = lastMember(members, "ui");
-  const nested = (ui && scanObject(bytes, ui.start)?.items) ?? [];
-  return [
-    ...members.filter(({ key }) => key === "ui/resourceUri"),
-    ...nested.filter(({ key }) => key === "resourceUri"),
-  ];
+  const members = JsonObject.at(bytes, meta);
+  return [...members.all("ui/resourceUri"), ...members.object("ui").all("resourceUri")];
 }
 
 /**

@@ -9,15 +9,8 @@ import {
   HubError,
   type RpcError,
 } from "../base/errors.ts";
-import {
-  type JsonMember,
-  lastMember,
-  parseRange,
-  readString,
-  scanArray,
-  scanObject,
-} from "../base/json.ts";
-import type { Response } from "../jsonrpc/message.ts";
+import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
+import { bodyOf, type Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
 /** A part of a result, in the order of printing. */
@@ -43,9 +36,8 @@ export function readResultContent(bytes: Uint8Array, content: ByteRange): readon
 }
 
 function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
-  const members = membersOf(bytes, block);
-  const text = (key: string, of = members): string | undefined =>
-    readString(bytes, lastMember(of, key));
+  const object = JsonObject.at(bytes, block);
+  const text = (key: string): string | undefined => object.string(key);
   const json: ContentPart = { kind: "text", text: textOf(bytes, block.start, block.end) };
   switch (text("type")) {
     case "text": {
@@ -60,20 +52,16 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
     case "resource_link":
       return text("uri") === undefined ? json : { kind: "text", text: describeLink(text) };
     case "resource": {
-      const resource = lastMember(members, "resource");
-      const inner = resource === undefined ? [] : membersOf(bytes, resource);
-      const plain = text("text", inner);
+      const resource = object.object("resource");
+      const plain = resource.string("text");
       if (plain !== undefined) return { kind: "text", text: plain };
-      const name = text("uri", inner) ?? "";
-      return makeAttachment("file", text("mimeType", inner), name, text("blob", inner)) ?? json;
+      const name = resource.string("uri") ?? "";
+      const type = resource.string("mimeType");
+      return makeAttachment("file", type, name, resource.string("blob")) ?? json;
     }
     default:
       return json;
   }
-}
-
-function membersOf(bytes: Uint8Array, range: ByteRange): readonly JsonMember[] {
-  return scanObject(bytes, range.start)?.items ?? [];
 }
 
 function makeAttachment(
@@ -125,12 +113,12 @@ export type ResultView = "texts" | "structured" | "raw";
 export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const isError = memberText(bytes, members, "isError") === "true";
-  const code = isError ? failureCode(bytes, members) : 0;
+  const result = bodyOf(response);
+  const isError = result.value("isError") === true;
+  const code = isError ? failureCode(result) : 0;
   if (view === "raw")
     return { stream: "stdout", parts: [textPart(textOf(bytes, body.start, body.end))], code };
-  const structured = lastMember(members, "structuredContent");
+  const structured = result.member("structuredContent");
   const pretty = structured && textPart(indentJson(bytes, structured));
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
@@ -138,7 +126,7 @@ export function describeResult(response: Response, view: ResultView): CallReport
       "toolmux: the result has no structured content; without --structured it is printed";
     return { stream: "stderr", parts: [textPart(text)], code: 1 };
   }
-  const content = lastMember(members, "content");
+  const content = result.member("content");
   const parts = content === undefined ? [] : readResultContent(bytes, content);
   const isSilent = !parts.some((part) => part.kind === "attachment" || part.text !== "");
   return {
@@ -152,31 +140,20 @@ function textPart(text: string): ContentPart {
   return { kind: "text", text };
 }
 
-/** The JSON text of a member. */
-function memberText(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-  key: string,
-): string | undefined {
-  const range = lastMember(members, key);
-  return range && textOf(bytes, range.start, range.end);
+function failureCode(result: JsonObject): number {
+  return errorPropertiesOf(result.object("_meta").string(ERROR_META_KEY))?.exit ?? 1;
 }
 
-function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
-  const meta = lastMember(members, "_meta");
-  const inside = (meta && scanObject(bytes, meta.start)?.items) ?? [];
-  return errorPropertiesOf(readString(bytes, lastMember(inside, ERROR_META_KEY)))?.exit ?? 1;
-}
-
-function describeRpcError({ bytes, body }: Response): CallReport {
+function describeRpcError(response: Response): CallReport {
+  const { bytes, body } = response;
   const error = parseRange(bytes, body) as RpcError;
   const own = hubErrorOf(error);
   if (own !== undefined)
     return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
   const text = `toolmux: the server answered with error ${error.code}: ${sanitizeLine(error.message)}`;
-  const data = memberText(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
-  const more = data === undefined ? "" : `\n  ${sanitizeLine(data)}`;
-  return { stream: "stderr", parts: [textPart(text + more)], code: 1 };
+  const data = bodyOf(response).member("data");
+  const more = data && `\n  ${sanitizeLine(textOf(bytes, data.start, data.end))}`;
+  return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };
 }
 
 /**

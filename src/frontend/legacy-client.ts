@@ -2,7 +2,6 @@ import type { Buffer } from "node:buffer";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdTable } from "../base/id-table.ts";
-import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
 import { KINDS, type Kind } from "../catalog/listing.ts";
 import {
   type Batch,
@@ -12,9 +11,10 @@ import {
   type InvalidMessage,
   type Message,
   type Notification,
+  paramsOf,
   piecesOfMessage,
-  type RequestId,
   type Request,
+  type RequestId,
   type Response,
   withResponseId,
 } from "../jsonrpc/message.ts";
@@ -167,18 +167,16 @@ const MAX_NAME_LENGTH = 200;
  * Reads the params of `initialize`.
  * @throws {HubError} invalidParams without a protocolVersion
  */
-export function readInitialize({ bytes, params }: Request): InitializeParams {
-  const members = membersOf(bytes, params);
-  const requested = readString(bytes, lastMember(members, "protocolVersion"));
+export function readInitialize(request: Request): InitializeParams {
+  const params = paramsOf(request);
+  const requested = params.string("protocolVersion");
   if (requested === undefined) {
     throw new HubError("invalidParams", "initialize needs a protocolVersion.");
   }
-  const capabilitiesMember = lastMember(members, "capabilities");
-  const info = membersOf(bytes, lastMember(members, "clientInfo"));
+  const info = params.object("clientInfo");
   // A member that is not a string is left out.
-  const readName = (key: string): string | undefined =>
-    readString(bytes, lastMember(info, key))?.slice(0, MAX_NAME_LENGTH);
-  const declared = capabilitiesMember && parseRange(bytes, capabilitiesMember);
+  const readName = (key: string): string | undefined => info.string(key)?.slice(0, MAX_NAME_LENGTH);
+  const declared = params.value("capabilities");
   const settings = readAllExtensionSettings(declared);
   return {
     version: negotiateVersion(requested),
@@ -195,17 +193,13 @@ export function readInitialize({ bytes, params }: Request): InitializeParams {
  * Reads the params of `logging/setLevel`.
  * @throws {HubError} invalidParams if the level is not one of the protocol's
  */
-export function readSetLevel({ bytes, params }: Request): LogSeverity {
-  const level = readString(bytes, lastMember(membersOf(bytes, params), "level"));
+export function readSetLevel(request: Request): LogSeverity {
+  const level = paramsOf(request).string("level");
   if (isSeverity(level)) return level;
   throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");
 }
 
-function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly JsonMember[] {
-  return (range && scanObject(bytes, range.start)?.items) ?? [];
-}
-
-/** What `LegacyClient` needs of the hub. */
+/** What a client needs of the hub. */
 export interface ClientHost {
   readonly serverInfo: Implementation;
   /** The client's backpressure. `isFull`: the client does not read, so nothing more should be read for it. */

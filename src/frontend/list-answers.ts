@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces } from "../base/bytes.ts";
-import { lastMember, removeMembers, scanArray, scanObject } from "../base/json.ts";
+import { JsonObject, removeMembers } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { readCursorParam, type Section } from "../catalog/section.ts";
@@ -116,14 +116,10 @@ const EXECUTION = Buffer.from('"execution"');
 /** The edits that remove `execution` (the legacy era's declaration of task support) from all tools. */
 function removeExecution(bytes: Buffer): Edit[] {
   if (!bytes.includes(EXECUTION)) return [];
-  const list = lastMember(scanObject(bytes, 0)?.items ?? [], "tools");
-  const tools = (list && scanArray(bytes, list.start)?.items) ?? [];
-  return tools.flatMap((tool) =>
-    removeMembers(
-      bytes,
-      tool,
-      scanObject(bytes, tool.start)?.items ?? [],
-      (key) => key === "execution",
-    ),
-  );
+  return JsonObject.of(bytes)
+    .elements("tools")
+    .flatMap((tool) => {
+      const { members } = JsonObject.at(bytes, tool);
+      return removeMembers(bytes, tool, members, (key) => key === "execution");
+    });
 }

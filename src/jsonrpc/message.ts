@@ -15,14 +15,7 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import {
-  isDigit,
-  type JsonMember,
-  lastMember,
-  parseRange,
-  readString,
-  scanObject,
-} from "../base/json.ts";
+import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
 
 /**
  * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them.
@@ -149,10 +142,19 @@ const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE_BRACE = utf8("}");
 
+/** The params of a request or notification; an object without members if they are missing or no object. */
+export function paramsOf({ bytes, params, members }: Request | Notification): JsonObject {
+  return members === undefined ? JsonObject.at(bytes, params) : new JsonObject(bytes, members);
+}
+
+/** The result or error of a response; an object without members if it is no object. */
+export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonObject {
+  return JsonObject.at(bytes, body);
+}
+
 /** The `code` member of an error. It is not checked to be a number. */
-export function errorCodeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unknown {
-  const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
-  return code && parseRange(bytes, code);
+export function errorCodeOf(response: Pick<Response, "bytes" | "body">): unknown {
+  return bodyOf(response).value("code");
 }
 
 /** The same response under another id. The bytes of its body are unchanged, except for `edits`. */

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { isDetachable, makeSlice, type Piece, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject, skipValue, skipWhitespace } from "../base/json.ts";
+import { JsonObject, skipValue, skipWhitespace } from "../base/json.ts";
 import {
   buildResult,
   type EncodedMessage,
@@ -130,7 +130,5 @@ export function toObjectJson(value: object | string): string {
 }
 
 function hasTrueIsError(bytes: Uint8Array, at: number): boolean {
-  const members = scanObject(bytes, skipWhitespace(bytes, at))?.items ?? [];
-  const member = lastMember(members, "isError");
-  return member !== undefined && parseRange(bytes, member) === true;
+  return JsonObject.at(bytes, { start: at }).value("isError") === true;
 }

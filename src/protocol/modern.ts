@@ -6,9 +6,8 @@ import { Buffer } from "node:buffer";
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
   type JsonMember,
+  JsonObject,
   lastMember,
-  parseRange,
-  readString,
   removeMembers,
   scanObject,
   scanTopLevel,
@@ -124,31 +123,21 @@ export interface Envelope {
   readonly level: unknown;
 }
 
-/**
- * Reads the envelope of a request.
- * @param members of its params
- * @returns undefined if the request is not modern
- */
-export function readEnvelope(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): Envelope | undefined {
-  const meta = lastMember(members, "_meta");
-  const items = meta && membersOfMeta(bytes, meta);
-  const version = items && lastMember(items, MetaKey.version);
-  if (items === undefined || version === undefined) return undefined;
-  const read = (key: string): unknown => {
-    const member = lastMember(items, key);
-    return member && parseRange(bytes, member);
-  };
-  const declared = read(MetaKey.capabilities);
+/** Reads the envelope in the params of a request; undefined if the request is not modern. */
+export function readEnvelope(params: JsonObject): Envelope | undefined {
+  const member = params.member("_meta");
+  if (member === undefined) return undefined;
+  const meta = new JsonObject(params.bytes, membersOfMeta(params.bytes, member));
+  const version = meta.value(MetaKey.version);
+  if (version === undefined) return undefined;
+  const declared = meta.value(MetaKey.capabilities);
   const isDeclared = typeof declared === "object" && declared !== null;
   return {
-    version: parseRange(bytes, version),
+    version,
     capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
     declared,
-    client: readImplementation(read(MetaKey.client)),
-    level: read(MetaKey.level),
+    client: readImplementation(meta.value(MetaKey.client)),
+    level: meta.value(MetaKey.level),
   };
 }
 
@@ -233,12 +222,9 @@ function isMetaObject(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
-/**
- * The type of a modern server's result; `complete` if it does not say.
- * @param members of the result
- */
-export function readResultType(bytes: Uint8Array, members: readonly JsonMember[]): string {
-  return readString(bytes, lastMember(members, "resultType")) ?? "complete";
+/** The type of a modern server's result; `complete` if it does not say. */
+export function readResultType(result: JsonObject): string {
+  return result.string("resultType") ?? "complete";
 }
 
 const INPUT_BYTES = Buffer.from('"input');
@@ -254,14 +240,11 @@ const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheS
 
 /**
  * Edits that turn a modern result into a legacy one.
- * @param members of the result
+ * @param body the result's range
  */
-export function toLegacyResult(
-  bytes: Uint8Array,
-  body: ByteRange,
-  members: readonly JsonMember[],
-): Edit[] {
-  const meta = lastMember(members, "_meta");
+export function toLegacyResult(body: ByteRange, result: JsonObject): Edit[] {
+  const { bytes, members } = result;
+  const meta = result.member("_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
   const isServer = ({ key }: JsonMember): boolean => key === MetaKey.server;
   // A `_meta` that contains only the server's identity is removed as a whole.

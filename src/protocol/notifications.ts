@@ -1,10 +1,11 @@
 import { type ByteRange, type Edit, textOf, utf8 } from "../base/bytes.ts";
-import { type JsonMember, lastMember, parseRange, readString, scanObject } from "../base/json.ts";
+import { type JsonMember, type JsonObject, parseRange, readString } from "../base/json.ts";
 import {
   buildNotification,
   editMessage,
   type EncodedMessage,
   type Notification,
+  paramsOf,
   readId,
   readOwnId,
   replaceRanges,
@@ -25,7 +26,7 @@ const MAX_PARSED_SIZE = 64 * 1024;
 export function readProgress(
   notification: Notification,
 ): { id: number; tokens: readonly ByteRange[] } | undefined {
-  const tokens = membersOf(notification).filter((member) => member.key === "progressToken");
+  const tokens = paramsOf(notification).all("progressToken");
   const token = tokens.at(-1);
   const id = token && readOwnId(notification.bytes, token);
   return id === undefined ? undefined : { id, tokens };
@@ -35,7 +36,7 @@ export function readProgress(
 export function readCancelled(
   notification: Notification,
 ): { key: string | number; ids: readonly ByteRange[] } | undefined {
-  const ids = membersOf(notification).filter((member) => member.key === "requestId");
+  const ids = paramsOf(notification).all("requestId");
   const last = ids.at(-1);
   const id = last && readId(notification.bytes, last);
   return id && { key: id.key, ids };
@@ -45,14 +46,14 @@ export function readCancelled(
 export function readResourceUpdated(
   notification: Notification,
 ): { uri: string; uris: readonly ByteRange[] } | undefined {
-  const uris = membersOf(notification).filter((member) => member.key === "uri");
-  const uri = readString(notification.bytes, uris.at(-1));
-  return uri === undefined ? undefined : { uri, uris };
+  const params = paramsOf(notification);
+  const uri = params.string("uri");
+  return uri === undefined ? undefined : { uri, uris: params.all("uri") };
 }
 
 /** Reads the `elicitationId` of a completed URL elicitation. */
 export function readElicitationComplete(notification: Notification): string | undefined {
-  return readString(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
+  return paramsOf(notification).string("elicitationId");
 }
 
 const NO_TOKENS: readonly JsonMember[] = [];
@@ -61,14 +62,11 @@ const NO_TOKENS: readonly JsonMember[] = [];
  * The ranges of every `progressToken` in every `_meta` of a request's params: all are replaced, so that no client token
  * reaches the server.
  */
-export function readProgressTokens(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): readonly JsonMember[] {
+export function readProgressTokens(params: JsonObject): readonly JsonMember[] {
   let tokens: JsonMember[] | undefined;
-  for (const meta of members) {
+  for (const meta of params.members) {
     if (meta.key !== "_meta") continue;
-    for (const member of membersOfMeta(bytes, meta)) {
+    for (const member of membersOfMeta(params.bytes, meta)) {
       if (member.key === "progressToken") (tokens ??= []).push(member);
     }
   }
@@ -78,7 +76,7 @@ export function readProgressTokens(
 /** The data of a log message, as text. */
 export function readLogMessage(notification: Notification): string | undefined {
   const { bytes } = notification;
-  const data = lastMember(membersOf(notification), "data");
+  const data = paramsOf(notification).member("data");
   if (data === undefined) return undefined;
   const { start, end } = data;
   // Parsing long data would block the event loop.
@@ -96,11 +94,11 @@ export function prefixLogMessage(
   notification: Notification,
 ): { severity: LogSeverity; message: EncodedMessage } | undefined {
   const { bytes, params } = notification;
-  const members = membersOf(notification);
-  const severity = readString(bytes, lastMember(members, "level"));
+  const object = paramsOf(notification);
+  const severity = object.string("level");
   if (params === undefined || !isSeverity(severity)) return undefined;
   const name = JSON.stringify(server);
-  const loggers = members.filter(({ key }) => key === "logger");
+  const loggers = object.all("logger");
   const edits = loggers.map(({ start, end }): Edit => {
     const isText = bytes[start] === QUOTE;
     // Everything after the first quote stays as it is.
@@ -116,10 +114,6 @@ export function prefixLogMessage(
   return { severity, message: editMessage(notification, loggers.length > 0 ? edits : [first]) };
 }
 const QUOTE = 0x22;
-
-function membersOf({ bytes, params, members }: Notification): readonly JsonMember[] {
-  return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-}
 
 /**
  * The reason of a cancellation: a text of the hub, or the client's own notification with the ranges of the id in it.

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { ListedItem } from "../catalog/listing.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
+import { JsonObject } from "../base/json.ts";
 
 /*
  * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers
@@ -88,9 +88,8 @@ function findAnnotations({ bytes }: ListedItem): HeaderAnnotations {
   if (!Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes(ANNOTATION)) {
     return NO_HEADER_ANNOTATIONS;
   }
-  const schema = lastMember(scanObject(bytes, 0)?.items ?? [], "inputSchema");
-  if (schema === undefined) return NO_HEADER_ANNOTATIONS;
-  const whole = parseRange(bytes, schema);
+  const whole = JsonObject.of(bytes).value("inputSchema");
+  if (whole === undefined) return NO_HEADER_ANNOTATIONS;
   const annotations = [...collectAnnotations(whole, [])];
   const error =
     annotations.map(annotationError).find((text) => text !== undefined) ??

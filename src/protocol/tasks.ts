@@ -1,19 +1,12 @@
 import { type ByteRange, type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import {
-  type JsonMember,
-  lastMember,
-  parseRange,
-  readString,
-  removeMembers,
-  scanObject,
-  skipWhitespace,
-} from "../base/json.ts";
+import { type JsonObject, removeMembers } from "../base/json.ts";
 import {
   bytesOf,
   editsOf,
   type EncodedMessage,
   type Notification,
+  paramsOf,
   replaceRanges,
   type Request,
 } from "../jsonrpc/message.ts";
@@ -37,17 +30,10 @@ export function isTaskMethod(method: string): method is TaskMethodName {
   return TASK_ID_METHODS.some((known) => known === method);
 }
 
-/**
- * Edits that remove `task` from the params of a request that is translated to the other era: only legacy requests can
- * be task-augmented.
- */
-export function removeTaskParam(
-  bytes: Uint8Array,
-  params: ByteRange,
-  members: readonly JsonMember[],
-): readonly Edit[] {
-  if (lastMember(members, "task") === undefined) return NO_EDITS;
-  return removeMembers(bytes, params, members, (key) => key === "task");
+/** Edits that remove `task` from a request's params: the other era has no task-augmented requests. */
+export function removeTaskParam(range: ByteRange, params: JsonObject): readonly Edit[] {
+  if (params.member("task") === undefined) return NO_EDITS;
+  return removeMembers(params.bytes, range, params.members, (key) => key === "task");
 }
 const NO_EDITS: readonly Edit[] = [];
 
@@ -60,51 +46,30 @@ export interface TaskReference {
 /** The `_meta` key of the task that a message belongs to. */
 const RELATED_TASK_KEY = "io.modelcontextprotocol/related-task";
 
-/** The members of the object in that range; empty if it is not an object. */
-export function membersAt(bytes: Uint8Array, range: ByteRange | undefined): readonly JsonMember[] {
-  return (range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items) ?? [];
-}
-
 /** The `taskId` of an object. */
-export function readTask(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): TaskReference | undefined {
-  const idRanges = members.filter(({ key }) => key === "taskId");
-  const id = readString(bytes, idRanges.at(-1));
-  return id === undefined ? undefined : { id, idRanges };
+export function readTask(object: JsonObject): TaskReference | undefined {
+  const id = object.string("taskId");
+  return id === undefined ? undefined : { id, idRanges: object.all("taskId") };
 }
 
 /** The task that params or a result belong to, according to `_meta`. */
-export function readRelatedTask(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): TaskReference | undefined {
-  return readTask(
-    bytes,
-    membersOfAll(bytes, membersOfAll(bytes, members, "_meta"), RELATED_TASK_KEY),
-  );
+export function readRelatedTask(object: JsonObject): TaskReference | undefined {
+  return readTask(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
 }
 
 /** The created task, if the result announces one. */
-export function readCreatedTask(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): TaskReference | undefined {
-  return readTask(bytes, membersOfAll(bytes, members, "task"));
+export function readCreatedTask(result: JsonObject): TaskReference | undefined {
+  return readTask(result.everyObject("task"));
 }
 
 /** The status of a task, read from the task or from the result that announces it. */
-export function readTaskStatus(bytes: Uint8Array, members: readonly JsonMember[]): TaskStatus {
-  const task = lastMember(members, "task");
-  const taskMembers = task === undefined ? members : membersAt(bytes, task);
-  const text = (key: string): string | undefined => readString(bytes, lastMember(taskMembers, key));
-  const ttl = lastMember(taskMembers, "ttl");
-  const ttlValue = ttl && parseRange(bytes, ttl);
+export function readTaskStatus(object: JsonObject): TaskStatus {
+  const task = object.member("task") === undefined ? object : object.object("task");
+  const ttl = task.value("ttl");
   return {
-    isOver: isTerminal(text("status")),
-    createdAt: text("createdAt"),
-    ttl: typeof ttlValue === "number" ? ttlValue : null,
+    isOver: isTerminal(task.string("status")),
+    createdAt: task.string("createdAt"),
+    ttl: typeof ttl === "number" ? ttl : null,
   };
 }
 
@@ -118,15 +83,6 @@ export interface TaskStatus {
 
 function isTerminal(status: string | undefined): boolean {
   return status === "completed" || status === "failed" || status === "cancelled";
-}
-
-/** The members of all objects under that key, duplicates included: parsers differ on which duplicate counts. */
-function membersOfAll(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-  name: string,
-): readonly JsonMember[] {
-  return members.filter(({ key }) => key === name).flatMap((it) => membersAt(bytes, it));
 }
 
 /** The tasks extension of the modern era: a call may be answered with a task. */
@@ -187,24 +143,20 @@ export interface ModernTaskStatus {
   readonly fingerprint: string;
 }
 
-/** Reads the status of a task from its members. */
-export function readModernTask(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): ModernTaskStatus {
-  const text = (key: string): string | undefined => readString(bytes, lastMember(members, key));
-  const status = text("status");
+/** Reads the status of a task. */
+export function readModernTask(task: JsonObject): ModernTaskStatus {
+  const status = task.string("status");
+  const details = [status, task.string("statusMessage"), task.string("lastUpdatedAt")];
   return {
     status,
-    isOver: status === "completed" || status === "failed" || status === "cancelled",
-    ttl: numberOf(bytes, lastMember(members, "ttlMs")),
-    interval: numberOf(bytes, lastMember(members, "pollIntervalMs")),
-    fingerprint: JSON.stringify([status, text("statusMessage"), text("lastUpdatedAt")]),
+    isOver: isTerminal(status),
+    ttl: nonNegative(task.value("ttlMs")),
+    interval: nonNegative(task.value("pollIntervalMs")),
+    fingerprint: JSON.stringify(details),
   };
 }
 
-function numberOf(bytes: Uint8Array, member: JsonMember | undefined): number | undefined {
-  const value = member && parseRange(bytes, member);
+function nonNegative(value: unknown): number | undefined {
   return typeof value === "number" && value >= 0 ? value : undefined;
 }
 
@@ -282,14 +234,10 @@ export class TaskAliases<T extends TaskAlias> {
   }
 }
 
-function referencesIn({
-  method,
-  bytes,
-  params,
-}: Notification | Request): (TaskReference | undefined)[] {
-  const members = membersAt(bytes, params);
-  const own = method === TaskMethod.status ? readTask(bytes, members) : undefined;
-  return [own, readRelatedTask(bytes, members)];
+function referencesIn(message: Notification | Request): (TaskReference | undefined)[] {
+  const params = paramsOf(message);
+  const own = message.method === TaskMethod.status ? readTask(params) : undefined;
+  return [own, readRelatedTask(params)];
 }
 
 function replaceTaskId(
@@ -320,8 +268,7 @@ export class ClientTask extends TaskAlias {
 
   /** Forwards a `notifications/tasks/status` of the client. */
   onStatus(notification: Notification): void {
-    const { bytes, params } = notification;
-    this.isOver ||= readTaskStatus(bytes, membersAt(bytes, params)).isOver;
+    this.isOver ||= readTaskStatus(paramsOf(notification)).isOver;
     this.#send(bytesOf(notification));
   }
 

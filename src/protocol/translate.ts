@@ -1,9 +1,8 @@
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
   appendMembers,
-  type JsonMember,
+  JsonObject,
   lastMember,
-  parseRange,
   readString,
   scanArray,
   scanObject,
@@ -39,16 +38,10 @@ export function addCacheHint({ bytes, body, outcome }: Response, cache: CacheHin
   return missing.length === 0 ? [] : [appendMembers(bytes, body, missing.join(","))];
 }
 
-/**
- * Edits that turn a modern server's complete result or error into a legacy one.
- * @param members of the result
- */
-export function toLegacyEdits(
-  { bytes, body, outcome }: Response,
-  members: readonly JsonMember[],
-): Edit[] {
+/** Edits that turn a modern server's complete result or error into a legacy one. @param result the parsed body */
+export function toLegacyEdits({ bytes, body, outcome }: Response, result: JsonObject): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");
-  return toLegacyResult(bytes, body, members);
+  return toLegacyResult(body, result);
 }
 
 const INTERNAL_ERROR = -32603;
@@ -61,14 +54,14 @@ const RESOURCE_NOT_FOUND = -32002;
  * the original code and data in `data`.
  */
 function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const codeMember = lastMember(members, "code");
-  const code = codeMember && parseRange(bytes, codeMember);
+  const error = JsonObject.at(bytes, body);
+  const codeMember = error.member("code");
+  const code = error.value("code");
   if (codeMember === undefined || typeof code !== "number") return [];
   if (to === "modern" && code === RESOURCE_NOT_FOUND)
     return [{ ...codeMember, replacement: String(INVALID_PARAMS) }];
   if (!isForeign(code, to)) return [];
-  const data = lastMember(members, "data");
+  const data = error.member("data");
   const original = `{"code":${code}`;
   const edits: Edit[] = [{ ...codeMember, replacement: String(INTERNAL_ERROR) }];
   if (data === undefined) return [...edits, appendMembers(bytes, body, `"data":${original}}`)];
@@ -103,17 +96,18 @@ const OPEN_BRACKET = 0x5b;
  * already.
  */
 export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
-  const schema = readOutputSchema(tool);
-  if (schema === undefined || isObjectSchema(tool, schema.members)) return tool;
-  const { start, end } = schema.range;
-  const dialect = lastMember(schema.members, "$schema");
+  const range = outputSchemaOf(tool);
+  const schema = JsonObject.at(tool, range);
+  if (range === undefined || schema.string("type") === "object") return tool;
+  const { start, end } = range;
+  const dialect = schema.member("$schema");
   const dialectPieces =
-    dialect && readString(tool, dialect) !== undefined
+    dialect && schema.string("$schema") !== undefined
       ? ['"$schema":', tool.subarray(dialect.start, dialect.end), ","]
       : [];
   const schemaPieces = applyEdits(
     tool,
-    hasOwnId(tool, schema.members) ? [] : rebaseRefs(tool, schema.range),
+    hasOwnId(schema) ? [] : rebaseRefs(tool, range),
     start,
     end,
   );
@@ -127,18 +121,14 @@ export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
   return joinPieces(applyEdits(tool, [{ start, end, replacement: wrapped }]));
 }
 
-/**
- * Edits that wrap `structuredContent` into an object, if needed.
- * @param members of the result
- */
+/** Edits that wrap a result's `structuredContent` into an object, if needed. */
 export function wrapStructuredContent(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
+  result: JsonObject,
   item: ListedItem | undefined,
 ): readonly Edit[] {
-  const output = lastMember(members, "structuredContent");
+  const output = result.member("structuredContent");
   if (output === undefined) return NO_EDITS;
-  const isObject = bytes[output.start] === OPEN_BRACE;
+  const isObject = result.bytes[output.start] === OPEN_BRACE;
   if (isObject && (item === undefined || hasObjectOutput(item))) return NO_EDITS;
   return [
     { start: output.start, end: output.start, replacement: '{"result":' },
@@ -153,31 +143,22 @@ const objectOutputCache = new WeakMap<ListedItem, boolean>();
 function hasObjectOutput(item: ListedItem): boolean {
   const cached = objectOutputCache.get(item);
   if (cached !== undefined) return cached;
-  const schema = readOutputSchema(item.bytes);
-  const isObject = schema === undefined || isObjectSchema(item.bytes, schema.members);
+  const range = outputSchemaOf(item.bytes);
+  const isObject =
+    range === undefined || JsonObject.at(item.bytes, range).string("type") === "object";
   objectOutputCache.set(item, isObject);
   return isObject;
 }
 
-interface OutputSchema {
-  readonly range: ByteRange;
-  readonly members: readonly JsonMember[];
+/** The output schema of a tool, if it has one that is an object. */
+function outputSchemaOf(tool: Uint8Array): ByteRange | undefined {
+  const range = JsonObject.of(tool).member("outputSchema");
+  return range !== undefined && tool[range.start] === OPEN_BRACE ? range : undefined;
 }
 
-function readOutputSchema(tool: Uint8Array): OutputSchema | undefined {
-  const range = lastMember(scanObject(tool, 0)?.items ?? [], "outputSchema");
-  const members = range && scanObject(tool, range.start)?.items;
-  return range === undefined || members === undefined ? undefined : { range, members };
-}
-
-function isObjectSchema(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
-  return readString(bytes, lastMember(schema, "type")) === "object";
-}
-
-/** Whether the schema has an `$id`: its references are relative to it and stay valid inside another schema. */
-function hasOwnId(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
-  const id = lastMember(schema, "$id");
-  return id !== undefined && readString(bytes, id)?.startsWith("#") !== true;
+/** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
+function hasOwnId(schema: JsonObject): boolean {
+  return schema.member("$id") !== undefined && schema.string("$id")?.startsWith("#") !== true;
 }
 
 /** Keywords whose values are data, and keywords whose values map arbitrary names to schemas. */
@@ -205,9 +186,9 @@ function rebaseRefs(
     const elements = scanArray(bytes, start)?.items ?? [];
     return elements.flatMap((element) => rebaseRefs(bytes, element, false, depth + 1));
   }
-  const members = scanObject(bytes, start)?.items ?? [];
-  if (!isNamed && depth > 0 && hasOwnId(bytes, members)) return [];
-  return members.flatMap((member): Edit[] => {
+  const schema = JsonObject.at(bytes, { start });
+  if (!isNamed && depth > 0 && hasOwnId(schema)) return [];
+  return schema.members.flatMap((member): Edit[] => {
     if (isNamed) return rebaseRefs(bytes, member, false, depth + 1);
     const { key } = member;
     if (key === "$ref" || key === "$dynamicRef") {

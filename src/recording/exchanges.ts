@@ -1,9 +1,10 @@
 import type { Buffer } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { lastMember, scanObject } from "../base/json.ts";
+import { JsonObject } from "../base/json.ts";
 import {
   type Message,
   type Notification,
+  paramsOf,
   readId,
   type Request,
   type Response,
@@ -392,31 +393,26 @@ const CANCELLED = "notifications/cancelled";
 
 /** The id of a response, of any type. */
 export function responseIdOf({ bytes, start }: Response): IdKey | undefined {
-  const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
+  const member = JsonObject.at(bytes, { start }).member("id");
   return member && readId(bytes, member)?.key;
 }
 
 /** The `requestId` of a cancellation. */
-export function cancelledRequestOf({ bytes, params }: Notification): IdKey | undefined {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const member = lastMember(members, "requestId");
-  return member && readId(bytes, member)?.key;
+export function cancelledRequestOf(notification: Notification): IdKey | undefined {
+  const member = paramsOf(notification).member("requestId");
+  return member && readId(notification.bytes, member)?.key;
 }
 
 /** A request's progress token as JSON text. */
-export function progressTokenOf({ bytes, params, members }: Request): string | undefined {
-  const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-  const meta = lastMember(all, "_meta");
-  const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
-  return token && textOf(bytes, token.start, token.end);
+export function progressTokenOf(request: Request): string | undefined {
+  const token = paramsOf(request).object("_meta").member("progressToken");
+  return token && textOf(request.bytes, token.start, token.end);
 }
 
-function marksOf({ bytes, params }: Notification): RecordedMarks {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const meta = lastMember(members, "_meta");
-  const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];
+function marksOf(notification: Notification): RecordedMarks {
+  const params = paramsOf(notification);
   return {
-    progressToken: lastMember(members, "progressToken"),
-    subscriptionId: lastMember(inner, MetaKey.subscription),
+    progressToken: params.member("progressToken"),
+    subscriptionId: params.object("_meta").member(MetaKey.subscription),
   };
 }

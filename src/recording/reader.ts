@@ -1,14 +1,7 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { type ByteRange, textOf } from "../base/bytes.ts";
+import { bufferOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import {
-  type JsonMember,
-  lastMember,
-  parseRange,
-  readString,
-  scanObject,
-  skipWhitespace,
-} from "../base/json.ts";
+import { JsonObject, scanObject, skipWhitespace } from "../base/json.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { replaceInvalidUtf8 } from "../jsonrpc/utf8.ts";
 import type { Message } from "../jsonrpc/message.ts";
@@ -75,18 +68,17 @@ export function readRecording(bytes: Buffer, name: string): Recording {
       if (line === 1) throw notRecordingError(name);
       throw invalidLineError(name, line, "it is no JSON object");
     }
-    const members = scanned.items;
+    const object = new JsonObject(text, scanned.items);
     if (line === 1) {
-      checkHeader(text, members, name);
+      checkHeader(object, name);
       continue;
     }
-    const document = lastMember(members, "manifest");
-    if (document !== undefined) manifest = parseRange(text, document);
-    const event = textAt(text, members, "event");
+    manifest = object.value("manifest") ?? manifest;
+    const event = object.string("event");
     isEnded = event === "end" || event === "full";
     if (event === "missing") notes.push(`Line ${line}: what came too fast is missing here.`);
     if (event === "full") notes.push("It ends where it was as large as it could be.");
-    const recordedLine = readLine(text, members, line, name);
+    const recordedLine = readLine(object, line, name);
     if (recordedLine !== undefined) lines.push(recordedLine);
   }
   if (line === 0) throw notRecordingError(name);
@@ -109,64 +101,52 @@ export function groupLines<K>(
   return groups;
 }
 
-function checkHeader(text: Buffer, members: readonly JsonMember[], name: string): void {
-  const version = lastMember(members, "recording");
-  const format = version && parseRange(text, version);
+function checkHeader(header: JsonObject, name: string): void {
+  const format = header.value("recording");
   if (format === undefined) throw notRecordingError(name);
   if (format === 1) return;
-  const what = textOf(text, version?.start, version?.end).slice(0, 40);
+  const what = JSON.stringify(format).slice(0, 40);
   throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
 }
 
-/** @returns undefined if the line is not about a server, or irrelevant for a replay */
-function readLine(
-  text: Buffer,
-  members: readonly JsonMember[],
-  line: number,
-  name: string,
-): RecordedLine | undefined {
-  const server = textAt(text, members, "server");
+/** @returns undefined if it is not about a server, or irrelevant for a replay */
+function readLine(object: JsonObject, line: number, name: string): RecordedLine | undefined {
+  const server = object.string("server");
   if (server === undefined) return undefined;
-  const t = numberAt(text, members, "t");
-  const run = numberAt(text, members, "run");
+  const t = numberAt(object, "t");
+  const run = numberAt(object, "run");
   if (t === undefined || run === undefined || !Number.isInteger(run) || run > MAX_RUNS) {
     throw invalidLineError(name, line, "it does not say when, or of which run");
   }
   const base = { line, t, server, run };
-  const event = textAt(text, members, "event");
-  const cause = textAt(text, members, "cause") ?? "";
-  const id = idAt(text, members, "id");
+  const event = object.string("event");
+  const cause = object.string("cause") ?? "";
+  const id = idAt(object, "id");
   if (event === "closed") {
-    return { ...base, kind: "closed", by: textAt(text, members, "by") ?? "peer", cause };
+    return { ...base, kind: "closed", by: object.string("by") ?? "peer", cause };
   }
   if (event === "abandoned") return { ...base, kind: "abandoned", id };
   if (event === "lost") return { ...base, kind: "lost", id, cause };
   if (event === "oversized")
     return { ...base, kind: "placeholder", direction: "received", placeholder: { id } };
   if (event !== undefined) return undefined;
-  const direction = textAt(text, members, "way");
+  const direction = object.string("way");
   if (direction !== "sent" && direction !== "received")
     throw invalidLineError(name, line, "it has no way");
-  const placeholder = lastMember(members, "cut");
-  if (placeholder !== undefined) {
-    const placeholderMembers = scanObject(text, placeholder.start)?.items ?? [];
-    return {
-      ...base,
-      kind: "placeholder",
-      direction,
-      placeholder: { id: idAt(text, placeholderMembers, "id") },
-    };
+  if (object.member("cut") !== undefined) {
+    const placeholder = { id: idAt(object.object("cut"), "id") };
+    return { ...base, kind: "placeholder", direction, placeholder };
   }
-  const message = lastMember(members, "message");
-  const streamRequestId = idAt(text, members, "on");
+  const message = object.member("message");
+  const streamRequestId = idAt(object, "on");
   if (message !== undefined) {
-    const bytes = text.subarray(message.start, message.end);
+    const bytes = bufferOf({ bytes: object.bytes, start: message.start, end: message.end });
     // Older versions recorded servers' bytes without checking for UTF-8.
     const parsed = parseMessage(isUtf8(bytes) ? bytes : replaceInvalidUtf8(bytes));
     if (parsed.kind === "invalid") throw invalidLineError(name, line, parsed.reason);
     return { ...base, kind: "message", direction, message: parsed, streamRequestId };
   }
-  const invalidText = textAt(text, members, "text");
+  const invalidText = object.string("text");
   if (invalidText === undefined) throw invalidLineError(name, line, "it has no message");
   const parsed = parseMessage(Buffer.from(invalidText));
   return parsed.kind === "invalid"
@@ -174,29 +154,23 @@ function readLine(
     : { ...base, kind: "message", direction, message: parsed, streamRequestId };
 }
 
-function textAt(text: Buffer, members: readonly JsonMember[], key: string): string | undefined {
-  return readString(text, lastMember(members, key));
-}
-
-function numberAt(text: Buffer, members: readonly JsonMember[], key: string): number | undefined {
-  const value = readValue(text, lastMember(members, key));
+function numberAt(object: JsonObject, key: string): number | undefined {
+  const value = shortValueAt(object, key);
   return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
 }
 
-function idAt(
-  text: Buffer,
-  members: readonly JsonMember[],
-  key: string,
-): string | number | undefined {
-  const value = readValue(text, lastMember(members, key));
+function idAt(object: JsonObject, key: string): string | number | undefined {
+  const value = shortValueAt(object, key);
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
-/** Parses a JSON value of at most 1024 bytes. */
-function readValue(text: Buffer, range: ByteRange | undefined): unknown {
-  return range === undefined || range.end - range.start > 1024
-    ? undefined
-    : parseRange(text, range);
+/** Longer values are ignored: neither an id nor a number needs so many bytes. */
+const MAX_VALUE_SIZE = 1024;
+
+function shortValueAt(object: JsonObject, key: string): unknown {
+  const member = object.member(key);
+  const isLong = member !== undefined && member.end - member.start > MAX_VALUE_SIZE;
+  return isLong ? undefined : object.value(key);
 }
 
 function notRecordingError(name: string): HubError {

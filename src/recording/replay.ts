@@ -1,13 +1,14 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, parseRange, readString, scanObject } from "../base/json.ts";
+import { parseRange } from "../base/json.ts";
 import {
   buildError,
   buildResult,
   editMessage,
   type Message,
   type Notification,
+  paramsOf,
   type Request,
   type Response,
   withRequestId,
@@ -295,9 +296,9 @@ class ServerReplay {
 }
 
 /** The name or URI in a request's params. */
-function nameOrUriOf({ bytes, params, members }: Request): string | undefined {
-  const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-  return readString(bytes, lastMember(all, "name")) ?? readString(bytes, lastMember(all, "uri"));
+function nameOrUriOf(request: Request): string | undefined {
+  const params = paramsOf(request);
+  return params.string("name") ?? params.string("uri");
 }
 
 /** The content of a response without `_meta`, which differs each time. */

@@ -1,4 +1,3 @@
-import type { Buffer } from "node:buffer";
 import {
   applyEdits,
   type ByteRange,
@@ -10,24 +9,17 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import {
-  appendMembers,
-  type JsonMember,
-  lastMember,
-  parseRange,
-  readString,
-  removeMembers,
-  scanObject,
-  scanTopLevel,
-} from "../base/json.ts";
+import { appendMembers, JsonObject, removeMembers, scanTopLevel } from "../base/json.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
+  bodyOf,
   buildNotification,
   buildResult,
   bytesOf,
   editMessage,
   type EncodedMessage,
   joinMessage,
+  paramsOf,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -41,6 +33,7 @@ import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import type { ClientDeclaration, ServerRequestTarget, ServerRequest } from "../upstream/profile.ts";
 import {
+  isUrlElicitation,
   prefixServerName,
   readServerRequest,
   type ServerRequestContent,
@@ -60,7 +53,7 @@ export interface InputRequest {
  */
 export interface InputRequired {
   readonly kind: "inputRequired";
-  readonly bytes: Buffer;
+  readonly bytes: Uint8Array;
   readonly inputs: readonly InputRequest[];
   /** `requestState`, in its original bytes. */
   readonly state: Piece | undefined;
@@ -124,10 +117,10 @@ export function readAnswer(
   // Responses that were not scanned contain no escaped characters.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
-  const members = scanTopLevel(bytes, body.start);
-  const type = readResultType(bytes, members);
+  const result = new JsonObject(bytes, scanTopLevel(bytes, body.start));
+  const type = readResultType(result);
   if (type === "complete") {
-    return isUnchanged ? passThrough(response) : completeResultOf(response, options.tool, members);
+    return isUnchanged ? passThrough(response) : completeResultOf(response, options.tool, result);
   }
   const data = { server };
   if (type === "task" && method === Method.toolsCall) return { kind: "task", response };
@@ -140,54 +133,45 @@ export function readAnswer(
     const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
     return new HubError("internal", text, data);
   }
-  const required = INPUT_REQUIRED_METHODS.has(method) ? readInputs(response, members) : undefined;
+  const required = INPUT_REQUIRED_METHODS.has(method) ? readInputs(result) : undefined;
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
   return isUnchanged ? passThrough(prefixServerInInputs(server, response, required)) : required;
 }
-const NO_MEMBERS: readonly JsonMember[] = [];
-
 /** A response that goes to the client unchanged. */
 export function passThrough(response: Response): CompleteResult {
   return { kind: "complete", response, edits: [] };
 }
 
 /**
- * Makes a CompleteResult of a modern server's complete response.
- * @param tool the tool whose structured output the response has
- * @param members the members of the result
+ * A complete response, with the edits that turn it into a legacy one.
+ * @param tool whose structured output it has
+ * @param result the parsed body
  */
 export function completeResultOf(
   response: Response,
   tool: ListedItem | undefined,
-  members: readonly JsonMember[] = scanTopLevel(response.bytes, response.body.start),
+  result = new JsonObject(response.bytes, scanTopLevel(response.bytes, response.body.start)),
 ): CompleteResult {
-  const edits = toLegacyEdits(response, members);
+  const edits = toLegacyEdits(response, result);
   if (tool !== undefined && response.outcome === "result") {
-    edits.push(...wrapStructuredContent(response.bytes, members, tool));
+    edits.push(...wrapStructuredContent(result, tool));
   }
   return { kind: "complete", response, edits };
 }
 
-/**
- * Reads the server's input requests; undefined if they are malformed or there are none.
- * @param members the members of the result
- */
-export function readInputs(
-  { bytes, body }: Pick<Response, "bytes" | "body">,
-  members: readonly JsonMember[] = scanObject(bytes, body.start)?.items ?? NO_MEMBERS,
-): InputRequired | undefined {
-  const requests = lastMember(members, "inputRequests");
-  const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
-  const stateMember = lastMember(members, "requestState");
-  const state = readString(bytes, stateMember) === undefined ? undefined : stateMember;
+/** The server's input requests in a result; undefined if they are malformed or there are none. */
+export function readInputs(result: JsonObject): InputRequired | undefined {
+  const { bytes } = result;
+  const state = result.string("requestState") && result.member("requestState");
   const inputs = new Map<string, InputRequest>();
-  for (const { key, start } of entries) {
-    const inputMembers = scanObject(bytes, start)?.items ?? [];
-    const method = readString(bytes, lastMember(inputMembers, "method"));
+  for (const member of result.object("inputRequests").members) {
+    const { key } = member;
+    const input = JsonObject.at(bytes, member);
+    const method = input.string("method");
     if (method === undefined) return undefined;
-    inputs.set(key, { key, method, params: lastMember(inputMembers, "params") });
+    inputs.set(key, { key, method, params: input.member("params") });
   }
   if (inputs.size > MAX_INPUTS || (inputs.size === 0 && state === undefined)) return undefined;
   const slice = state && makeSlice(bytes, state.start, state.end);
@@ -210,7 +194,7 @@ export function prefixInputNames(
 ): Edit[] {
   return inputs.flatMap(({ method, params }) =>
     method === Method.elicitationCreate && params !== undefined
-      ? prefixServerName(server, bytes, scanObject(bytes, params.start)?.items ?? [])
+      ? prefixServerName(server, JsonObject.at(bytes, params))
       : [],
   );
 }
@@ -220,25 +204,16 @@ function explainError(
   response: Response,
   { server, method, sender }: AnswerReadOptions,
 ): CompleteResult | TasksRequired {
-  const { bytes, body } = response;
-  const unchanged: CompleteResult = {
-    kind: "complete",
-    response,
-    edits: toLegacyEdits(response, NO_MEMBERS),
-  };
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const code = lastMember(members, "code");
-  if (method !== Method.toolsCall || code === undefined) return unchanged;
-  if (parseRange(bytes, code) !== ModernError.missingCapability) return unchanged;
-  const data = lastMember(members, "data");
-  const required =
-    data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
-  const isOfTasks = required !== undefined && isMissingTasks(parseRange(bytes, required));
+  const error = bodyOf(response);
+  const edits = toLegacyEdits(response, error);
+  const unchanged: CompleteResult = { kind: "complete", response, edits };
+  if (method !== Method.toolsCall || error.value("code") !== ModernError.missingCapability)
+    return unchanged;
+  const data = error.object("data");
+  const isOfTasks = isMissingTasks(data.value("requiredCapabilities"));
   // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
-  const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
-    ({ key }) => key,
-  );
+  const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");
   const text = `The tool was not run: server "${server}" needs a client that supports ${what}, which this one does not.`;
   const result = { content: [{ type: "text", text }], isError: true };
@@ -253,12 +228,7 @@ export function wrapToolAnswer(
 ): EncodedMessage {
   const parsed = parseMessage(joinMessage(message));
   if (parsed.kind !== "response" || parsed.outcome === "error") return message;
-  const { bytes, body } = parsed;
-  const edits = wrapStructuredContent(
-    bytes,
-    scanObject(bytes, body.start)?.items ?? NO_MEMBERS,
-    item,
-  );
+  const edits = wrapStructuredContent(bodyOf(parsed), item);
   return edits.length === 0 ? message : editMessage(parsed, [...edits]);
 }
 
@@ -272,13 +242,13 @@ export function toLegacyAnswer({ response, edits }: CompleteResult): Response {
  * round.
  */
 export function addInputResponses(
-  { bytes, params, members }: Request,
+  request: Request,
   answers: ReadonlyMap<string, Uint8Array>,
   state: Piece | undefined,
 ): readonly Edit[] {
+  const { bytes, params } = request;
   if (params === undefined) return [];
-  const paramsMembers: readonly JsonMember[] =
-    members ?? scanObject(bytes, params.start)?.items ?? [];
+  const paramsMembers = paramsOf(request).members;
   const pieces: Piece[] = [];
   if (answers.size > 0) {
     let separator = ',"inputResponses":{';
@@ -557,10 +527,8 @@ function legacyRequestOf(
   bytes: Uint8Array,
 ): Parameters<typeof readServerRequest>[1] {
   if (params === undefined) return { method, bytes, params };
-  const members = scanObject(bytes, params.start)?.items ?? [];
-  const isByUrl =
-    method === Method.elicitationCreate && readString(bytes, lastMember(members, "mode")) === "url";
-  if (!isByUrl || lastMember(members, "elicitationId") !== undefined) {
+  const object = JsonObject.at(bytes, params);
+  if (!isUrlElicitation(method, object) || object.member("elicitationId") !== undefined) {
     return { method, bytes, params };
   }
   const id = appendMembers(bytes, params, `"elicitationId":"${crypto.randomUUID()}"`);
@@ -574,13 +542,12 @@ function legacyRequestOf(
 }
 
 function isAccepted(answer: Uint8Array): boolean {
-  return readString(answer, lastMember(scanObject(answer, 0)?.items ?? [], "action")) === "accept";
+  return JsonObject.of(answer).string("action") === "accept";
 }
 
 /** The message of a JSON-RPC error. */
 function errorMessageOf(error: Uint8Array): string {
-  const members = scanObject(error, 0)?.items ?? [];
-  return readString(error, lastMember(members, "message")) ?? textOf(error);
+  return JsonObject.of(error).string("message") ?? textOf(error);
 }
 
 /** The edits of a request that may be sent several times; a new array per send, as `Session` adds its own edits. */

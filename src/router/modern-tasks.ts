@@ -1,19 +1,19 @@
 import type { Buffer } from "node:buffer";
-import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { type JsonMember, lastMember, scanObject } from "../base/json.ts";
+import type { JsonObject } from "../base/json.ts";
 import {
+  bodyOf,
   bytesOf,
   type EncodedMessage,
   type Notification,
+  paramsOf,
   readId,
   type Response,
 } from "../jsonrpc/message.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
 import {
-  membersAt,
   ModernTaskMethod,
   type ModernTaskStatus,
   readModernTask,
@@ -61,8 +61,8 @@ export interface ModernTaskEntry extends Pick<TaskLocation, "connection" | "rout
 }
 
 /** The result embedded in a task's status, as a response of its own. */
-export function resultOfTask(bytes: Buffer, members: readonly JsonMember[]): Response | undefined {
-  const body = lastMember(members, "result");
+export function resultOfTask(bytes: Buffer, task: JsonObject): Response | undefined {
+  const body = task.member("result");
   if (body === undefined) return undefined;
   const { start, end } = body;
   const shape = { kind: "scanned", ids: [] } as const;
@@ -184,10 +184,10 @@ export class ModernTaskRequest
   constructor(context: ClientRequestContext, tasks: ModernClientTasks) {
     const { request, view, callLog } = context;
     const { bytes } = request;
-    const members = membersAt(bytes, request.params);
-    const task = readTask(bytes, members);
+    const params = paramsOf(request);
+    const task = readTask(params);
     const entry = tasks.find(task?.id, view);
-    const tokens = readProgressTokens(bytes, members);
+    const tokens = readProgressTokens(params);
     const last = tokens.at(-1);
     super({
       ...context,
@@ -227,8 +227,7 @@ export class ModernTaskRequest
     const { caller } = this.context;
     const isStatus = response.outcome === "result" && this.method === ModernTaskMethod.get;
     const answer = isStatus ? this.#readStatus(session, response) : response;
-    const members = isStatus ? scanObject(answer.bytes, answer.body.start)?.items : undefined;
-    const result = lastMember(members ?? [], "result");
+    const result = isStatus ? bodyOf(answer).member("result") : undefined;
     const renamed = result === undefined ? answer : this.renameUris(answer, result);
     this.finish(caller.toClientMessage(renamed, session.era), "answered");
   }
@@ -267,14 +266,13 @@ export class ModernTaskRequest
   /** Records the task's status, and returns it as the client gets it: with the hub's task id and URIs. */
   #readStatus(session: Session, response: Response): Response {
     const { task, route } = this.#entry;
-    const { bytes, body } = response;
-    const members = membersAt(bytes, body);
-    this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
-    const result = resultOfTask(bytes, members);
+    const status = bodyOf(response);
+    this.#tasks.recordStatus(this.#entry, readModernTask(status));
+    const result = resultOfTask(response.bytes, status);
     if (result !== undefined) this.recordLinks(session, result);
-    const required = readInputs({ bytes, body });
+    const required = readInputs(status);
     const names = required === undefined ? [] : prefixInputNames(route.server, required);
-    return applyMessageEdits(response, [...task.toOwnId(readTask(bytes, members)), ...names]);
+    return applyMessageEdits(response, [...task.toOwnId(readTask(status)), ...names]);
   }
 }
 
@@ -333,12 +331,12 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
 
   onNotification(notification: Notification, task: TaskReference): void {
     const { task: alias, route } = this.#entry;
-    const { bytes, params } = notification;
-    const members = membersAt(bytes, params);
-    this.#tasks.recordStatus(this.#entry, readModernTask(bytes, members));
-    const result = resultOfTask(bytes, members);
+    const status = paramsOf(notification);
+    this.#tasks.recordStatus(this.#entry, readModernTask(status));
+    const result = resultOfTask(notification.bytes, status);
     if (result !== undefined) this.#links.record(route.server, result);
-    const names = prefixInputNames(route.server, this.#readInputs(bytes, params));
+    const required = readInputs(status);
+    const names = required === undefined ? [] : prefixInputNames(route.server, required);
     this.#events.onNotification(
       bytesOf(applyMessageEdits(notification, [...alias.toOwnId(task), ...names])),
     );
@@ -350,12 +348,5 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#entry.connection.cancelWait(this);
     this.#serverTasks?.unwatch(this.#entry.task.remoteId, this);
     this.#serverTasks = undefined;
-  }
-
-  #readInputs(
-    bytes: Buffer,
-    params: ByteRange | undefined,
-  ): Parameters<typeof prefixInputNames>[1] {
-    return (params && readInputs({ bytes, body: params })) ?? { bytes, inputs: [] };
   }
 }

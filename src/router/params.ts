@@ -1,11 +1,11 @@
 import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
+import type { JsonMember, JsonObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { readProgressTokens } from "../protocol/notifications.ts";
-import { readId, type Request } from "../jsonrpc/message.ts";
+import { paramsOf, readId, type Request } from "../jsonrpc/message.ts";
 
 /** The parsed `params` of a request that goes to a server. */
 export interface CallParams {
@@ -69,42 +69,36 @@ export const METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map<string, AnyMe
 /** @throws {HubError} invalidParams */
 export function readParams(request: Request, methodSpec: MethodSpec | "reference"): CallParams {
   const { bytes, params, method } = request;
-  const members = request.members ?? (params && scanObject(bytes, params.start)?.items);
-  if (members === undefined) {
+  const object = paramsOf(request);
+  if (params === undefined || bytes[params.start] !== OPEN_BRACE) {
     const label = methodSpec === "reference" ? "a ref" : `a ${methodSpec.key}`;
     throw new HubError("invalidParams", `${method} needs params: an object with ${label}.`);
   }
-  const { kind, key, label } =
-    methodSpec === "reference" ? completionSpecOf(bytes, members) : methodSpec;
-  const nameMembers = methodSpec === "reference" ? refMembersOf(bytes, members) : members;
-  const name = readString(bytes, lastMember(nameMembers, key));
+  const { kind, key, label } = methodSpec === "reference" ? completionSpecOf(object) : methodSpec;
+  // Of several `ref` members all count: servers' parsers differ on which one they use.
+  const nameObject = methodSpec === "reference" ? object.everyObject("ref") : object;
+  const name = nameObject.string(key);
   if (name === undefined) {
     throw new HubError("invalidParams", `${method} needs ${label} in its params.`);
   }
-  const args = key === "name" ? lastMember(members, "arguments") : undefined;
+  const args = key === "name" ? object.member("arguments") : undefined;
   if (args !== undefined && bytes[args.start] !== OPEN_BRACE && bytes[args.start] !== NULL_START) {
     throw new HubError("invalidParams", `The arguments of ${method} must be an object.`);
   }
-  const tokens = readProgressTokens(bytes, members);
+  const tokens = readProgressTokens(object);
   const last = tokens.at(-1);
   const token = last && readId(bytes, last);
-  return { kind, name, key, nameMembers, members, tokens, token };
+  const { members: nameMembers } = nameObject;
+  return { kind, name, key, nameMembers, members: object.members, tokens, token };
 }
 const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
 
-/** Whether a completion is for a prompt or for a resource template (MCP schema, CompleteRequest). */
-function completionSpecOf(bytes: Uint8Array, members: readonly JsonMember[]): MethodSpec {
-  const type = readString(bytes, lastMember(refMembersOf(bytes, members), "type"));
+/** The subject of a completion: a prompt or a resource template (schema, CompleteRequest). */
+function completionSpecOf(params: JsonObject): MethodSpec {
+  const type = params.everyObject("ref").string("type");
   if (type === "ref/prompt") return PROMPT_METHOD;
   if (type === "ref/resource") return TEMPLATE_METHOD;
   const text = 'A completion needs a ref of type "ref/prompt" or "ref/resource".';
   throw new HubError("invalidParams", text);
-}
-
-/** The members of every `ref`, even if it is duplicate: servers' parsers differ on which duplicate counts. */
-function refMembersOf(bytes: Uint8Array, members: readonly JsonMember[]): readonly JsonMember[] {
-  return members
-    .filter(({ key }) => key === "ref")
-    .flatMap((ref) => scanObject(bytes, ref.start)?.items ?? []);
 }

@@ -1,14 +1,14 @@
 import { type Edit, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember } from "../base/json.ts";
-import { buildRequestOf, buildResponse, joinMessage, type Response } from "../jsonrpc/message.ts";
-import { parseMessage } from "../jsonrpc/parse.ts";
 import {
-  membersAt,
-  ModernTaskMethod,
-  type ModernTaskStatus,
-  readModernTask,
-} from "../protocol/tasks.ts";
+  bodyOf,
+  buildRequestOf,
+  buildResponse,
+  joinMessage,
+  type Response,
+} from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { ModernTaskMethod, type ModernTaskStatus, readModernTask } from "../protocol/tasks.ts";
 import type { ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelServerTask, type OpenTask, readCreatedModernTask } from "../upstream/tasks.ts";
@@ -94,8 +94,7 @@ export class TaskPolling implements OpenTask {
       if (!pollsAtOnce) await this.#wait(interval);
       const response = await this.#fetchStatus();
       if (response.outcome === "error") return response;
-      const members = membersAt(response.bytes, response.body);
-      const current = readModernTask(response.bytes, members);
+      const current = readModernTask(bodyOf(response));
       if (current.isOver) return this.#finalResponse(response, current);
       if (current.fingerprint !== fingerprint) this.#options.restartTimeout();
       ({ fingerprint, interval } = current);
@@ -130,9 +129,10 @@ export class TaskPolling implements OpenTask {
     );
   }
 
-  #finalResponse({ bytes, body }: Response, { status }: ModernTaskStatus): Response {
+  #finalResponse(response: Response, { status }: ModernTaskStatus): Response {
     const outcome = status === "failed" ? "error" : "result";
-    const member = lastMember(membersAt(bytes, body), outcome);
+    const { bytes } = response;
+    const member = bodyOf(response).member(outcome);
     const answer =
       status === "cancelled" || member === undefined
         ? undefined
@@ -147,8 +147,8 @@ export class TaskPolling implements OpenTask {
    * Sends the server's input requests to the client.
    * @returns whether there were new ones
    */
-  async #requestInputs({ bytes, body }: Response): Promise<boolean> {
-    const required = readInputs({ bytes, body });
+  async #requestInputs(response: Response): Promise<boolean> {
+    const required = readInputs(bodyOf(response));
     const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#requestedKeys.has(key));
     if (required === undefined || inputs.length === 0) return false;
     for (const { key } of inputs) this.#requestedKeys.add(key);

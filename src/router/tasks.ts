@@ -1,16 +1,16 @@
+import { JsonObject } from "../base/json.ts";
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { buildResult, readId, type Response } from "../jsonrpc/message.ts";
+import { bodyOf, buildResult, paramsOf, readId, type Response } from "../jsonrpc/message.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
 import {
   isTaskMethod,
-  membersAt,
   readRelatedTask,
-  readTaskStatus,
   readTask,
-  type TaskMethodName,
+  readTaskStatus,
   TaskMethod,
+  type TaskMethodName,
 } from "../protocol/tasks.ts";
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
@@ -75,21 +75,21 @@ export class TaskRequest extends Call implements PendingRequest {
 
   onResponse(response: Response): void {
     const { task, session, taskResultCall } = this.#entry;
-    const { bytes, body, outcome } = response;
+    const { bytes, outcome } = response;
     this.#requestId = undefined;
-    const members = outcome === "error" ? [] : membersAt(bytes, body);
-    const related = readRelatedTask(bytes, members);
+    const result = outcome === "error" ? new JsonObject(bytes, []) : bodyOf(response);
+    const related = readRelatedTask(result);
     if (this.method !== TaskMethod.result) {
-      task.recordStatus(readTaskStatus(bytes, members).isOver);
-      const edits = task.toOwnId(readTask(bytes, members), related);
+      task.recordStatus(readTaskStatus(result).isOver);
+      const edits = task.toOwnId(readTask(result), related);
       this.#answer(applyMessageEdits(response, edits));
       return;
     }
     task.recordStatus(outcome === "result");
-    const result = applyMessageEdits(response, task.toOwnId(related));
-    this.recordLinks(session, result);
-    if (taskResultCall === undefined) this.#answer(result);
-    else taskResultCall.deliver(result, (final) => this.#answer(final));
+    const exposed = applyMessageEdits(response, task.toOwnId(related));
+    this.recordLinks(session, exposed);
+    if (taskResultCall === undefined) this.#answer(exposed);
+    else taskResultCall.deliver(exposed, (final) => this.#answer(final));
   }
 
   override expire(): void {
@@ -287,17 +287,17 @@ export class LegacyClientTasks {
 
   #taskRequest(context: ClientRequestContext, method: TaskMethodName): TaskRequest {
     const { request } = context;
-    const { bytes, params } = request;
-    const members = membersAt(bytes, params);
-    const task = readTask(bytes, members);
+    const { bytes } = request;
+    const params = paramsOf(request);
+    const task = readTask(params);
     const entry = task && this.#entries.get(task.id);
     if (entry === undefined) {
       throw new HubError("invalidParams", `${method} needs the id of a task of this client.`);
     }
-    const tokens = readProgressTokens(bytes, members);
+    const tokens = readProgressTokens(params);
     const last = tokens.at(-1);
     const token = last && readId(bytes, last);
-    const edits = entry.task.toRemoteId(task, readRelatedTask(bytes, members));
+    const edits = entry.task.toRemoteId(task, readRelatedTask(params));
     return new TaskRequest({ ...context, token, rewrite: { edits, tokens } }, entry, method);
   }
 

@@ -1,12 +1,12 @@
 import { utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
 import { isNamed } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import {
   buildResult,
   type EncodedMessage,
+  paramsOf,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -76,10 +76,8 @@ function parseArguments(json: string): unknown {
   }
 }
 
-function readArguments({ bytes, params, members }: Request): unknown {
-  const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-  const args = lastMember(known, "arguments");
-  return args && parseRange(bytes, args);
+function readArguments(request: Request): unknown {
+  return paramsOf(request).value("arguments");
 }
 
 type RequestState =

@@ -1,5 +1,5 @@
-import { membersAt, readRelatedTask } from "../protocol/tasks.ts";
-import type { Notification, Request } from "../jsonrpc/message.ts";
+import { readRelatedTask } from "../protocol/tasks.ts";
+import { type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 import type { ClientChannel, ConnectionClients } from "./profile.ts";
 import type { ServerTasks } from "./tasks.ts";
 import type { PendingRequests } from "./pending.ts";
@@ -28,9 +28,8 @@ export class MessageAttribution {
    * The only client that the message can belong to; undefined if there are several, or none. If several clients share
    * the connection, a message that names an unknown task may belong to any of them.
    */
-  clientOf({ bytes, params }: Notification | Request): ClientChannel | undefined {
-    const isOfUnknownTask =
-      this.isShared && readRelatedTask(bytes, membersAt(bytes, params)) !== undefined;
+  clientOf(message: Notification | Request): ClientChannel | undefined {
+    const isOfUnknownTask = this.isShared && readRelatedTask(paramsOf(message)) !== undefined;
     return isOfUnknownTask ? undefined : this.onlyClient;
   }
 

@@ -1,7 +1,7 @@
 import { utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, readString, scanObject } from "../base/json.ts";
+import { JsonObject } from "../base/json.ts";
 import { buildNotification, type Response } from "../jsonrpc/message.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { AuthChallenge, AuthorizationProgress } from "../transport/http/target.ts";
@@ -224,7 +224,7 @@ export class LoginElicitation {
   }
 
   #onResult(body: Uint8Array, channel: ClientChannel | undefined, id: string): void {
-    const action = readString(body, lastMember(scanObject(body, 0)?.items ?? [], "action"));
+    const action = JsonObject.of(body).string("action");
     if (action === "decline") this.#options.onDeclined();
     else if (action === "accept" && channel !== undefined) this.#accepted = { channel, id };
   }

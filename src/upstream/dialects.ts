@@ -1,11 +1,12 @@
 import type { Edit } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { type JsonMember, removeMembers, scanObject } from "../base/json.ts";
+import { JsonObject, removeMembers } from "../base/json.ts";
 import type { Kind } from "../catalog/listing.ts";
 import {
   buildNotification,
   type Notification,
+  paramsOf,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -108,11 +109,11 @@ export class LegacyDialect implements Dialect {
     return params;
   }
 
-  addSender({ bytes, params, members }: Request, sender: ClientDeclaration, edits: Edit[]): void {
+  addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
     if (sender.era === "legacy") return;
-    const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-    edits.push(...removeEnvelope({ bytes, members: known }));
-    if (params !== undefined) edits.push(...removeTaskParam(bytes, params, known));
+    const params = paramsOf(request);
+    edits.push(...removeEnvelope(params));
+    if (request.params !== undefined) edits.push(...removeTaskParam(request.params, params));
   }
 
   mayCreateTask({ isTask }: Pick<PendingRequest, "isTask">): boolean {
@@ -196,11 +197,12 @@ export class ModernDialect implements Dialect {
 
   addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
     const { bytes, params } = request;
-    if (params === undefined) return;
-    if (sender.era === "modern") return;
-    const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
-    edits.push(...removeTaskParam(bytes, params, members));
-    edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
+    if (params === undefined || sender.era === "modern") return;
+    const object = paramsOf(request);
+    edits.push(...removeTaskParam(params, object));
+    edits.push(
+      ...addEnvelope({ bytes, params, members: object.members }, this.#envelopeOf(sender)),
+    );
   }
 
   /** In this era the server alone decides whether a call becomes a task. */
@@ -222,11 +224,12 @@ export class ModernDialect implements Dialect {
 
   /** Removes the subscription id, which belongs to one hop. */
   withoutSubscriptionId(notification: Notification): Notification {
-    const { bytes, params } = notification;
-    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-    const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
-      removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
-    );
+    const edits = paramsOf(notification)
+      .all("_meta")
+      .flatMap((range) => {
+        const { bytes, members } = JsonObject.at(notification.bytes, range);
+        return removeMembers(bytes, range, members, (key) => key === MetaKey.subscription);
+      });
     return applyMessageEdits(notification, edits);
   }
 
@@ -291,23 +294,6 @@ function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object
   const taskExtension = hasTasks ? TASKS_CAPABILITY.extensions : {};
   const settings = { extensions: { ...extensions, ...taskExtension }, experimental };
   return { ...others, ...(roots && { roots: {} }), ...formatExtensionSettings(settings) };
-}
-
-interface MemberObject {
-  readonly range: JsonMember;
-  readonly items: readonly JsonMember[];
-}
-
-/** The ranges of all objects with that key: parsers differ on which of several duplicates counts. */
-function objectsOf(
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-  key: string,
-): readonly MemberObject[] {
-  return members.flatMap((range) => {
-    const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
-    return items === undefined ? [] : [{ range, items }];
-  });
 }
 
 /** The options of a dialect. */

@@ -1,13 +1,13 @@
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
 import {
+  bodyOf,
   buildError,
   buildResult,
   bytesOf,
   type Notification,
-  type RequestId,
   type Request,
+  type RequestId,
   type Response,
 } from "../jsonrpc/message.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -56,16 +56,9 @@ export class UrlElicitations {
   addFromError(response: Response, client: ClientChannel | undefined): void {
     const { body } = response;
     if (body.end - body.start > MAX_ERROR_BYTES) return;
-    const { bytes } = response;
-    const members = scanObject(bytes, body.start)?.items ?? [];
-    const [code, data] = [lastMember(members, "code"), lastMember(members, "data")];
-    if (
-      code === undefined ||
-      data === undefined ||
-      parseRange(bytes, code) !== URL_ELICITATION_REQUIRED
-    )
-      return;
-    for (const id of readElicitationIds(parseRange(bytes, data))) this.add(id, client);
+    const error = bodyOf(response);
+    if (error.value("code") !== URL_ELICITATION_REQUIRED) return;
+    for (const id of readElicitationIds(error.value("data"))) this.add(id, client);
   }
 
   /** The client has left. Its ids stay known, so that a completion is not taken for another client's elicitation. */

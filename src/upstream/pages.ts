@@ -12,6 +12,7 @@ import {
 import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
 import {
   ANY_DEPTH,
+  JsonObject,
   lastMember,
   parseRange,
   readString,
@@ -140,9 +141,8 @@ const MAX_META_LENGTH = 64 * 1024;
 /** Reads the `_meta` of a first page, without the members that a modern server addresses to the hub alone. */
 function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
-  const members = meta && scanObject(bytes, meta.start)?.items;
-  if (meta === undefined || members === undefined || meta.end - meta.start > MAX_META_LENGTH)
-    return;
+  const { members } = JsonObject.at(bytes, meta);
+  if (meta === undefined || meta.end - meta.start > MAX_META_LENGTH) return;
   const isServer = (key: string): boolean => key === MetaKey.server;
   if (members.every(({ key }) => isServer(key))) return;
   const own = bytes.subarray(0, meta.end);

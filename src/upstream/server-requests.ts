@@ -8,7 +8,7 @@ import {
 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { type JsonMember, lastMember, readString, scanObject } from "../base/json.ts";
+import { JsonObject } from "../base/json.ts";
 import {
   buildError,
   buildResponse,
@@ -16,25 +16,25 @@ import {
   editsOf,
   type EncodedMessage,
   type Notification,
+  paramsOf,
   replaceRanges,
-  type RequestId,
   type Request,
+  type RequestId,
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import { isServerRequestMethod, Method, type ServerRequestMethod } from "../protocol/legacy.ts";
 import { type CancelReason, readCancelled, readProgressTokens } from "../protocol/notifications.ts";
 import {
-  type ClientTaskInfo,
   ClientTask,
+  type ClientTaskInfo,
   isTaskMethod,
-  membersAt,
   readCreatedTask,
   readRelatedTask,
-  readTaskStatus,
   readTask,
-  type TaskMethodName,
+  readTaskStatus,
   TaskMethod,
+  type TaskMethodName,
 } from "../protocol/tasks.ts";
 import type { MessageAttribution } from "./attribution.ts";
 import type { PendingRequest } from "./pending.ts";
@@ -96,14 +96,14 @@ export class ClientTasks {
     method: TaskMethodName,
   ): ServerRequestContent & ClientTaskEntry {
     const { bytes, params } = request;
-    const members = membersAt(bytes, params);
-    const reference = readTask(bytes, members);
+    const object = paramsOf(request);
+    const reference = readTask(object);
     const entry = reference && this.#byOwnId.get(reference.id);
     if (entry === undefined || params === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
-    const tokens = readProgressTokens(bytes, members);
-    const edits = entry.task.toRemoteId(reference, readRelatedTask(bytes, members));
+    const tokens = readProgressTokens(object);
+    const edits = entry.task.toRemoteId(reference, readRelatedTask(object));
     const paramsStart = { start: 0, end: params.start, replacement: "" };
     const messageStart = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
@@ -124,10 +124,10 @@ export class ClientTasks {
     method: TaskMethodName,
     body: Uint8Array,
   ): ClientTaskResult {
-    const members = membersAt(body, { start: 0, end: body.length });
-    task.isOver ||= method === TaskMethod.result || readTaskStatus(body, members).isOver;
-    const reference = method === TaskMethod.result ? undefined : readTask(body, members);
-    return { result: applyEdits(body, task.toOwnId(reference, readRelatedTask(body, members))) };
+    const result = JsonObject.of(body);
+    task.isOver ||= method === TaskMethod.result || readTaskStatus(result).isOver;
+    const reference = method === TaskMethod.result ? undefined : readTask(result);
+    return { result: applyEdits(body, task.toOwnId(reference, readRelatedTask(result))) };
   }
 
   /**
@@ -139,12 +139,12 @@ export class ClientTasks {
     content: Pick<ServerRequestContent, "isTask" | "token">,
     target: ServerRequestTarget,
   ): ClientTaskResult {
-    const members = membersAt(body, { start: 0, end: body.length });
-    const relatedTask = readRelatedTask(body, members);
-    const created = content.isTask ? readCreatedTask(body, members) : undefined;
+    const result = JsonObject.of(body);
+    const relatedTask = readRelatedTask(result);
+    const created = content.isTask ? readCreatedTask(result) : undefined;
     const edits = serverTask?.toRemoteId(relatedTask) ?? [];
     if (created === undefined) return { result: applyEdits(body, edits) };
-    const { isOver } = readTaskStatus(body, members);
+    const { isOver } = readTaskStatus(result);
     const clientTask = this.#add({ id: created.id, isOver, token: content.token }, target);
     return {
       result: applyEdits(body, [...edits, ...clientTask.toOwnId(created, relatedTask)]),
@@ -251,19 +251,17 @@ export function readServerRequest(
   if (!isServerRequestMethod(method)) {
     throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
   }
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const error = missingCapabilityError(method, bytes, members, capabilities);
+  const object = JsonObject.at(bytes, params);
+  const error = missingCapabilityError(method, object, capabilities);
   if (error !== undefined) throw error;
-  const tokens = readProgressTokens(bytes, members);
+  const tokens = readProgressTokens(object);
   const last = tokens.at(-1);
-  const edits = method === Method.elicitationCreate ? prefixServerName(server, bytes, members) : [];
+  const edits = method === Method.elicitationCreate ? prefixServerName(server, object) : [];
   return {
     method,
-    isTask: lastMember(members, "task") !== undefined,
+    isTask: object.member("task") !== undefined,
     token: last && makeSlice(bytes, last.start, last.end),
-    elicitation: isUrlElicitation(method, bytes, members)
-      ? readString(bytes, lastMember(members, "elicitationId"))
-      : undefined,
+    elicitation: isUrlElicitation(method, object) ? object.string("elicitationId") : undefined,
     params: (token) => params && editRange(bytes, params, [...edits, ...editsOf(tokens, token)]),
   };
 }
@@ -278,8 +276,7 @@ export function checkTaskCapability(method: string, { tasks }: Capabilities): vo
 
 function missingCapabilityError(
   method: ServerRequestMethod,
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
+  params: JsonObject,
   { roots, sampling, elicitation }: Capabilities,
 ): HubError | undefined {
   const missingParam = (feature: string, requiredCapabilities: Capabilities): HubError =>
@@ -299,13 +296,13 @@ function missingCapabilityError(
       return roots === undefined ? missingMethod({ roots: {} }) : undefined;
     case Method.createMessage: {
       if (sampling === undefined) return missingMethod({ sampling: {} });
-      const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
+      const usesTools = ["tools", "toolChoice"].some((key) => params.member(key) !== undefined);
       return usesTools && sampling.tools === undefined
         ? missingParam("sampling with tools", { sampling: { tools: {} } })
         : undefined;
     }
     case Method.elicitationCreate: {
-      const mode = readString(bytes, lastMember(members, "mode")) ?? "form";
+      const mode = params.string("mode") ?? "form";
       if (elicitation === undefined) {
         return missingMethod({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
       }
@@ -320,14 +317,9 @@ function missingCapabilityError(
   }
 }
 
-function isUrlElicitation(
-  method: ServerRequestMethod,
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): boolean {
-  return (
-    method === Method.elicitationCreate && readString(bytes, lastMember(members, "mode")) === "url"
-  );
+/** Whether a server's request is an elicitation in URL mode. */
+export function isUrlElicitation(method: string, params: JsonObject): boolean {
+  return method === Method.elicitationCreate && params.string("mode") === "url";
 }
 
 function capabilityError(
@@ -349,17 +341,13 @@ export function missingCapabilityOf({ data }: HubError): object | undefined {
 /**
  * Puts the server's name before the message, so that the person who answers knows which server has sent the request.
  */
-export function prefixServerName(
-  server: string,
-  bytes: Uint8Array,
-  members: readonly JsonMember[],
-): Edit[] {
+export function prefixServerName(server: string, params: JsonObject): Edit[] {
   const name = JSON.stringify(`[${server}] `).slice(0, -1);
-  return members.flatMap(({ key, start }) =>
-    key === "message" && bytes[start] === QUOTE
-      ? [{ start, end: start + 1, replacement: utf8(name) }]
-      : [],
-  );
+  return params
+    .all("message")
+    .flatMap(({ start }) =>
+      params.bytes[start] === QUOTE ? [{ start, end: start + 1, replacement: utf8(name) }] : [],
+    );
 }
 const QUOTE = 0x22;
 

@@ -1,11 +1,13 @@
 import { applyEdits, type ByteRange, joinPieces, type Piece, utf8 } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject, skipWhitespace } from "../base/json.ts";
+import { JsonObject, scanObject, skipWhitespace } from "../base/json.ts";
 import { encodeCursor, readCursorParam, type Route } from "../catalog/section.ts";
 import {
+  bodyOf,
   buildNotification,
   bytesOf,
   type Notification,
+  paramsOf,
   randomToken,
   replaceRanges,
   type Request,
@@ -14,18 +16,17 @@ import {
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type Era, readResultType } from "../protocol/modern.ts";
 import {
-  membersAt,
   ModernTaskMethod,
   type ModernTaskStatus,
   readCreatedTask,
   readModernTask,
   readRelatedTask,
-  readTaskStatus,
   readTask,
-  TaskAliases,
+  readTaskStatus,
   TaskAlias,
-  type TaskReference,
+  TaskAliases,
   TaskMethod,
+  type TaskReference,
   type TaskStatus,
 } from "../protocol/tasks.ts";
 import type { PendingRequests } from "./pending.ts";
@@ -135,8 +136,7 @@ export class ModernServerTasks {
 
   /** The server sent a notification about a task. */
   onNotification(notification: Notification): void {
-    const { bytes, params } = notification;
-    const task = readTask(bytes, membersAt(bytes, params));
+    const task = readTask(paramsOf(notification));
     if (task === undefined) return;
     for (const watcher of this.#watchers.get(task.id) ?? [])
       watcher.onNotification(notification, task);
@@ -177,10 +177,10 @@ export function cancelServerTask(session: RequestSender, taskId: string): void {
 }
 
 /** The task that the answer to a call contains; undefined if it contains none. */
-export function readCreatedModernTask({ bytes, body }: Response): CreatedModernTask | undefined {
-  const members = membersAt(bytes, body);
-  const task = readTask(bytes, members);
-  return task && { task, status: readModernTask(bytes, members) };
+export function readCreatedModernTask(response: Response): CreatedModernTask | undefined {
+  const result = bodyOf(response);
+  const task = readTask(result);
+  return task && { task, status: readModernTask(result) };
 }
 
 export interface CreatedModernTask {
@@ -237,8 +237,7 @@ export class ServerTask extends TaskAlias {
 
   /** Forwards a `notifications/tasks/status` of the server. */
   onStatus(notification: Notification): void {
-    const { bytes, params } = notification;
-    this.recordStatus(readTaskStatus(bytes, membersAt(bytes, params)).isOver);
+    this.recordStatus(readTaskStatus(paramsOf(notification)).isOver);
     this.origin.client.notify(this.server, bytesOf(notification));
   }
 
@@ -301,17 +300,11 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   addCreated(response: Response, origin: TaskOrigin): CreatedTask | undefined {
     const created = readTaskCreation(response);
     if (created === undefined || response.id === undefined) return undefined;
-    const { reference, members } = created;
-    const { bytes } = response;
-    const serverTask = new ServerTask(
-      this.#server,
-      reference.id,
-      readTaskStatus(bytes, members),
-      origin,
-    );
+    const { reference, result } = created;
+    const serverTask = new ServerTask(this.#server, reference.id, readTaskStatus(result), origin);
     this.add(serverTask);
     this.#byCall.set(response.id, serverTask);
-    const edits = serverTask.toOwnId(reference, readRelatedTask(bytes, members));
+    const edits = serverTask.toOwnId(reference, readRelatedTask(result));
     return { task: serverTask, response: applyMessageEdits(response, edits) };
   }
 
@@ -375,21 +368,17 @@ export interface CreatedTask {
 }
 
 /** Whether the result of a modern server is a task. */
-function isModernTask({ outcome, bytes, body }: Response): boolean {
-  return outcome === "result" && readResultType(bytes, membersAt(bytes, body)) === "task";
+function isModernTask(response: Response): boolean {
+  return response.outcome === "result" && readResultType(bodyOf(response)) === "task";
 }
 
-function readTaskCreation({
-  outcome,
-  bytes,
-  body,
-}: Response):
-  | { readonly reference: TaskReference; readonly members: ReturnType<typeof membersAt> }
-  | undefined {
-  if (outcome === "error") return undefined;
-  const members = membersAt(bytes, body);
-  const reference = readCreatedTask(bytes, members);
-  return reference && { reference, members };
+function readTaskCreation(
+  response: Response,
+): { readonly reference: TaskReference; readonly result: JsonObject } | undefined {
+  if (response.outcome === "error") return undefined;
+  const result = bodyOf(response);
+  const reference = readCreatedTask(result);
+  return reference && { reference, result };
 }
 
 /** Page size of `tasks/list`. */
@@ -433,17 +422,15 @@ export function readTaskPage<Entry>(
 
 /** The result of `tasks/get` with the task id replaced by the hub's; undefined if the result is not an object. */
 export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
-  const start = skipWhitespace(body, 0);
-  if (scanObject(body, start) === undefined) return undefined;
-  const members = membersAt(body, { start, end: body.length });
-  const edits = alias.toOwnId(readTask(body, members), readRelatedTask(body, members));
+  if (scanObject(body, skipWhitespace(body, 0)) === undefined) return undefined;
+  const task = JsonObject.of(body);
+  const edits = alias.toOwnId(readTask(task), readRelatedTask(task));
   return joinPieces(applyEdits(body, edits));
 }
 
 /** Whether an error says that there is no such task. */
 export function isUnknownTaskError(body: Uint8Array): boolean {
-  const code = lastMember(scanObject(body, skipWhitespace(body, 0))?.items ?? [], "code");
-  return code !== undefined && parseRange(body, code) === INVALID_PARAMS;
+  return JsonObject.of(body).value("code") === INVALID_PARAMS;
 }
 
 /** The JSON of the params of a request about one task. */

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { applyEdits, joinPieces, textOf } from "../../src/base/bytes.ts";
 import { Section } from "../../src/catalog/section.ts";
 import { ModernListAnswers } from "../../src/frontend/list-answers.ts";
-import { appendMembers, removeMembers, scanObject } from "../../src/base/json.ts";
+import { appendMembers, JsonObject, removeMembers, scanObject } from "../../src/base/json.ts";
 import {
   addEnvelope,
   formatEnvelope,
@@ -95,7 +95,7 @@ describe("the envelope of a modern request", () => {
       );
       const bytes = Buffer.from(dressed);
       assert.ok(mayBeModern(bytes));
-      const read = readEnvelope(bytes, paramsOf(bytes).members);
+      const read = readEnvelope(JsonObject.of(bytes));
       assert.deepEqual(read, {
         version: "2026-07-28",
         capabilities: { elicitation: { form: {} } },
@@ -112,16 +112,13 @@ describe("the envelope of a modern request", () => {
   it("wins over what a legacy client has put in its place", () => {
     const text = `{"_meta":{"${MetaKey.level}":"debug"}}`;
     const dressed = edit(text, (bytes) => addEnvelope(paramsOf(bytes), prepareEnvelope(envelope)));
-    assert.equal(
-      readEnvelope(Buffer.from(dressed), paramsOf(Buffer.from(dressed)).members)?.level,
-      "info",
-    );
+    assert.equal(readEnvelope(JsonObject.of(Buffer.from(dressed)))?.level, "info");
   });
 
   it("is not seen in arguments that only speak of it", () => {
     const bytes = Buffer.from(`{"arguments":{"_meta":{"${MetaKey.version}":"2026-07-28"}}}`);
     assert.ok(mayBeModern(bytes));
-    assert.equal(readEnvelope(bytes, paramsOf(bytes).members), undefined);
+    assert.equal(readEnvelope(JsonObject.of(bytes)), undefined);
   });
 });
 
@@ -133,7 +130,7 @@ describe("an answer for a client of another era", () => {
     const edits =
       to === "modern"
         ? toModernEdits(frame, from, HUB)
-        : toLegacyEdits(frame, scanObject(frame.bytes, frame.body.start)?.items ?? []);
+        : toLegacyEdits(frame, JsonObject.at(frame.bytes, frame.body));
     const message = withResponseId(frame, "9", from === to ? [] : edits);
     const text = textOf(joinMessage(message));
     return JSON.parse(text);
@@ -199,8 +196,7 @@ describe("an answer for a client of another era", () => {
   });
 
   it("says of what kind it is only at its top", () => {
-    const kind = (text: string): string =>
-      readResultType(Buffer.from(text), scanObject(Buffer.from(text), 0)?.items ?? []);
+    const kind = (text: string): string => readResultType(JsonObject.of(Buffer.from(text)));
     assert.equal(kind(`{"content":[{"resultType":"task"}]}`), "complete");
     assert.equal(kind(`{"resultType":"input_required"}`), "input_required");
     assert.equal(kind(`{"resultType":"a","resultType":"b"}`), "b");
@@ -209,7 +205,7 @@ describe("an answer for a client of another era", () => {
   it("is left alone if it is no object", () => {
     const bytes = Buffer.from(`[1]`);
     assert.deepEqual(toModernResult(bytes, rangeOf(bytes), HUB), []);
-    assert.deepEqual(toLegacyResult(bytes, rangeOf(bytes), []), []);
+    assert.deepEqual(toLegacyResult(rangeOf(bytes), JsonObject.of(bytes)), []);
   });
 });
 

@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
-import { scanObject } from "../../src/base/json.ts";
+import { JsonObject } from "../../src/base/json.ts";
 import { wrapOutputSchema, wrapStructuredContent } from "../../src/protocol/translate.ts";
 import {
   callTool,
@@ -87,12 +87,8 @@ describe("the schema of what a tool puts out", () => {
 
 describe("what a tool puts out", () => {
   const put = (result: string, tool: string): string => {
-    const bytes = Buffer.from(result);
-    const edits = wrapStructuredContent(
-      bytes,
-      scanObject(bytes, 0)?.items ?? [],
-      readItem(Buffer.from(tool), "tools"),
-    );
+    const item = readItem(Buffer.from(tool), "tools");
+    const edits = wrapStructuredContent(JsonObject.of(Buffer.from(result)), item);
     return edits.reduceRight(
       (text, { start, end, replacement: by }) =>
         text.slice(0, start) + String(by) + text.slice(end),

@@ -1,9 +1,8 @@
 import type { Clock } from "../../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
 import { IdTable } from "../../base/id-table.ts";
-import { lastMember, parseRange, readString, scanObject } from "../../base/json.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
-import type { Message, Request as RpcRequest } from "../../jsonrpc/message.ts";
+import { type Message, paramsOf, type Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import { argumentAt, decodeHeaderText, mirroredParamsOf } from "../../protocol/param-headers.ts";
@@ -44,11 +43,10 @@ const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
  * @throws {HubError} headerMismatch
  */
 export function checkRequestHeaders(request: RpcRequest, headers: RequestHeaders): void {
-  const { method, params, bytes } = request;
+  const { method } = request;
   checkEqual("Mcp-Method", headers.get("Mcp-Method"), method);
   const key = NAME_PARAMS.get(method);
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const name = key === undefined ? undefined : readString(bytes, lastMember(members, key));
+  const name = key === undefined ? undefined : paramsOf(request).string(key);
   if (name !== undefined) checkEqual("Mcp-Name", decodeHeaderText(headers.get("Mcp-Name")), name);
   const version = requestedVersionOf(request);
   if (typeof version !== "string") return;
@@ -64,7 +62,7 @@ export function checkParamHeaders(
   headers: RequestHeaders,
   catalog: Catalog,
 ): void {
-  const { request, members } = modernRequest;
+  const { request, params } = modernRequest;
   if (request.method !== Method.toolsCall) return;
   const name = textParam(modernRequest, "name") ?? "";
   // A remote name is accepted, too, if only one server has it; among several, only the router can choose.
@@ -73,8 +71,7 @@ export function checkParamHeaders(
   const item = (catalog.tools.find(name) ?? (second === undefined ? first : undefined))?.item;
   const mirrored = item && mirroredParamsOf(item);
   if (mirrored === undefined || mirrored.length === 0) return;
-  const member = lastMember(members, "arguments");
-  const argumentValues = member && parseRange(request.bytes, member);
+  const argumentValues = params.value("arguments");
   for (const { header, path } of mirrored) {
     const value = path.reduce(argumentAt, argumentValues) ?? undefined;
     const headerValue = decodeHeaderText(headers.get(header));

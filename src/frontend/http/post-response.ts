@@ -1,8 +1,12 @@
 import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import { lastMember, parseRange, scanObject } from "../../base/json.ts";
-import { type EncodedMessage, joinMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
+import {
+  type EncodedMessage,
+  errorCodeOf,
+  joinMessage,
+  piecesOfMessage,
+} from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { ModernError } from "../../protocol/modern.ts";
 import type { CancelReason } from "../../protocol/notifications.ts";
@@ -280,6 +284,5 @@ function statusOf(message: EncodedMessage): number {
   if (bytes.length > MAX_ERROR_LENGTH || !bytes.includes('"error"')) return 200;
   const parsed = parseMessage(bytes);
   if (parsed.kind !== "response" || parsed.outcome !== "error") return 200;
-  const code = lastMember(scanObject(bytes, parsed.body.start)?.items ?? [], "code");
-  return code !== undefined && MODERN_ERROR_CODES.has(parseRange(bytes, code)) ? 400 : 200;
+  return MODERN_ERROR_CODES.has(errorCodeOf(parsed)) ? 400 : 200;
 }

@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdTable } from "../../base/id-table.ts";
-import { lastMember, readString, scanObject } from "../../base/json.ts";
 import {
+  bodyOf,
   type EncodedMessage,
   type InvalidMessage,
   joinMessage,
@@ -287,9 +287,7 @@ function needsAnswer(message: Message): boolean {
 function negotiatedVersionOf(message: EncodedMessage): LegacyVersion | undefined {
   const parsed = parseMessage(joinMessage(message));
   if (parsed.kind !== "response" || parsed.outcome !== "result") return undefined;
-  const { bytes, body } = parsed;
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const version = readString(bytes, lastMember(members, "protocolVersion"));
+  const version = bodyOf(parsed).string("protocolVersion");
   return isLegacyVersion(version) ? version : undefined;
 }
 

@@ -2,11 +2,12 @@ import type { Piece } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import { type JsonMember, lastMember, parseRange, scanObject } from "../../base/json.ts";
+import type { JsonMember } from "../../base/json.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { NO_CACHING } from "../../catalog/listing.ts";
 import { SkillMethod } from "../../catalog/skills.ts";
 import {
+  bodyOf,
   buildError,
   buildResult,
   type EncodedMessage,
@@ -40,18 +41,14 @@ import { buildModernError, type ModernRequest, type ModernResponder } from "./re
  * @returns undefined if the server succeeded nevertheless
  */
 export function missingCapabilityErrorOf(
-  { bytes, body, outcome }: Response,
+  response: Response,
   server: string,
   required: object,
 ): HubError | undefined {
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
-  const hasFailed = outcome === "error" || read(lastMember(members, "isError")) === true;
-  if (!hasFailed) return undefined;
-  const serverText =
-    outcome === "error"
-      ? read(lastMember(members, "message"))
-      : firstText(read(lastMember(members, "content")));
+  const body = bodyOf(response);
+  const isError = response.outcome === "error";
+  if (!isError && body.value("isError") !== true) return undefined;
+  const serverText = isError ? body.value("message") : firstText(body.value("content"));
   const names = Object.keys(required).join(" and ");
   const text = `Server "${server}" needs a client that can be asked for ${names}.`;
   const data = { requiredCapabilities: required };
@@ -251,9 +248,8 @@ export class ModernCall implements Caller, AwaitingCall {
     responder: ModernResponder,
     answers: readonly JsonMember[],
   ): void {
-    const { request, members } = modernRequest;
-    const { bytes } = request;
-    const token = readProgressTokens(bytes, members).at(-1);
+    const { bytes, id } = modernRequest.request;
+    const token = readProgressTokens(modernRequest.params).at(-1);
     this.#retry = { token: token && readId(bytes, token) };
     this.#attach(modernRequest, responder);
     for (const { key, start, end } of answers) {
@@ -267,7 +263,7 @@ export class ModernCall implements Caller, AwaitingCall {
     }
     const parsed = parseMessage(joinMessage(this.#heldAnswer));
     this.#finish();
-    responder.respond(parsed.kind === "response" ? withResponseId(parsed, request.id) : undefined);
+    responder.respond(parsed.kind === "response" ? withResponseId(parsed, id) : undefined);
   }
 
   expire(): void {

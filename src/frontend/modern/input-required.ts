@@ -2,19 +2,15 @@ import process from "node:process";
 import { applyEdits, type Edit, joinPieces, type Piece, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import { type JsonMember, JsonObject, removeMembers } from "../../base/json.ts";
 import {
-  type JsonMember,
-  lastMember,
-  parseRange,
-  removeMembers,
-  scanObject,
-} from "../../base/json.ts";
-import {
+  bodyOf,
   buildError,
   buildResult,
   editMessage,
   type EncodedMessage,
   joinMessage,
+  paramsOf,
   randomToken,
   replaceRanges,
   type Response,
@@ -134,11 +130,11 @@ export function invalidRequestState(): HubError {
 /** The members of params that differ between a request and its retry. */
 const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestState"]);
 
-/** Base64 SHA-256 of the method and the params without `VARYING_PARAMS`: equal for a request and its retry. */
-export function requestDigestOf({ request, members }: ModernRequest): string {
+/** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
+export function requestDigestOf({ request, params }: ModernRequest): string {
   // Loaded at first use, because loading takes longer than all the rest of the start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
-  const sorted = [...members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
+  const sorted = [...params.members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
     if (VARYING_PARAMS.has(key)) continue;
     hash.update(`\0${JSON.stringify(key)}:`).update(request.bytes.subarray(start, end));
@@ -151,12 +147,12 @@ export function isInputParam(key: string): boolean {
   return key === "inputResponses" || key === "requestState";
 }
 
-function readInputResponses({ request, members }: ModernRequest): readonly JsonMember[] {
-  const member = lastMember(members, "inputResponses");
+function readInputResponses({ params }: ModernRequest): readonly JsonMember[] {
+  const member = params.member("inputResponses");
   if (member === undefined) return [];
-  const { bytes } = request;
-  const answers = scanObject(bytes, member.start)?.items;
-  if (answers?.every(({ start }) => bytes[start] === OPEN_BRACE) === true) return answers;
+  const { bytes } = params;
+  const { members } = JsonObject.at(bytes, member);
+  if ([member, ...members].every(({ start }) => bytes[start] === OPEN_BRACE)) return members;
   throw new HubError("invalidParams", "inputResponses must be an object with a result for each.");
 }
 const OPEN_BRACE = 0x7b;
@@ -203,7 +199,7 @@ function resultTail(requestState: string, server: Implementation): string {
 function embeddedParams(params: readonly Piece[] | undefined): readonly Piece[] {
   if (params === undefined) return ["{}"];
   const bytes = joinPieces(params);
-  const members = scanObject(bytes, 0)?.items ?? [];
+  const { members } = JsonObject.of(bytes);
   const edits = removeMembers(bytes, { start: 0 }, members, (key) => LEGACY_ONLY_MEMBERS.has(key));
   return applyEdits(bytes, edits);
 }
@@ -224,10 +220,7 @@ export function withProgressToken(
 ): EncodedMessage | undefined {
   const parsed = parseMessage(joinMessage(message));
   if (token === undefined || parsed.kind !== "notification") return undefined;
-  const { bytes, params } = parsed;
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const tokens = members.filter(({ key }) => key === "progressToken");
-  return replaceRanges(parsed, tokens, token);
+  return replaceRanges(parsed, paramsOf(parsed).all("progressToken"), token);
 }
 
 /** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
@@ -298,13 +291,10 @@ interface UrlElicitation {
   readonly url: string;
 }
 
-function readElicitations({ bytes, body }: Response): readonly UrlElicitation[] | undefined {
-  const members = scanObject(bytes, body.start)?.items ?? [];
-  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
-  if (read(lastMember(members, "code")) !== URL_ELICITATION_REQUIRED) return undefined;
-  const data = lastMember(members, "data");
-  const inner = (data && scanObject(bytes, data.start)?.items) ?? [];
-  const elicitations = read(lastMember(inner, "elicitations"));
+function readElicitations(response: Response): readonly UrlElicitation[] | undefined {
+  const error = bodyOf(response);
+  if (error.value("code") !== URL_ELICITATION_REQUIRED) return undefined;
+  const elicitations = error.object("data").value("elicitations");
   const valid = Array.isArray(elicitations) ? elicitations.filter(isUrlElicitation) : [];
   return valid.length > 0 ? valid : undefined;
 }
@@ -317,13 +307,11 @@ function isUrlElicitation(value: unknown): value is UrlElicitation {
 
 /** The request without `inputResponses` and `requestState`. */
 function withoutRetryParams(modernRequest: ModernRequest): ModernRequest {
-  const { request, members } = modernRequest;
+  const { request } = modernRequest;
   const { bytes, params } = request;
   if (params === undefined) return modernRequest;
-  const edits: Edit[] = removeMembers(bytes, params, members, isInputParam);
+  const edits: Edit[] = removeMembers(bytes, params, modernRequest.params.members, isInputParam);
   const parsed = parseMessage(joinMessage(editMessage(request, edits)));
   if (parsed.kind !== "request") return modernRequest;
-  const ownMembers =
-    parsed.members ?? (parsed.params && scanObject(parsed.bytes, parsed.params.start)?.items);
-  return { ...modernRequest, request: parsed, members: ownMembers ?? [] };
+  return { ...modernRequest, request: parsed, params: paramsOf(parsed) };
 }

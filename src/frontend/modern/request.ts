@@ -2,8 +2,14 @@ import { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, type RpcError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import { type JsonMember, lastMember, readString, scanObject } from "../../base/json.ts";
-import { buildError, bytesOf, type EncodedMessage, type Request } from "../../jsonrpc/message.ts";
+import { type JsonMember, type JsonObject, lastMember } from "../../base/json.ts";
+import {
+  buildError,
+  bytesOf,
+  type EncodedMessage,
+  paramsOf,
+  type Request,
+} from "../../jsonrpc/message.ts";
 import { capabilityClassOf, readExtensionSettings } from "../../protocol/capabilities.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { isSeverity } from "../../protocol/log-level.ts";
@@ -26,8 +32,7 @@ import type { ClientDeclaration } from "../../upstream/profile.ts";
 /** A request of the modern era with its parsed envelope (the `_meta` that says who sends it). */
 export interface ModernRequest {
   readonly request: Request;
-  /** The members of its params. */
-  readonly members: readonly JsonMember[];
+  readonly params: JsonObject;
   readonly sender: ClientDeclaration;
   /** The capability class of its client. */
   readonly capabilityClass: string;
@@ -65,17 +70,17 @@ export class ModernRequestReader {
    */
   read(request: Request): ModernRequest | undefined {
     const { method, bytes } = request;
-    const members = membersOf(request);
-    const meta = lastMember(members, "_meta");
+    const params = paramsOf(request);
+    const meta = params.member("_meta");
     const items = meta && membersOfMeta(bytes, meta);
     if (items !== undefined && this.#latest !== undefined) {
       const { envelopeBytes, identity } = this.#latest;
       if (isSameEnvelope(envelopeBytes, bytes, items)) {
         const { sender, capabilityClass } = identity;
-        return { request, members, sender, capabilityClass };
+        return { request, params, sender, capabilityClass };
       }
     }
-    const envelope = readEnvelope(bytes, members);
+    const envelope = readEnvelope(params);
     if (envelope === undefined) {
       if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
       throw missingMemberError(MetaKey.version);
@@ -84,7 +89,7 @@ export class ModernRequestReader {
     if (meta !== undefined && items !== undefined && meta.end - meta.start < MAX_CACHED_LENGTH) {
       this.#latest = { envelopeBytes: copyEnvelope(bytes, items), identity };
     }
-    return { request, members, ...identity };
+    return { request, params, ...identity };
   }
 
   /**
@@ -165,28 +170,24 @@ export function isModernRequest(request: Request): boolean {
 
 /** The protocol version in a request's envelope, not validated. */
 export function requestedVersionOf(request: Request): Envelope["version"] {
-  return readEnvelope(request.bytes, membersOf(request))?.version;
+  return readEnvelope(paramsOf(request))?.version;
 }
 
 /** A string member of a request's params; undefined if it is missing or no string. */
-export function textParam({ request, members }: ModernRequest, key: string): string | undefined {
-  return readString(request.bytes, lastMember(members, key));
+export function textParam({ params }: ModernRequest, key: string): string | undefined {
+  return params.string(key);
 }
 
 /** @throws {HubError} invalidParams if `requestState` is not a string */
-export function checkRequestState({ request, members }: ModernRequest): void {
-  const state = lastMember(members, "requestState");
-  if (state === undefined || readString(request.bytes, state) !== undefined) return;
+export function checkRequestState({ params }: ModernRequest): void {
+  const key = "requestState";
+  if (params.member(key) === undefined || params.string(key) !== undefined) return;
   throw new HubError("invalidParams", "requestState must be a string.");
 }
 
 /** @throws {HubError} missingCapability if the client does not declare the tasks extension */
 export function requireTasks({ request, sender }: ModernRequest): void {
   if (!declaresTasks(sender.declaredCapabilities)) throw tasksUnsupportedError(request.method);
-}
-
-function membersOf({ bytes, params, members }: Request): readonly JsonMember[] {
-  return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
 }
 
 function isObject(value: unknown): value is object {

@@ -5,7 +5,6 @@ import type { Kind } from "../../catalog/listing.ts";
 import type { Section } from "../../catalog/section.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../../base/json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod, prepareEnvelope } from "../../protocol/modern.ts";
 import type { RunningRequest } from "../../router/call.ts";
@@ -20,6 +19,7 @@ import {
   editMessage,
   type EncodedMessage,
   joinMessage,
+  paramsOf,
   type Request,
   withResponseId,
 } from "../../jsonrpc/message.ts";
@@ -215,7 +215,7 @@ export class ClientSubscription {
     const parsed = parseMessage(Buffer.from(message.buffer, message.byteOffset, message.length));
     if (parsed.kind !== "notification" || parsed.params === undefined) return undefined;
     const { bytes, params } = parsed;
-    const members = scanObject(bytes, params.start)?.items ?? [];
+    const { members } = paramsOf(parsed);
     return editMessage(
       parsed,
       addEnvelope({ bytes, params, members }, prepareEnvelope(this.#idMember)),
@@ -238,9 +238,8 @@ const LIST_FLAGS = {
   resourcesListChanged: ["resources", "resourceTemplates", "skills"],
 } as const satisfies Record<string, readonly Kind[]>;
 
-function readRequested({ request, members }: ModernRequest): RequestedNotifications {
-  const member = lastMember(members, "notifications");
-  const given = member && parseRange(request.bytes, member);
+function readRequested({ params }: ModernRequest): RequestedNotifications {
+  const given = params.value("notifications");
   if (typeof given !== "object" || given === null || Array.isArray(given))
     throw invalidFilterError();
   const filter = given as Readonly<Record<string, unknown>>;
