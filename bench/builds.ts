@@ -1,8 +1,9 @@
 import { accessSync, constants } from "node:fs";
 import type { Turn } from "./contest.ts";
 import { type EchoOptions, Stage } from "./contestants.ts";
-import { ECHO, entrantOf, middle, type Pace, race, ratio } from "./race.ts";
+import { ECHO, entrantOf, middle, type Pace, type Race, race, ratio } from "./race.ts";
 import { formatNumber, formatTable } from "./report.ts";
+import { mean, median } from "./stats.ts";
 
 /** One kind of load under which two builds are compared. */
 interface BuildLoad {
@@ -24,7 +25,10 @@ export interface BuildComparison {
   /** Medians over the rounds; CPU in µs a call, NaN where it is not known. */
   readonly current: BuildFigures;
   readonly other: BuildFigures;
-  /** Medians of the ratios within each round: this build to the other, and to its own second process. */
+  /**
+   * Medians of the ratios within each round: the mean of this build's two processes to the other build, and one of the
+   * two to the other, which shows the noise.
+   */
   readonly toOther: BuildRatios;
   readonly toItself: BuildRatios;
 }
@@ -109,17 +113,27 @@ async function compareUnder(
     p50: middle(results, p50, build),
     cpu: middle(results, cpu, build),
   });
-  const ratiosTo = (build: "other" | "again"): BuildRatios => ({
-    p50: ratio(results, p50, "current", build),
-    cpu: ratio(results, cpu, "current", build),
-  });
   return {
     load: name,
     current: figuresOf("current"),
     other: figuresOf("other"),
-    toOther: ratiosTo("other"),
-    toItself: ratiosTo("again"),
+    toOther: { p50: ratioToOther(results, p50), cpu: ratioToOther(results, cpu) },
+    toItself: {
+      p50: ratio(results, p50, "current", "again"),
+      cpu: ratio(results, cpu, "current", "again"),
+    },
   };
+}
+
+/** The median of the ratios, round by round, of the mean of this build's processes to the other build's. */
+function ratioToOther(results: Race, of: (turn: Turn) => number | null): number {
+  const valuesOf = (name: string) =>
+    (results[name]?.turns ?? []).map((turn) => of(turn) ?? Number.NaN);
+  const [current, again, other] = [valuesOf("current"), valuesOf("again"), valuesOf("other")];
+  const ratios = other.map(
+    (value, round) => mean([current[round] ?? Number.NaN, again[round] ?? Number.NaN]) / value,
+  );
+  return median(ratios.filter((each) => !Number.isNaN(each)));
 }
 
 const p50 = (turn: Turn) => turn.p50;
