@@ -1,7 +1,7 @@
 import process from "node:process";
 import { InitializeCache } from "./cli/hub-initialize-cache.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
-import { formatLine } from "./terminal/log.ts";
+import { prefixLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";
 import { EarlyInitialize } from "./frontend/early-initialize.ts";
 import { runtimeName } from "./base/runtime.ts";
@@ -42,7 +42,7 @@ function crash(error: unknown): void {
 /** If nobody reads stderr, the error is lost. */
 function printError(error: unknown): void {
   const { inspect } = process.getBuiltinModule("node:util");
-  const lines = inspect(error).split("\n").map(formatLine);
+  const lines = inspect(error).split("\n").map(prefixLine);
   new StderrWriter(String).print(lines.join("\n"));
 }
 

@@ -1,4 +1,4 @@
-import { type Clock, untilAborted, withTimeLimit } from "../base/clock.ts";
+import { type Clock, abortable, withTimeLimit } from "../base/clock.ts";
 import type { OAuthSettings } from "../manifest/schema.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
@@ -232,7 +232,7 @@ export class SharedOperation {
     running.participants.add(caller);
     if (running.progress !== undefined) caller.onProgress(running.progress);
     try {
-      await untilAborted(running.done, caller.signal);
+      await abortable(running.done, caller.signal);
     } finally {
       running.participants.delete(caller);
       if (running.participants.size === 0) this.#end(running, caller.signal.reason);
@@ -560,7 +560,7 @@ export class ServerCredentials {
       .finally(() => {
         this.#renewal = undefined;
       });
-    return untilAborted(this.#renewal, signal);
+    return abortable(this.#renewal, signal);
   }
 
   async #exchange(old: StoredToken, terms: OAuthTerms): Promise<StoredToken | undefined> {

@@ -152,14 +152,14 @@ function isAfter(a: Edit, b: Edit): boolean {
 /** Copies all pieces into one Buffer. */
 export function joinPieces(pieces: readonly Piece[]): Buffer {
   let size = 0;
-  for (const piece of pieces) size += sizeOf(piece);
+  for (const piece of pieces) size += pieceSize(piece);
   const joined = Buffer.allocUnsafe(size);
   let at = 0;
   for (const piece of pieces) at = copyPiece(piece, joined, at);
   return joined;
 }
 
-export function sizeOf(piece: Piece): number {
+export function pieceSize(piece: Piece): number {
   if (typeof piece === "number") return countDigits(piece);
   return typeof piece === "string" || piece instanceof Uint8Array
     ? piece.length
@@ -190,12 +190,12 @@ export function copyPiece(piece: Piece, target: Buffer, index: number): number {
     return index + piece.length;
   }
   return piece instanceof Uint8Array
-    ? copyBytes(piece, 0, piece.length, target, index)
-    : copyBytes(piece.bytes, piece.start, piece.end, target, index);
+    ? copyByteRange(piece, 0, piece.length, target, index)
+    : copyByteRange(piece.bytes, piece.start, piece.end, target, index);
 }
 
 /** Copies a byte range into a target that has room for it. @returns the index after it */
-export function copyBytes(
+export function copyByteRange(
   bytes: Uint8Array,
   start: number,
   end: number,

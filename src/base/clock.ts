@@ -32,7 +32,7 @@ export const STOP_LIMIT = 3000;
 /** At the exit of this process: from SIGKILL until none of its descendants is listed. */
 export const EXIT_GRACE = 900;
 /** For reading the rest of a pipe whose writer has exited; a grandchild can keep such a pipe open forever. */
-export const DRAIN_GRACE = 250;
+export const PIPE_DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
@@ -58,7 +58,7 @@ export function sleepSync(ms: number): void {
 }
 
 /** Waits for a promise until the signal is aborted. @throws the signal's reason */
-export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);
     signal.addEventListener("abort", onAbort, { once: true });

@@ -56,9 +56,9 @@ const ERROR_PROPERTIES = {
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
-} as const satisfies Record<string, ErrorProperties>;
+} as const satisfies Record<string, ErrorCodeProperties>;
 
-export interface ErrorProperties {
+export interface ErrorCodeProperties {
   readonly rpc: number;
   readonly exit: 1 | 2 | 3 | 124 | 130;
   readonly retryable: boolean;
@@ -116,7 +116,7 @@ export class HubError extends Error {
     return new HubError(this.code, message, { server, step, stderr, uri, data });
   }
 
-  get properties(): ErrorProperties {
+  get properties(): ErrorCodeProperties {
     return ERROR_PROPERTIES[this.code];
   }
 

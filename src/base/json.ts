@@ -91,7 +91,7 @@ export function scanObject(
   at: number,
   wantedKeys?: readonly string[],
   maxDepth = MAX_DEPTH,
-): ScanResult<JsonMember> | undefined {
+): ScannedItems<JsonMember> | undefined {
   if (bytes[at] !== OPEN_BRACE) return undefined;
   const items: JsonMember[] = [];
   let i = skipWhitespace(bytes, at + 1);
@@ -165,7 +165,7 @@ export function scanArray(
   at: number,
   maxItems = MAX_ITEMS,
   maxDepth = MAX_DEPTH,
-): ScanResult<ByteRange> | undefined {
+): ScannedItems<ByteRange> | undefined {
   if (bytes[at] !== OPEN_BRACKET) return undefined;
   const items: ByteRange[] = [];
   let i = skipWhitespace(bytes, at + 1);
@@ -182,7 +182,7 @@ export function scanArray(
 }
 
 /** Whether `test` holds for every value of the well-formed object at `at`; records nothing. */
-export function everyValue(
+export function everyMemberValue(
   bytes: Uint8Array,
   at: number,
   test: (start: number) => boolean,
@@ -198,7 +198,7 @@ export function everyValue(
   return true;
 }
 
-export interface ScanResult<T> {
+export interface ScannedItems<T> {
   readonly items: readonly T[];
   /** The index after the closing brace or bracket. */
   readonly end: number;

@@ -13,7 +13,7 @@ export interface SystemEnvironment {
 
 /** The folders that may hold the user's manifest: absolute, in order of precedence. */
 export function configFolders(env: Env, platform: string): readonly string[] {
-  const base = xdgFolder(env, "XDG_CONFIG_HOME") ?? join(safeHomeFolder(env), ".config");
+  const base = xdgFolder(env, "XDG_CONFIG_HOME") ?? join(homeFolder(env), ".config");
   const folder = join(base, "toolmux");
   return platform === "darwin" ? [folder, libraryFolder(env)] : [folder];
 }
@@ -23,20 +23,20 @@ export function stateFolder(env: Env, platform: string): string {
   const base = xdgFolder(env, "XDG_STATE_HOME");
   if (base !== undefined) return join(base, "toolmux");
   if (platform === "darwin") return libraryFolder(env);
-  return join(safeHomeFolder(env), ".local", "state", "toolmux");
+  return join(homeFolder(env), ".local", "state", "toolmux");
 }
 
 /**
  * The home folder: HOME if it is absolute, else the system's. A relative HOME would lead into the working directory.
  */
-export function safeHomeFolder({ HOME }: Env): string {
+export function homeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;
   return process.getBuiltinModule("node:os").userInfo().homedir;
 }
 
 /** Replaces a leading `~` or `~/` by the home folder. */
 export function expandHome(path: string, env: Env): string {
-  return path === "~" || path.startsWith("~/") ? join(safeHomeFolder(env), path.slice(1)) : path;
+  return path === "~" || path.startsWith("~/") ? join(homeFolder(env), path.slice(1)) : path;
 }
 
 /** The XDG base directory specification requires relative paths to be ignored. */
@@ -46,7 +46,7 @@ function xdgFolder(env: Env, variable: string): string | undefined {
 }
 
 function libraryFolder(env: Env): string {
-  return join(safeHomeFolder(env), "Library", "Application Support", "toolmux");
+  return join(homeFolder(env), "Library", "Application Support", "toolmux");
 }
 
 /** Path of the installation's key in the state folder: 32 random bytes as hex digits, with a line end. */

@@ -10,7 +10,7 @@ import {
   MODERN_VERSIONS,
   ModernMethod,
   readEnvelope,
-  stampResultBytes,
+  toModernResultBytes,
 } from "../protocol/modern.ts";
 import { VERSION } from "../base/version.ts";
 import {
@@ -76,7 +76,7 @@ export function respond(request: Request): EncodedMessage {
   }
   const isModern = mayBeModern(bytesOf(request)) && readEnvelope(params) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHING;
-  const body = isModern ? [stampResultBytes(joinPieces(result), SERVER, cache)] : result;
+  const body = isModern ? [toModernResultBytes(joinPieces(result), SERVER, cache)] : result;
   return [RESPONSE_START, id, RESULT_MEMBER, ...body, RESPONSE_END];
 }
 

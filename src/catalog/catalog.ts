@@ -6,7 +6,7 @@
  */
 import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
-import { conform, type SchemaRules } from "./conformance.ts";
+import { conform, type SchemaVariant } from "./conformance.ts";
 import {
   type CombinedCapabilities,
   isShowable,
@@ -29,9 +29,9 @@ import {
   shortenName,
 } from "./names.ts";
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
-import { type ListedRoute, type RouteLimits, type SectionEntry, Section } from "./section.ts";
+import { type ListedRoute, type RouteTimeouts, type SectionEntry, Section } from "./section.ts";
 import { SkillRoots, type SkillRules } from "./skills.ts";
-import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
+import { firstOverrideKeys, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
 import { decodeUri, encodeUriTemplate, encodeUri, uiResourceEdits } from "./uris.ts";
 
 /** The kinds whose items have names, which clients see with a prefix; items of the other kinds have URIs. */
@@ -82,13 +82,13 @@ export interface ExposedList {
 }
 
 /** The input of `exposeList`. */
-export interface RawList {
+export interface ExposeListInput {
   readonly server: string;
   readonly list: NamedKind;
   readonly items: readonly ListedItem[];
   readonly rules: ExposureRules;
   /** The schema that entries are checked against. */
-  readonly schemaRules: SchemaRules;
+  readonly schemaRules: SchemaVariant;
   /**
    * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
    */
@@ -103,7 +103,7 @@ export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: strin
 /**
  * Computes one server's list as clients may see it: filter, plugins, schema conformance, overrides, renames, prefix.
  */
-export function exposeList(input: RawList, names: NameRules, sha256: Sha256): ExposedList {
+export function exposeList(input: ExposeListInput, names: NameRules, sha256: Sha256): ExposedList {
   const { server, list, items, rules } = input;
   const notes: ExposureNote[] = [];
   const addNote: AddNote = (item, kind, text) =>
@@ -121,7 +121,7 @@ export function exposeList(input: RawList, names: NameRules, sha256: Sha256): Ex
     }
   }
 
-  const overrideKeys = overriddenNames(rules);
+  const overrideKeys = firstOverrideKeys(rules);
   for (const [remoteName, key] of overrideKeys) {
     const hasName = (item: ListedItem): boolean => item.key === remoteName;
     if (transformed.some(hasName)) continue;
@@ -133,7 +133,7 @@ export function exposeList(input: RawList, names: NameRules, sha256: Sha256): Ex
   const renamed: SectionEntry[] = [];
   const entries: SectionEntry[] = [];
   for (const listed of transformed) {
-    const conforming = makeExposable(listed, list, input.schemaRules, addNote);
+    const conforming = conformForClients(listed, list, input.schemaRules, addNote);
     if (conforming === undefined) continue;
     const { key } = conforming;
     const { item, conflicts } = overrideKeys.has(key)
@@ -162,17 +162,17 @@ export function dropUnshowable(
 ): readonly ListedItem[] {
   if (items.every(isShowable)) return items;
   return items.filter(
-    (item) => isShowable(item) || makeExposable(item, list, "legacy", addNote) !== undefined,
+    (item) => isShowable(item) || conformForClients(item, list, "legacy", addNote) !== undefined,
   );
 }
 
 /**
  * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
  */
-export function makeExposable(
+export function conformForClients(
   item: ListedItem,
   list: Kind,
-  schema: SchemaRules,
+  schema: SchemaVariant,
   addNote: AddNote,
 ): ListedItem | undefined {
   if (item.state === "sound") return item;
@@ -182,7 +182,7 @@ export function makeExposable(
 }
 
 /** Whether the filter allows the item; adds a note if not. */
-function isAllowed(item: ListedItem, { list, rules }: RawList, addNote: AddNote): boolean {
+function isAllowed(item: ListedItem, { list, rules }: ExposeListInput, addNote: AddNote): boolean {
   const { key } = item;
   const allowed = rules.allow?.some((glob) => matchesGlob(glob, key)) ?? true;
   const denied = rules.deny.some((glob) => matchesGlob(glob, key));
@@ -209,7 +209,7 @@ function withoutDuplicates(items: readonly ListedItem[], addNote?: AddNote): rea
 /** The server of an entry, and the time limits of requests for it. */
 interface EntryOwner {
   readonly server: string;
-  limits(kind: Kind, remoteName: string): RouteLimits;
+  limits(kind: Kind, remoteName: string): RouteTimeouts;
 }
 
 /**
@@ -341,7 +341,7 @@ export interface CatalogSource {
   readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
   /** Which of the server's skills are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
-  limits(kind: Kind, remoteName: string): RouteLimits;
+  limits(kind: Kind, remoteName: string): RouteTimeouts;
   /**
    * Lets plugins change the tools that the filter allows. A source with this method may be used for one catalog only.
    */
@@ -522,7 +522,7 @@ function skillRootsOf(sources: readonly CatalogSource[]): SkillRoots {
 }
 
 /** The schema rules for a server's entries. A server with cache hints is modern. */
-function schemaRulesOf({ era, listing }: CatalogSource): SchemaRules {
+function schemaRulesOf({ era, listing }: CatalogSource): SchemaVariant {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";
 }
@@ -555,7 +555,7 @@ function uriEntriesOf(
         addNote(listed, "filtered", "skills.allow or skills.deny hides the skill.");
         continue;
       }
-      const item = makeExposable(listed, kind, schemaRulesOf(source), addNote);
+      const item = conformForClients(listed, kind, schemaRulesOf(source), addNote);
       if (item === undefined) continue;
       const ownUri = item.key.toWellFormed();
       const skillOwner = skillRoots.ownerOf(ownUri);

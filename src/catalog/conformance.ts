@@ -7,7 +7,7 @@ import { Buffer } from "node:buffer";
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
   appendMembers,
-  everyValue,
+  everyMemberValue,
   type JsonMember,
   JsonObject,
   lastMember,
@@ -25,7 +25,7 @@ import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } fr
  * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
  * output schema is wrapped in an object schema later (protocol/translate.ts).
  */
-export type SchemaRules = "legacy" | "wrapped" | "modern";
+export type SchemaVariant = "legacy" | "wrapped" | "modern";
 
 /** An entry in the form in which clients may see it. */
 export interface ConformanceResult {
@@ -36,14 +36,14 @@ export interface ConformanceResult {
 }
 
 /** Results by schema rules, so that each entry is checked once per rules. */
-const resultCache: Readonly<Record<SchemaRules, WeakMap<ListedItem, ConformanceResult>>> = {
+const resultCache: Readonly<Record<SchemaVariant, WeakMap<ListedItem, ConformanceResult>>> = {
   legacy: new WeakMap(),
   wrapped: new WeakMap(),
   modern: new WeakMap(),
 };
 
 /** Returns the entry with the smallest change that makes it conform. The result is cached by entry and rules. */
-export function conform(item: ListedItem, kind: Kind, rules: SchemaRules): ConformanceResult {
+export function conform(item: ListedItem, kind: Kind, rules: SchemaVariant): ConformanceResult {
   const cached = resultCache[rules].get(item);
   if (cached !== undefined) return cached;
   const result = makeConforming(item, kind, rules);
@@ -65,7 +65,7 @@ export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMe
   return check.edits.length === 0;
 }
 
-function makeConforming(item: ListedItem, kind: Kind, rules: SchemaRules): ConformanceResult {
+function makeConforming(item: ListedItem, kind: Kind, rules: SchemaVariant): ConformanceResult {
   if (item.state === "sound") return { item, text: "" };
   if (item.state === "unnamed") {
     return { item: undefined, text: `It has no ${KEY_MEMBERS[kind]}.` };
@@ -282,7 +282,7 @@ const LEGACY_TOOL: Rules = {
 };
 
 /** Rules for the optional members of an entry, by kind and schema. */
-const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaRules, Rules>>>> = {
+const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaVariant, Rules>>>> = {
   tools: {
     legacy: { ...LEGACY_TOOL, outputSchema: checkLegacyOutput },
     wrapped: { ...LEGACY_TOOL, outputSchema: checkWrappedOutput },
@@ -320,7 +320,7 @@ const SKILL_FILE: Rule = object(
   },
 );
 
-function sameForAllRules(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
+function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
   return { legacy: rules, wrapped: rules, modern: rules };
 }
 
@@ -328,7 +328,7 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
 function checkEntry(
   check: EntryCheck,
   kind: Kind,
-  rules: SchemaRules,
+  rules: SchemaVariant,
   members = scanObject(check.bytes, 0)?.items,
 ): void {
   if (members === undefined) return;
@@ -363,7 +363,7 @@ function checkInput(
   check: EntryCheck,
   whole: ByteRange,
   members: readonly JsonMember[],
-  rules: SchemaRules,
+  rules: SchemaVariant,
 ): void {
   const { bytes } = check;
   const member = lastMember(members, "inputSchema");
@@ -425,7 +425,7 @@ const STRING_ARRAY = arrayOf(text);
 /** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
 function checkProperties(check: EntryCheck, properties: ByteRange, path: string): void {
   const { bytes } = check;
-  if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
+  if (everyMemberValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
   for (const { key, start, end } of scanObject(bytes, properties.start)?.items ?? []) {
     if (bytes[start] === OPEN_BRACE) continue;
     const by = bytes[start] === 0x66 ? '{"not":{}}' : "{}";

@@ -8,7 +8,7 @@ import {
   readString,
   scanArray,
   scanObject,
-  type ScanResult,
+  type ScannedItems,
   skipValue,
 } from "../base/json.ts";
 import { mergeSkillsCapability } from "./skills.ts";
@@ -27,7 +27,7 @@ export const MAX_ENTRY_DEPTH = 128;
  * The result of checking an entry. `sound`: official clients of both eras can read it unchanged. `nested` (too deep)
  * and `unnamed`: no client can be shown it, and its bytes hold only its key.
  */
-export type ItemState = "sound" | "nested" | "unnamed";
+export type ItemValidity = "sound" | "nested" | "unnamed";
 
 /** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
 export interface ListedItem {
@@ -39,7 +39,7 @@ export interface ListedItem {
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
   /** undefined: the entry must be checked against the schema of the client's era (catalog/conformance.ts). */
-  readonly state?: ItemState;
+  readonly state?: ItemValidity;
   /** The bytes that the server sent, if `bytes` differs from them. */
   readonly original?: Uint8Array;
 }
@@ -115,7 +115,7 @@ export function readPage(
 function scanEntries(
   bytes: Uint8Array,
   at: number,
-): { readonly scanned: ScanResult<ByteRange>; readonly areWithinDepth: boolean } | undefined {
+): { readonly scanned: ScannedItems<ByteRange>; readonly areWithinDepth: boolean } | undefined {
   const shallow = scanArray(bytes, at, MAX_SCANNED_ENTRIES, MAX_ENTRY_DEPTH);
   const scanned = shallow ?? scanArray(bytes, at, MAX_SCANNED_ENTRIES, ANY_DEPTH);
   return scanned && { scanned, areWithinDepth: shallow !== undefined };
@@ -167,11 +167,15 @@ function readTooDeep(bytes: Uint8Array, kind: Kind): ListedItem | undefined {
   const keyName = KEY_MEMBERS[kind];
   const member = lastMember(scanObject(bytes, 0, [keyName], ANY_DEPTH)?.items ?? [], keyName);
   const key = readString(bytes, member);
-  return key === undefined ? undefined : makePlaceholder(key, kind, "nested");
+  return key === undefined ? undefined : makeUnshowableItem(key, kind, "nested");
 }
 
 /** Makes a placeholder for an entry that no client can be shown. */
-export function makePlaceholder(key: string, kind: Kind, state: "nested" | "unnamed"): ListedItem {
+export function makeUnshowableItem(
+  key: string,
+  kind: Kind,
+  state: "nested" | "unnamed",
+): ListedItem {
   const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
   return { key, bytes, keys: [], meta: undefined, state };
 }

@@ -15,7 +15,7 @@ export interface Route {
   readonly remoteName: string;
   /** The remote name as JSON, ready to be inserted into a request. */
   readonly remoteNameJson: Uint8Array;
-  readonly limits: RouteLimits;
+  readonly limits: RouteTimeouts;
   /** The listed item; undefined for an unlisted one. */
   readonly item: ListedItem | undefined;
 }
@@ -26,7 +26,7 @@ export interface ListedRoute extends Route {
 }
 
 /** Time limits of a request, in ms. */
-export interface RouteLimits {
+export interface RouteTimeouts {
   /** Time limit since the start of the request, or since its last progress notification. */
   readonly timeout: number;
   /** Time limit since the start of the request, regardless of progress. */

@@ -86,12 +86,12 @@ function escapeInvisible(text: string): string {
  * A JSON value by its meaning, independent of white space, escapes and the order of object members. Numbers keep their
  * digits, and duplicate keys keep all their values, because parsers differ on which one counts.
  */
-export type JsonTree = JsonScalar | JsonList | JsonTable;
+export type JsonTree = JsonScalar | JsonTreeArray | JsonTreeObject;
 
 /** JSON text of a value that is no array or object, or that is nested too deep. */
 export type JsonScalar = string;
 
-export interface JsonList {
+export interface JsonTreeArray {
   readonly kind: "list";
   readonly items: readonly JsonTree[];
 }
@@ -99,7 +99,7 @@ export interface JsonList {
 export type JsonTreeMember = readonly [key: string, value: JsonTree];
 
 /** Sorted by key; members with equal keys keep their order. */
-export interface JsonTable {
+export interface JsonTreeObject {
   readonly kind: "table";
   readonly members: readonly JsonTreeMember[];
 }
@@ -308,8 +308,8 @@ function diffArrays(
 
 /** Records the changes between two objects. Their members are sorted by key, so one pass pairs them. */
 function diffMembers(
-  before: JsonTable["members"],
-  after: JsonTable["members"],
+  before: JsonTreeObject["members"],
+  after: JsonTreeObject["members"],
   parent: TreePath,
   changes: ChangeText,
 ): void {

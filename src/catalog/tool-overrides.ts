@@ -15,7 +15,7 @@ export interface ToolOverrides {
 }
 
 /** Every remote name that has an override, with the first manifest key that sets one. */
-export function overriddenNames(overrides: ToolOverrides): ReadonlyMap<string, string> {
+export function firstOverrideKeys(overrides: ToolOverrides): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const key of ["describe", "meta", "annotations"] as const) {
     for (const name of Object.keys(overrides[key] ?? {})) {

@@ -5,7 +5,7 @@ import { type ByteRange, textOf } from "../base/bytes.ts";
 import {
   ERROR_META_KEY,
   type ErrorCode,
-  type ErrorProperties,
+  type ErrorCodeProperties,
   HubError,
   type RpcError,
 } from "../base/errors.ts";
@@ -167,7 +167,7 @@ function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
   return new HubError(details?.code as ErrorCode, message, { stderr });
 }
 
-function errorPropertiesOf(code: unknown): ErrorProperties | undefined {
+function errorPropertiesOf(code: unknown): ErrorCodeProperties | undefined {
   return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
 }
 

@@ -1,7 +1,7 @@
 import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { printError } from "../terminal/log.ts";
-import { ownConsole } from "../terminal/stderr.ts";
+import { originalConsole } from "../terminal/stderr.ts";
 import { commandNamed, DEFAULT_COMMAND, commandNameIn, parseCommandLine } from "./args.ts";
 import {
   BENCH_DEFAULTS,
@@ -673,7 +673,7 @@ export const COMMANDS: readonly Command[] = [
     load: async () => {
       const { formatHelp } = await import("./help.ts");
       return ({ words: [name] }) => {
-        ownConsole.log(
+        originalConsole.log(
           formatHelp(COMMANDS, name === undefined ? undefined : commandNamed(name, COMMANDS)),
         );
         return Promise.resolve(0);
@@ -689,7 +689,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":
-        ownConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
+        originalConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
         return 0;
       case "version":
         return await (await import("./help.ts")).printVersion();

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import process from "node:process";
-import { untilAborted } from "../base/clock.ts";
+import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { usageError } from "./args.ts";
@@ -92,7 +92,7 @@ export async function askConsent(
   try {
     const end = once(lines, "close").then(() => "\n");
     const asked = lines.question(`${sanitizeLine(question)} [y/N] `);
-    const answer = await untilAborted(Promise.race([asked, end]), signal);
+    const answer = await abortable(Promise.race([asked, end]), signal);
     if (answer === "\n") stderr.write(answer);
     return /^y(?:es)?$/i.test(answer.trim());
   } finally {

@@ -4,7 +4,7 @@
  * read `read.ts` (files), `entry-to-manifest.ts` (entries to the manifest's schema), `import-plan.ts` and `install.ts`.
  */
 import { isAbsolute, join } from "node:path";
-import { type Env, safeHomeFolder } from "../base/paths.ts";
+import { type Env, homeFolder } from "../base/paths.ts";
 import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
@@ -331,7 +331,7 @@ export interface ClientApp {
 }
 
 export function clientFoldersOf(env: Env, platform: string): ClientFolders {
-  const home = safeHomeFolder(env);
+  const home = homeFolder(env);
   const xdg = env["XDG_CONFIG_HOME"];
   const config = xdg !== undefined && isAbsolute(xdg) ? xdg : join(home, ".config");
   const roaming = env["APPDATA"] || join(home, "AppData", "Roaming");

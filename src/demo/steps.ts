@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import process from "node:process";
 import { type CallToolResult, Client, type RequestOptions } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { untilAborted } from "../base/clock.ts";
+import { abortable } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import { sanitizeLine } from "../terminal/log.ts";
@@ -215,7 +215,7 @@ export async function runDemoSteps(
       const started = performance.now();
       let line: string;
       try {
-        line = colors.dim(await untilAborted(run(context), signal));
+        line = colors.dim(await abortable(run(context), signal));
       } catch (error) {
         if (signal.aborted) throw error;
         failed++;

@@ -12,7 +12,7 @@ import {
   ModernRequestReader,
   type ModernResponder,
 } from "./modern/request.ts";
-import { IdTable } from "../base/id-table.ts";
+import { IdMap } from "../base/id-map.ts";
 import type { ModernClients } from "./modern/clients.ts";
 
 /**
@@ -27,7 +27,7 @@ export class ClientConnection implements TransportEvents {
   /** Responder for transports on which all requests share one channel. */
   readonly #connectionResponder: Responder;
   /** Responders of the modern requests in flight, by the key of the request's id. */
-  readonly #responders = new IdTable<PipeResponder>();
+  readonly #responders = new IdMap<PipeResponder>();
 
   /** @param legacy receives all messages that are not of the modern era */
   constructor(

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { IdTable } from "../base/id-table.ts";
+import { IdMap } from "../base/id-map.ts";
 import { KINDS, type Kind } from "../catalog/listing.ts";
 import {
   type Batch,
@@ -40,7 +40,7 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
-import { TaskMethod } from "../protocol/tasks.ts";
+import { LegacyTaskMethod } from "../protocol/tasks.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
 import type { Router } from "../router/router.ts";
@@ -67,14 +67,14 @@ export class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
-  readonly #inFlight: IdTable<LegacyClientRequest>;
+  readonly #inFlight: IdMap<LegacyClientRequest>;
   readonly #owner: RequestOwner;
 
   /** @param inFlight requests in flight, by the key of the client's id */
   constructor(
     id: RequestId,
     responder: Responder,
-    inFlight: IdTable<LegacyClientRequest>,
+    inFlight: IdMap<LegacyClientRequest>,
     owner: RequestOwner,
   ) {
     this.id = id;
@@ -230,7 +230,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   /** Responder for transports on which all requests share one channel. */
   readonly #connectionResponder: Responder;
   /** Requests in flight, by the key of the client's id. */
-  readonly #running = new IdTable<LegacyClientRequest>();
+  readonly #running = new IdMap<LegacyClientRequest>();
   readonly #serverRequests = new DownstreamRequests((server, message) =>
     this.notify(server, message),
   );
@@ -467,7 +467,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       case Method.progress:
         this.#serverRequests.onProgress(notification);
         return;
-      case TaskMethod.status:
+      case LegacyTaskMethod.status:
         this.#serverRequests.onTaskStatus(notification);
         return;
       case Method.initialized:

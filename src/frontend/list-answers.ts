@@ -11,7 +11,7 @@ import {
   type Request,
 } from "../jsonrpc/message.ts";
 import { type Implementation, LIST_CHANGED } from "../protocol/legacy.ts";
-import { stampResultBytes } from "../protocol/modern.ts";
+import { toModernResultBytes } from "../protocol/modern.ts";
 import { wrapOutputSchema } from "../protocol/translate.ts";
 
 const cachedSections = new WeakMap<Section, Section>();
@@ -108,7 +108,7 @@ function toModernList(
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const edits = kind === "tools" ? removeExecution(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
-  return stampResultBytes(plain, server, origin.cacheHint);
+  return toModernResultBytes(plain, server, origin.cacheHint);
 }
 
 const EXECUTION = Buffer.from('"execution"');

@@ -5,7 +5,7 @@ import type { ServerRequestTarget, ServerRequest } from "../upstream/profile.ts"
 import { buildCancelled, type CancelReason, readProgress } from "../protocol/notifications.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
-  buildRequestOf,
+  buildRequestWithParams,
   bytesOf,
   type EncodedMessage,
   formatOwnId,
@@ -134,7 +134,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (openRequest === undefined) return;
     const { request } = openRequest;
     const id = `"${formatOwnId(number)}"`;
-    this.#sendMessage(openRequest, buildRequestOf(id, request.method, request.params(id)));
+    this.#sendMessage(openRequest, buildRequestWithParams(id, request.method, request.params(id)));
   }
 
   #sendMessage({ request, responder }: OpenRequest, message: EncodedMessage): void {

@@ -4,7 +4,7 @@ import { HubError } from "../base/errors.ts";
 import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
-import { NO_HANDLE } from "../transport/memory.ts";
+import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type StdioStreams } from "./early-initialize.ts";
 
@@ -59,7 +59,7 @@ export class StdioServerTransport implements Transport {
 
   send(message: EncodedMessage): SentRequest {
     this.#pipe?.send(message);
-    return NO_HANDLE;
+    return NO_OP_SENT_REQUEST;
   }
 
   pause(): void {

@@ -5,13 +5,13 @@ import { lastBytes, TRUNCATED_EDGE } from "./line-reader.ts";
  * The parts of a message over the limit that are kept: its first and last bytes, up to 4 KiB each, and its size in
  * bytes.
  */
-export interface Truncated {
+export interface TruncatedMessage {
   readonly head: Buffer;
   readonly tail: Buffer;
   readonly size: number;
 }
 
-export function isTruncated(content: Buffer | Truncated): content is Truncated {
+export function isTruncated(content: Buffer | TruncatedMessage): content is TruncatedMessage {
   return "head" in content;
 }
 
@@ -41,7 +41,7 @@ export class BoundedBuffer {
   }
 
   /** Returns the content and empties the buffer. */
-  take(): Buffer | Truncated {
+  take(): Buffer | TruncatedMessage {
     const { size } = this;
     const truncated = this.#truncated;
     const chunks = this.#chunks;

@@ -14,7 +14,7 @@ const CHUNK_OVERLAP = 16;
 /** A chunk of a long line. */
 export interface LinePart {
   readonly bytes: Buffer;
-  /** The chunk was searched on arrival and hides no second message: see `isPlainChunk`. */
+  /** The chunk was searched on arrival and hides no second message: see `isUnambiguousChunk`. */
   readonly isPlain: boolean;
   /** The memory is not shared: the writer may detach it after the write. */
   readonly isDetachable: boolean;
@@ -85,7 +85,7 @@ function slicesOf(parts: readonly LinePart[], start: number, end: number): ByteS
  * Whether a chunk of a long line contains nothing that could make other parsers read a different message. The first
  * chunk is searched from the end of its scanned edge.
  */
-export function isPlainChunk(chunk: Buffer, isFirst: boolean): boolean {
+export function isUnambiguousChunk(chunk: Buffer, isFirst: boolean): boolean {
   return !mayHideMessage(isFirst ? chunk.subarray(SCANNED_EDGE - CHUNK_OVERLAP) : chunk);
 }
 
@@ -206,7 +206,7 @@ export class LineReader {
     }
     // Checked now, while the peer produces the next piece, rather than at the end of the line, when the receiver waits.
     const isPlainPiece =
-      piece.length >= LONG_LINE_PIECE && isPlainChunk(piece, this.#parts.length === 0);
+      piece.length >= LONG_LINE_PIECE && isUnambiguousChunk(piece, this.#parts.length === 0);
     this.#parts.push({ bytes: piece, isPlain: isPlainPiece, isDetachable });
     if (this.#events.longLine !== undefined && this.#size >= LONG_LINE_PIECE)
       this.#validateUtf8(piece);

@@ -244,7 +244,7 @@ export function buildNotification(method: string, params?: object): Uint8Array {
 }
 
 /** A request whose params are already encoded. */
-export function buildRequestOf(
+export function buildRequestWithParams(
   id: Piece,
   method: string,
   params: readonly Piece[] | undefined,

@@ -1,13 +1,13 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import {
-  copyBytes,
+  copyByteRange,
   copyPiece,
   type EditedBytes,
   isDetachable,
   makeSlice,
   type Piece,
-  sizeOf,
+  pieceSize,
   toBytes,
 } from "../base/bytes.ts";
 import { collectGarbage } from "../base/runtime.ts";
@@ -45,7 +45,7 @@ export class WriteBuffer {
   }
 
   add(piece: Piece): void {
-    const size = sizeOf(piece);
+    const size = pieceSize(piece);
     // A write of no bytes would look as if nothing were queued, and the next write would not wait for it.
     if (size === 0) return;
     this.#size += size;
@@ -79,7 +79,7 @@ export class WriteBuffer {
     }
     this.#size += size;
     this.#reserve(size);
-    this.#end = copyBytes(bytes, start, end, this.#slab, this.#end);
+    this.#end = copyByteRange(bytes, start, end, this.#slab, this.#end);
   }
 
   /** Removes the next write; undefined if nothing is queued. */

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { basename, resolve, sep } from "node:path";
 import process from "node:process";
 import { type ErrorCode, HubError } from "../base/errors.ts";
-import { type Env, expandHome, safeHomeFolder } from "../base/paths.ts";
+import { type Env, expandHome, homeFolder } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import {
   type ClientPlaceholders,
@@ -116,7 +116,7 @@ async function fillPart(part: TemplatePart, where: string, scope: TemplateScope)
 const PLACEHOLDER_VALUES: Readonly<Record<ClientPlaceholders, (scope: TemplateScope) => string>> = {
   workspaceFolder: ({ cwd }) => cwd,
   workspaceFolderBasename: ({ cwd }) => basename(cwd),
-  userHome: ({ env }) => safeHomeFolder(env),
+  userHome: ({ env }) => homeFolder(env),
   pathSeparator: () => sep,
 };
 

@@ -3,7 +3,7 @@ import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
-import { settlesWithin, untilAborted } from "../base/clock.ts";
+import { settlesWithin, abortable } from "../base/clock.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   describePluginFault,
@@ -293,7 +293,7 @@ async function resolveSecret(
   const signal = AbortSignal.any([disposed, timeout]);
   let value: unknown;
   try {
-    value = await untilAborted((async () => resolve(path, { server, signal }))(), signal);
+    value = await abortable((async () => resolve(path, { server, signal }))(), signal);
   } catch (error) {
     const seconds = SECRET_TIMEOUT / 1000;
     const { message: fault } = describePluginFault(error, undefined);

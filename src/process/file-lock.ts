@@ -2,8 +2,8 @@ import { link, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { dirname } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { ensurePrivateFolder, removeStaleTempFiles, writePrivate } from "../base/private-files.ts";
-import { sleep, untilAborted } from "../base/clock.ts";
-import { ownerState, ownOwner, parseOwnerTag } from "./orphans.ts";
+import { sleep, abortable } from "../base/clock.ts";
+import { ownerState, currentOwner, parseOwnerTag } from "./orphans.ts";
 import { errnoCodeOf } from "./process-table.ts";
 
 /* A file lock: a file with the identity of its holder. It is created and removed atomically with its content. */
@@ -52,7 +52,7 @@ export async function withFileLock<T>(
   const settled = turn.catch(() => {});
   queues.set(path, settled);
   void settled.then(() => queues.get(path) === settled && queues.delete(path));
-  return untilAborted(turn, signal);
+  return abortable(turn, signal);
 }
 
 /** `deadline`: in ms of `performance.now()`; `heartbeatTimeout`: in ms. */
@@ -82,7 +82,7 @@ async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOpti
 async function acquire(path: string, wait: WaitOptions): Promise<string> {
   const { signal, deadline, heartbeatTimeout } = wait;
   signal.throwIfAborted();
-  const { pid, started, boot, pidNamespace } = await ownOwner();
+  const { pid, started, boot, pidNamespace } = await currentOwner();
   const content = [pid, started, boot, pidNamespace, crypto.randomUUID()].join("/");
   const tempPath = `${path}.${crypto.randomUUID()}.draft`;
   const bytes = new TextEncoder().encode(content);

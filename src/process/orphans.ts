@@ -13,7 +13,7 @@ import {
  * An owner tag identifies the hub that has started a process. Its format is
  * `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`; `<hub>` is a UUID, and the number differs for every child.
  */
-export interface OwnerTag {
+export interface OwnerIdentity {
   readonly pid: number;
   readonly started: string;
   readonly boot: string;
@@ -27,11 +27,11 @@ const MAX_OWNER_TAGS = 8;
 /** A part of each tag that this process makes; no other tag contains it. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 
-let ownOwnerPromise: Promise<OwnerTag> | undefined;
+let ownOwnerPromise: Promise<OwnerIdentity> | undefined;
 let childCount = 0;
 
 /** The owner named in the tags of this process. Values that could not be read are read again on the next call. */
-export async function ownOwner(): Promise<OwnerTag> {
+export async function currentOwner(): Promise<OwnerIdentity> {
   const { pid } = process;
   ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
     ([found, system]) => ({
@@ -52,7 +52,7 @@ export async function ownOwner(): Promise<OwnerTag> {
 export async function newOwnerTag(): Promise<string> {
   if (childCount === 0) process.prependOnceListener("exit", killDescendants);
   const number = ++childCount;
-  const { pid, started, boot, pidNamespace } = await ownOwner();
+  const { pid, started, boot, pidNamespace } = await currentOwner();
   return `${[pid, started, boot, pidNamespace].join("/")}${OWN_TAG_PART}${number}`;
 }
 
@@ -68,7 +68,7 @@ export function ownerVariableOf(tag: string, inherited = ""): string {
 }
 
 /** @returns undefined if the format is not that of a hub */
-export function parseOwnerTag(tag: string): OwnerTag | undefined {
+export function parseOwnerTag(tag: string): OwnerIdentity | undefined {
   const [pid = "", started, boot, pidNamespace, childId, extraPart] = tag.split("/");
   if (!/^[1-9]\d*$/.test(pid) || extraPart !== undefined) return undefined;
   if (!started || !boot || !pidNamespace || !childId) return undefined;
@@ -123,8 +123,8 @@ export async function isOrphanTag(tag: string): Promise<boolean> {
 }
 
 /** Whether the process of an owner is running; `unknown` if this process cannot tell. Never rejects. */
-export async function ownerState(owner: OwnerTag): Promise<"runs" | "ended" | "unknown"> {
-  const ownIdentity = await ownOwner();
+export async function ownerState(owner: OwnerIdentity): Promise<"runs" | "ended" | "unknown"> {
+  const ownIdentity = await currentOwner();
   if ([owner, ownIdentity].some((identity) => Object.values(identity).includes(UNKNOWN)))
     return "unknown";
   // A pid is valid only in its own pid namespace: the owner may be running in another container.

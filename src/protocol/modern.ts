@@ -70,7 +70,7 @@ export const ModernMethod = {
 } as const;
 
 /** JSON-RPC error codes that the protocol reserves (basic, error codes). */
-export const ModernError = {
+export const ModernErrorCode = {
   headerMismatch: -32020,
   missingCapability: -32021,
   unsupportedVersion: -32022,
@@ -96,7 +96,7 @@ const ENVELOPE_KEYS: ReadonlySet<string> = new Set([
 ]);
 
 /** Whether a member of a `_meta` belongs to the envelope. */
-export function isEnvelope(key: string): boolean {
+export function isEnvelopeKey(key: string): boolean {
   return ENVELOPE_KEYS.has(key);
 }
 
@@ -213,7 +213,7 @@ export function removeEnvelope({ bytes, members }: Omit<ParamsRange, "params">):
   const edits: Edit[] = [];
   for (const member of members) {
     if (!isMetaObject(bytes, member)) continue;
-    edits.push(...removeMembers(bytes, member, membersOfMeta(bytes, member), isEnvelope));
+    edits.push(...removeMembers(bytes, member, membersOfMeta(bytes, member), isEnvelopeKey));
   }
   return edits;
 }
@@ -336,7 +336,7 @@ function appendTo(bytes: Uint8Array, object: ByteRange, { first, next }: Encoded
 }
 
 /** The bytes of a result with the members that `toModernResult` adds. */
-export function stampResultBytes(
+export function toModernResultBytes(
   result: Uint8Array,
   server: Implementation,
   cache?: CacheHint,

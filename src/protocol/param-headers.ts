@@ -35,7 +35,7 @@ export function mirroredParamsOf(item: ListedItem): readonly MirroredParam[] {
 }
 
 /** The reason why the tool must not be called over HTTP (an invalid annotation), if there is one. */
-export function mirrorErrorOf(item: ListedItem): string | undefined {
+export function headerAnnotationErrorOf(item: ListedItem): string | undefined {
   return annotationsOf(item).error;
 }
 

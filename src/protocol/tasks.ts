@@ -13,7 +13,7 @@ import {
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
-export const TaskMethod = {
+export const LegacyTaskMethod = {
   get: "tasks/get",
   result: "tasks/result",
   cancel: "tasks/cancel",
@@ -22,11 +22,15 @@ export const TaskMethod = {
 } as const;
 
 /** Methods about one task, which the params identify by its id. */
-export type TaskMethodName = (typeof TASK_ID_METHODS)[number];
+export type TaskIdMethod = (typeof TASK_ID_METHODS)[number];
 
-const TASK_ID_METHODS = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
+const TASK_ID_METHODS = [
+  LegacyTaskMethod.get,
+  LegacyTaskMethod.result,
+  LegacyTaskMethod.cancel,
+] as const;
 
-export function isTaskMethod(method: string): method is TaskMethodName {
+export function isTaskIdMethod(method: string): method is TaskIdMethod {
   return TASK_ID_METHODS.some((known) => known === method);
 }
 
@@ -47,19 +51,19 @@ export interface TaskReference {
 const RELATED_TASK_KEY = "io.modelcontextprotocol/related-task";
 
 /** The `taskId` of an object. */
-export function readTask(object: JsonObject): TaskReference | undefined {
+export function readTaskReference(object: JsonObject): TaskReference | undefined {
   const id = object.string("taskId");
   return id === undefined ? undefined : { id, idRanges: object.all("taskId") };
 }
 
 /** The task that params or a result belong to, according to `_meta`. */
-export function readRelatedTask(object: JsonObject): TaskReference | undefined {
-  return readTask(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
+export function readRelatedTaskReference(object: JsonObject): TaskReference | undefined {
+  return readTaskReference(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
 }
 
 /** The created task, if the result announces one. */
-export function readCreatedTask(result: JsonObject): TaskReference | undefined {
-  return readTask(result.everyObject("task"));
+export function readCreatedTaskReference(result: JsonObject): TaskReference | undefined {
+  return readTaskReference(result.everyObject("task"));
 }
 
 /** The status of a task, read from the task or from the result that announces it. */
@@ -123,7 +127,7 @@ export function tasksUnsupportedError(what: string): HubError {
  * Whether the tasks extension is the only capability that the client lacks.
  * @param required `requiredCapabilities` of the server's error
  */
-export function isMissingTasks(required: unknown): boolean {
+export function requiresOnlyTasks(required: unknown): boolean {
   const extensions = propertyOf(required, "extensions");
   const named = isJsonObject(required) && isJsonObject(extensions) ? extensions : {};
   const isAll = isJsonObject(required) && Object.keys(required).length === 1;
@@ -144,7 +148,7 @@ export interface ModernTaskStatus {
 }
 
 /** Reads the status of a task. */
-export function readModernTask(task: JsonObject): ModernTaskStatus {
+export function readModernTaskStatus(task: JsonObject): ModernTaskStatus {
   const status = task.string("status");
   const details = [status, task.string("statusMessage"), task.string("lastUpdatedAt")];
   return {
@@ -236,8 +240,8 @@ export class TaskAliases<T extends TaskAlias> {
 
 function referencesIn(message: Notification | Request): (TaskReference | undefined)[] {
   const params = paramsOf(message);
-  const own = message.method === TaskMethod.status ? readTask(params) : undefined;
-  return [own, readRelatedTask(params)];
+  const own = message.method === LegacyTaskMethod.status ? readTaskReference(params) : undefined;
+  return [own, readRelatedTaskReference(params)];
 }
 
 function replaceTaskId(

@@ -10,7 +10,7 @@ import {
 import type { CacheHint, ListedItem } from "../catalog/listing.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { Implementation } from "./legacy.ts";
-import { type Era, ModernError, toLegacyResult, toModernResult } from "./modern.ts";
+import { type Era, ModernErrorCode, toLegacyResult, toModernResult } from "./modern.ts";
 
 /**
  * Edits that turn a server's complete result or error into one for a modern client; none if the server is modern, too.
@@ -75,11 +75,11 @@ function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
 function isForeign(code: number, to: Era): boolean {
   // The code of a missing capability has the same meaning for both eras, even from a legacy server.
   if (to === "modern")
-    return code <= -32020 && code >= -32099 && code !== ModernError.missingCapability;
+    return code <= -32020 && code >= -32099 && code !== ModernErrorCode.missingCapability;
   return (
-    code === ModernError.headerMismatch ||
-    code === ModernError.missingCapability ||
-    code === ModernError.unsupportedVersion
+    code === ModernErrorCode.headerMismatch ||
+    code === ModernErrorCode.missingCapability ||
+    code === ModernErrorCode.unsupportedVersion
   );
 }
 

@@ -7,7 +7,7 @@ import type { ModernResponder } from "../frontend/modern/request.ts";
 import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
 import { parseMessage, parseTruncated } from "../jsonrpc/parse.ts";
 import type { ProcessStats } from "../process/child-process.ts";
-import { NO_HANDLE } from "../transport/memory.ts";
+import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
 import type {
   MalformedOutput,
   NegotiatedProtocol,
@@ -102,7 +102,7 @@ class RecordedTransport implements Transport {
       message,
       this.adopt && info && this.#watchUnanswered(info, id),
     );
-    if (sentRequest === NO_HANDLE) return sentRequest;
+    if (sentRequest === NO_OP_SENT_REQUEST) return sentRequest;
     const shown = {
       abandon: () => {
         this.#recorder.event(this.#peer, { event: "abandoned", id });

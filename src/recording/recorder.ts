@@ -1,7 +1,7 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import type { FileHandle } from "node:fs/promises";
 import process from "node:process";
-import { isDetachable, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../base/bytes.ts";
+import { isDetachable, joinPieces, type Piece, pieceSize, textOf, utf8 } from "../base/bytes.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { skipValue, skipWhitespace } from "../base/json.ts";
@@ -107,7 +107,7 @@ export class Recorder {
   ): void {
     if (this.#isOver) return;
     const pieces = piecesOfMessage(message);
-    const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE_OVERHEAD);
+    const size = pieces.reduce<number>((sum, piece) => sum + pieceSize(piece), LINE_OVERHEAD);
     const head = `${JSON.stringify({ t: this.#time(), ...peer, way: direction, on: streamRequestId }).slice(0, -1)},`;
     if (size > MAX_MESSAGE) {
       this.#add({

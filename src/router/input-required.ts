@@ -26,9 +26,9 @@ import {
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
-import { mayBeIncomplete, ModernError, readResultType } from "../protocol/modern.ts";
+import { mayBeIncomplete, ModernErrorCode, readResultType } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
-import { isMissingTasks } from "../protocol/tasks.ts";
+import { requiresOnlyTasks } from "../protocol/tasks.ts";
 import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import type { ClientDeclaration, ServerRequestTarget, ServerRequest } from "../upstream/profile.ts";
@@ -207,10 +207,10 @@ function explainError(
   const error = bodyOf(response);
   const edits = toLegacyEdits(response, error);
   const unchanged: CompleteResult = { kind: "complete", response, edits };
-  if (method !== Method.toolsCall || error.value("code") !== ModernError.missingCapability)
+  if (method !== Method.toolsCall || error.value("code") !== ModernErrorCode.missingCapability)
     return unchanged;
   const data = error.object("data");
-  const isOfTasks = isMissingTasks(data.value("requiredCapabilities"));
+  const isOfTasks = requiresOnlyTasks(data.value("requiredCapabilities"));
   // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);

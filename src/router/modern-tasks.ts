@@ -16,8 +16,8 @@ import { type CancelReason, readProgressTokens } from "../protocol/notifications
 import {
   ModernTaskMethod,
   type ModernTaskStatus,
-  readModernTask,
-  readTask,
+  readModernTaskStatus,
+  readTaskReference,
   type TaskReference,
 } from "../protocol/tasks.ts";
 import type { SessionWaiter } from "../upstream/connection.ts";
@@ -185,7 +185,7 @@ export class ModernTaskRequest
     const { request, view, callLog } = context;
     const { bytes } = request;
     const params = paramsOf(request);
-    const task = readTask(params);
+    const task = readTaskReference(params);
     const entry = tasks.find(task?.id, view);
     const tokens = readProgressTokens(params);
     const last = tokens.at(-1);
@@ -267,12 +267,12 @@ export class ModernTaskRequest
   #readStatus(session: Session, response: Response): Response {
     const { task, route } = this.#entry;
     const status = bodyOf(response);
-    this.#tasks.recordStatus(this.#entry, readModernTask(status));
+    this.#tasks.recordStatus(this.#entry, readModernTaskStatus(status));
     const result = resultOfTask(response.bytes, status);
     if (result !== undefined) this.recordLinks(session, result);
     const required = readInputs(status);
     const names = required === undefined ? [] : prefixInputNames(route.server, required);
-    return applyMessageEdits(response, [...task.toOwnId(readTask(status)), ...names]);
+    return applyMessageEdits(response, [...task.toOwnId(readTaskReference(status)), ...names]);
   }
 }
 
@@ -332,7 +332,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
   onNotification(notification: Notification, task: TaskReference): void {
     const { task: alias, route } = this.#entry;
     const status = paramsOf(notification);
-    this.#tasks.recordStatus(this.#entry, readModernTask(status));
+    this.#tasks.recordStatus(this.#entry, readModernTaskStatus(status));
     const result = resultOfTask(notification.bytes, status);
     if (result !== undefined) this.#links.record(route.server, result);
     const required = readInputs(status);

@@ -3,7 +3,7 @@ import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import type { JsonMember, JsonObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
-import { TaskMethod } from "../protocol/tasks.ts";
+import { LegacyTaskMethod } from "../protocol/tasks.ts";
 import { readProgressTokens } from "../protocol/notifications.ts";
 import { paramsOf, readId, type Request } from "../jsonrpc/message.ts";
 
@@ -60,10 +60,10 @@ export const METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map<string, AnyMe
   [Method.resourcesRead, RESOURCE_METHOD],
   [Method.subscribe, RESOURCE_METHOD],
   [Method.complete, "reference"],
-  [TaskMethod.get, "task"],
-  [TaskMethod.result, "task"],
-  [TaskMethod.cancel, "task"],
-  [TaskMethod.list, "task"],
+  [LegacyTaskMethod.get, "task"],
+  [LegacyTaskMethod.result, "task"],
+  [LegacyTaskMethod.cancel, "task"],
+  [LegacyTaskMethod.list, "task"],
 ]);
 
 /** @throws {HubError} invalidParams */

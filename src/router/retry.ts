@@ -3,7 +3,7 @@ import type { Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
 import { ModernTaskMethod } from "../protocol/tasks.ts";
 import { Method } from "../protocol/legacy.ts";
-import { ModernError } from "../protocol/modern.ts";
+import { ModernErrorCode } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import type { Deadlines } from "./deadlines.ts";
@@ -124,7 +124,7 @@ const RETRYABLE_CODES: ReadonlySet<string> = new Set([
 ]);
 
 function isHeaderMismatch(response: Response): boolean {
-  return response.outcome === "error" && errorCodeOf(response) === ModernError.headerMismatch;
+  return response.outcome === "error" && errorCodeOf(response) === ModernErrorCode.headerMismatch;
 }
 
 /** Whether the error allows a retry. */

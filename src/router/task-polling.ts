@@ -2,13 +2,17 @@ import { type Edit, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import {
   bodyOf,
-  buildRequestOf,
+  buildRequestWithParams,
   buildResponse,
   joinMessage,
   type Response,
 } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
-import { ModernTaskMethod, type ModernTaskStatus, readModernTask } from "../protocol/tasks.ts";
+import {
+  ModernTaskMethod,
+  type ModernTaskStatus,
+  readModernTaskStatus,
+} from "../protocol/tasks.ts";
 import type { ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelServerTask, type OpenTask, readCreatedModernTask } from "../upstream/tasks.ts";
@@ -94,7 +98,7 @@ export class TaskPolling implements OpenTask {
       if (!pollsAtOnce) await this.#wait(interval);
       const response = await this.#fetchStatus();
       if (response.outcome === "error") return response;
-      const current = readModernTask(bodyOf(response));
+      const current = readModernTaskStatus(bodyOf(response));
       if (current.isOver) return this.#finalResponse(response, current);
       if (current.fingerprint !== fingerprint) this.#options.restartTimeout();
       ({ fingerprint, interval } = current);
@@ -178,7 +182,9 @@ export class TaskPolling implements OpenTask {
       separator = ",";
     }
     const method = ModernTaskMethod.update;
-    const request = parseMessage(joinMessage(buildRequestOf("0", method, [...pieces, "}}"])));
+    const request = parseMessage(
+      joinMessage(buildRequestWithParams("0", method, [...pieces, "}}"])),
+    );
     const { info, declaredCapabilities } = this.#options.sender;
     const sender = {
       era: "legacy",

@@ -5,12 +5,12 @@ import { bodyOf, buildResult, paramsOf, readId, type Response } from "../jsonrpc
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
 import {
-  isTaskMethod,
-  readRelatedTask,
-  readTask,
+  isTaskIdMethod,
+  readRelatedTaskReference,
+  readTaskReference,
   readTaskStatus,
-  TaskMethod,
-  type TaskMethodName,
+  LegacyTaskMethod,
+  type TaskIdMethod,
 } from "../protocol/tasks.ts";
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
@@ -53,15 +53,15 @@ const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 
 /** A legacy client's request about one of its tasks, sent over the session that has the task. */
 export class TaskRequest extends Call implements PendingRequest {
-  readonly method: TaskMethodName;
+  readonly method: TaskIdMethod;
   readonly isClientRequest = true;
   readonly #entry: TaskEntry;
   readonly #rewrite: RequestRewrite;
   #requestId: number | undefined;
 
-  constructor(context: TaskRequestContext, entry: TaskEntry, method: TaskMethodName) {
+  constructor(context: TaskRequestContext, entry: TaskEntry, method: TaskIdMethod) {
     const { route } = entry.task.origin;
-    const limits = method === TaskMethod.result ? NO_TIMEOUT : route.limits;
+    const limits = method === LegacyTaskMethod.result ? NO_TIMEOUT : route.limits;
     const { callLog } = context;
     super({ ...context, route: { ...route, limits }, callLog: silentCallLog(callLog) });
     this.method = method;
@@ -78,10 +78,10 @@ export class TaskRequest extends Call implements PendingRequest {
     const { bytes, outcome } = response;
     this.#requestId = undefined;
     const result = outcome === "error" ? new JsonObject(bytes, []) : bodyOf(response);
-    const related = readRelatedTask(result);
-    if (this.method !== TaskMethod.result) {
+    const related = readRelatedTaskReference(result);
+    if (this.method !== LegacyTaskMethod.result) {
       task.recordStatus(readTaskStatus(result).isOver);
-      const edits = task.toOwnId(readTask(result), related);
+      const edits = task.toOwnId(readTaskReference(result), related);
       this.#answer(applyMessageEdits(response, edits));
       return;
     }
@@ -99,7 +99,7 @@ export class TaskRequest extends Call implements PendingRequest {
 
   protected start(): void {
     const { task, session, taskResultCall } = this.#entry;
-    if (this.method === TaskMethod.result && taskResultCall?.isDecided === true) {
+    if (this.method === LegacyTaskMethod.result && taskResultCall?.isDecided === true) {
       taskResultCall.onFinalResponse((final) => this.#answer(final));
     } else if (task.lostCause === undefined) {
       this.#requestId = session.relay(this, this.context.request, this.#rewrite);
@@ -119,15 +119,15 @@ export class TaskRequest extends Call implements PendingRequest {
   /** Answers from the last known status of the task, because its session is closed. */
   #answerLost(cause: HubError): void {
     switch (this.method) {
-      case TaskMethod.get: {
+      case LegacyTaskMethod.get: {
         const task = utf8(JSON.stringify(this.#entry.task.toTaskJson()));
         this.finish(buildResult(this.context.request.id, task), "answered");
         return;
       }
-      case TaskMethod.result:
+      case LegacyTaskMethod.result:
         this.fail(cause);
         return;
-      case TaskMethod.cancel:
+      case LegacyTaskMethod.cancel:
         this.fail(new HubError("invalidParams", "The task has ended, so it cannot be cancelled."));
     }
   }
@@ -199,7 +199,11 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
     if (task.lostCause !== undefined) return utf8(JSON.stringify(task.toTaskJson()));
     try {
       const params = { taskId: task.remoteId };
-      const { outcome, bytes, body } = await session.sendRequest(TaskMethod.get, params, signal);
+      const { outcome, bytes, body } = await session.sendRequest(
+        LegacyTaskMethod.get,
+        params,
+        signal,
+      );
       const taskBytes = bytes.subarray(body.start, body.end);
       if (outcome === "result") return exposeTask(task, taskBytes);
       if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);
@@ -277,7 +281,7 @@ export class LegacyClientTasks {
    */
   route(context: ClientRequestContext): RunningRequest {
     const { method } = context.request;
-    return isTaskMethod(method) ? this.#taskRequest(context, method) : this.#listRequest(context);
+    return isTaskIdMethod(method) ? this.#taskRequest(context, method) : this.#listRequest(context);
   }
 
   /** The client has disconnected: drops its tasks and cancels those that are open. */
@@ -285,11 +289,11 @@ export class LegacyClientTasks {
     for (const entry of this.#entries.values()) this.#remove(entry);
   }
 
-  #taskRequest(context: ClientRequestContext, method: TaskMethodName): TaskRequest {
+  #taskRequest(context: ClientRequestContext, method: TaskIdMethod): TaskRequest {
     const { request } = context;
     const { bytes } = request;
     const params = paramsOf(request);
-    const task = readTask(params);
+    const task = readTaskReference(params);
     const entry = task && this.#entries.get(task.id);
     if (entry === undefined) {
       throw new HubError("invalidParams", `${method} needs the id of a task of this client.`);
@@ -297,7 +301,7 @@ export class LegacyClientTasks {
     const tokens = readProgressTokens(params);
     const last = tokens.at(-1);
     const token = last && readId(bytes, last);
-    const edits = entry.task.toRemoteId(task, readRelatedTask(params));
+    const edits = entry.task.toRemoteId(task, readRelatedTaskReference(params));
     return new TaskRequest({ ...context, token, rewrite: { edits, tokens } }, entry, method);
   }
 

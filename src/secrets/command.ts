@@ -10,7 +10,7 @@ import {
   spawnChild,
 } from "../process/child-process.ts";
 import { loginShellPath, resolveCommand } from "../process/path-lookup.ts";
-import { DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
+import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { Redactor } from "../transport/redact.ts";
@@ -60,7 +60,7 @@ async function runChild(
   child.stdin.on("error", () => {}).end();
   const stdoutEnded = streamEnd(child.stdout);
   // A background process may keep the pipe open.
-  const finished = child.exited.then(() => settlesWithin(DRAIN_GRACE, stdoutEnded));
+  const finished = child.exited.then(() => settlesWithin(PIPE_DRAIN_GRACE, stdoutEnded));
   const isInTime = await settlesWithin(timeout, Promise.race([finished, stdout.full]));
   const { exit } = child;
   const output = Buffer.concat(stdout.chunks);

@@ -10,7 +10,7 @@ import {
 } from "../base/private-files.ts";
 import {
   type CacheHints,
-  type ItemState,
+  type ItemValidity,
   KINDS,
   type Kind,
   type ListedItem,
@@ -69,7 +69,7 @@ interface ItemEntry {
    * The result of checking the item, so that it is not checked again. If the checks change, `SNAPSHOT_FORMAT` must
    * change.
    */
-  readonly state?: ItemState;
+  readonly state?: ItemValidity;
 }
 
 /** Encodes a snapshot as the file with that name. */

@@ -7,7 +7,7 @@ import type {
   LogLevel,
   StateEvent,
 } from "../base/events.ts";
-import { ownConsole } from "./stderr.ts";
+import { originalConsole } from "./stderr.ts";
 
 /**
  * terminal/: output for people: log lines, styles and tables, without knowledge of commands. Main type: `LogRecord`,
@@ -251,18 +251,18 @@ const MAX_TEXT = 8000;
 const MAX_ITEMS = 100;
 
 /** Prints one line to stderr. */
-export function printLine(text: string): void {
-  ownConsole.warn(formatLine(text));
+export function printStderrLine(text: string): void {
+  originalConsole.warn(prefixLine(text));
 }
 
 /** A line for stderr, without the line break. */
-export function formatLine(text: string): string {
+export function prefixLine(text: string): string {
   return `toolmux: ${sanitizeLine(text)}`;
 }
 
 /** Prints a log record to stderr. */
 export function printLogRecord(record: LogRecord, format: LogFormat): void {
-  ownConsole.warn(formatLogRecord(record, format));
+  originalConsole.warn(formatLogRecord(record, format));
 }
 
 /**
@@ -279,7 +279,7 @@ function formatRecordText({ level, category, message, properties }: LogRecord): 
   const { error, problems = [] } = properties;
   const line = `${level} ${about}${message}${describeStderr(error?.stderr)}`;
   return [
-    formatLine(truncateText(line)),
+    prefixLine(truncateText(line)),
     ...truncateList(problems).map((problem) => sanitizeLine(truncateText(problem))),
   ].join("\n");
 }
@@ -302,7 +302,7 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
     if (typeof value === "string") return truncateText(value);
     return Array.isArray(value) ? truncateList(value) : value;
   });
-  return escapeJson(text);
+  return escapeJsonForTerminal(text);
 }
 
 /** Only the members listed here: an error's `cause` may contain anything, such as the arguments of a command. */
@@ -323,7 +323,7 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
 
 /** Prints the error that ends a command to stderr. @param topic the command whose help to suggest */
 export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
-  if (format === "text") ownConsole.warn(describeError(error, topic));
+  if (format === "text") originalConsole.warn(describeError(error, topic));
   else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 
@@ -339,7 +339,7 @@ export function describeError({ code, message, stderr }: HubError, topic = ""): 
 }
 
 /** The failure of a server in one line, with its last stderr lines. */
-export function describeFailure({ message, stderr }: HubError): string {
+export function formatFailureLine({ message, stderr }: HubError): string {
   return `${message}${describeStderr(stderr)}`;
 }
 
@@ -372,7 +372,7 @@ export function sanitizeLine(text: string): string {
 }
 
 /** The same JSON with terminal control characters, invisible characters and U+2028/U+2029 as JSON escapes. */
-export function escapeJson(json: string): string {
+export function escapeJsonForTerminal(json: string): string {
   return json
     .replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnits)
     .replace(HIDDEN, (char) => escapeUnits(char));

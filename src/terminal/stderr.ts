@@ -4,7 +4,7 @@ import type { LogLevel } from "../base/events.ts";
 import { ownStderr } from "../base/runtime.ts";
 
 /** The original console methods for the program's own output, unaffected by `redirectConsole`. */
-export const ownConsole = {
+export const originalConsole = {
   log: console.log.bind(console),
   warn: console.warn.bind(console),
 } as const;
@@ -41,12 +41,12 @@ export function redirectConsole(log: (level: LogLevel, text: string) => void): (
 const MAX_QUEUED = 256 * 1024;
 
 /** Writes text; returns a promise that resolves when a slow reader has taken it, and never rejects. */
-export type TextSink = (text: string) => Promise<void> | undefined;
+export type WriteText = (text: string) => Promise<void> | undefined;
 
 /** Prints lines to stderr without blocking: clients often do not read a server's stderr. */
 export class StderrWriter {
   readonly #formatGap: (missing: number) => string;
-  #sink: TextSink | undefined;
+  #sink: WriteText | undefined;
   /** Pending while the reader is slow. */
   #draining: Promise<void> | undefined;
   #queue: string[] = [];
@@ -57,7 +57,7 @@ export class StderrWriter {
    * @param formatGap formats the line that replaces dropped ones
    * @param sink the sink; by default stderr
    */
-  constructor(formatGap: (missing: number) => string, sink?: TextSink) {
+  constructor(formatGap: (missing: number) => string, sink?: WriteText) {
     this.#formatGap = formatGap;
     this.#sink = sink;
   }
@@ -97,13 +97,13 @@ export class StderrWriter {
 }
 
 /** Writes to files and terminals do not block for long, so only a pipe needs a queue. */
-function openStderr(): TextSink {
+function openStderr(): WriteText {
   if (isPipe(2)) {
     const stderr = ownStderr();
     return (text) => stderr.write(utf8(text));
   }
   return (text) => {
-    ownConsole.warn(text.slice(0, -1));
+    originalConsole.warn(text.slice(0, -1));
     return undefined;
   };
 }

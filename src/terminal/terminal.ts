@@ -1,7 +1,7 @@
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
-import { escapeJson, sanitizeLine } from "./log.ts";
+import { escapeJsonForTerminal, sanitizeLine } from "./log.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
@@ -69,7 +69,7 @@ function columnsOf(text: string): number {
 
 /** Indented JSON; terminal control and invisible characters are escaped. */
 export function formatJson(document: object): string {
-  return escapeJson(JSON.stringify(document, null, 2));
+  return escapeJsonForTerminal(JSON.stringify(document, null, 2));
 }
 
 /** `1 server`, `2 servers`. */
@@ -84,7 +84,7 @@ export function formatDuration(ms: number): string {
 }
 
 /** The state of a server that starts slowly: `still starting, 45 s`. @param elapsed time since its start, in ms */
-export function describeStarting(elapsed: number): string {
+export function formatStartingTime(elapsed: number): string {
   return `still starting, ${formatDuration(elapsed)}`;
 }
 

@@ -7,7 +7,7 @@ import type { SentRequest, TransportEvents, Transport } from "./transport.ts";
 import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 
 /** The handle of a request on a shared pipe: abandoning it does nothing. */
-export const NO_HANDLE: SentRequest = { abandon() {} };
+export const NO_OP_SENT_REQUEST: SentRequest = { abandon() {} };
 
 /** Two connected transports in one process: what one sends, the other receives a microtask later. */
 export function memoryTransportPair(): [Transport, Transport] {
@@ -44,7 +44,7 @@ class MemoryTransport implements Transport {
 
   send(message: EncodedMessage): SentRequest {
     if (this.#state === "open") this.peer?.receive(message);
-    return NO_HANDLE;
+    return NO_OP_SENT_REQUEST;
   }
 
   pause(): void {

@@ -1,6 +1,6 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
-import { DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
+import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
@@ -22,7 +22,7 @@ import {
   type ResolvedCommand,
 } from "../process/path-lookup.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
-import { NO_HANDLE } from "./memory.ts";
+import { NO_OP_SENT_REQUEST } from "./memory.ts";
 import { Redactor } from "./redact.ts";
 import { ServerLog } from "./server-log.ts";
 import type { SentRequest, ServerTransport, TransportEvents, Transport } from "./transport.ts";
@@ -213,7 +213,7 @@ class StdioTransport implements Transport {
 
   send(message: EncodedMessage): SentRequest {
     this.#channel?.send(message);
-    return NO_HANDLE;
+    return NO_OP_SENT_REQUEST;
   }
 
   pause(): void {
@@ -322,7 +322,7 @@ class StdioChannel {
     // Keep reading: a child that is blocked in a write to stdout does not notice the end of its stdin.
     this.#pipe.resume();
     await this.#child.stop();
-    await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
+    await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed("was stopped");
   }
 
@@ -335,7 +335,7 @@ class StdioChannel {
       stdinBroken.then(() => "input"),
     ]);
     // The pipes of a child that exits close shortly before its exit is reported: wait for the exit status.
-    if (first !== "exit") await settlesWithin(DRAIN_GRACE, exited);
+    if (first !== "exit") await settlesWithin(PIPE_DRAIN_GRACE, exited);
     if (this.#phase !== "open") return;
     const { exit } = this.#child;
     if (exit === undefined) {
@@ -346,7 +346,7 @@ class StdioChannel {
     const terminated = this.#child.terminate();
     // Resumed, so that no message is held back: the owner learns of the exit after the last message.
     this.#pipe.resume();
-    await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
+    await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed(describeExit(exit));
     await terminated;
   }

@@ -1,4 +1,4 @@
-import { readRelatedTask } from "../protocol/tasks.ts";
+import { readRelatedTaskReference } from "../protocol/tasks.ts";
 import { type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 import type { ClientChannel, ConnectionClients } from "./profile.ts";
 import type { ServerTasks } from "./tasks.ts";
@@ -29,7 +29,8 @@ export class MessageAttribution {
    * the connection, a message that names an unknown task may belong to any of them.
    */
   clientOf(message: Notification | Request): ClientChannel | undefined {
-    const isOfUnknownTask = this.isShared && readRelatedTask(paramsOf(message)) !== undefined;
+    const isOfUnknownTask =
+      this.isShared && readRelatedTaskReference(paramsOf(message)) !== undefined;
     return isOfUnknownTask ? undefined : this.onlyClient;
   }
 

@@ -1,7 +1,7 @@
 import type { Alerts } from "../base/alerts.ts";
 import { buildCatalog, type CatalogSource, type Catalog } from "../catalog/catalog.ts";
 import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
-import { diffSections, type RouteLimits, type Route, Section } from "../catalog/section.ts";
+import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
 import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
@@ -215,7 +215,7 @@ function limitsOf(
   { tools, callTimeout, maxCallTimeout }: RunnableServer,
   kind: Kind,
   remoteName: string,
-): RouteLimits {
+): RouteTimeouts {
   const isSet = kind === "tools" && Object.hasOwn(tools.timeout, remoteName);
   const own = isSet ? tools.timeout[remoteName] : undefined;
   return own === undefined

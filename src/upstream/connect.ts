@@ -1,4 +1,4 @@
-import { type Clock, untilAborted } from "../base/clock.ts";
+import { type Clock, abortable } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
@@ -272,7 +272,7 @@ export class ConnectAttempt {
       this.#releaseSlot();
       await this.#session?.close();
       const pause = new Promise<void>((resolve) => clock.after(RESTART_RETRY.pause, resolve));
-      await untilAborted(pause, signal);
+      await abortable(pause, signal);
     }
   }
 
@@ -284,7 +284,7 @@ export class ConnectAttempt {
     const environment = this.#environment;
     this.#connectPhase = "resolve";
     this.#stderrTail.length = 0;
-    const transport = await untilAborted(environment.openTransport(this.#spec), signal);
+    const transport = await abortable(environment.openTransport(this.#spec), signal);
     this.#transport = transport;
     this.#connectPhase = this.#spec.kind === "remote" ? "dial" : "spawn";
     const session = new Session({

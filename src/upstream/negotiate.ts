@@ -5,7 +5,7 @@ import type { Capabilities } from "../protocol/capabilities.ts";
 import {
   type Era,
   LATEST_MODERN,
-  ModernError,
+  ModernErrorCode,
   ModernMethod,
   type ModernVersion,
 } from "../protocol/modern.ts";
@@ -223,15 +223,15 @@ async function discover(
   if (!MODERN_ERROR_CODES.has(code)) return undefined;
   const versions = supportedVersionsOf(value);
   const mutualVersion = findMutualVersion(versions);
-  if (code === ModernError.unsupportedVersion && mutualVersion !== undefined && !isRetry) {
+  if (code === ModernErrorCode.unsupportedVersion && mutualVersion !== undefined && !isRetry) {
     return discover(options, signal, mutualVersion, true);
   }
-  if (code === ModernError.unsupportedVersion) return { kind: "unsupported", versions };
+  if (code === ModernErrorCode.unsupportedVersion) return { kind: "unsupported", versions };
   throw unexpectedAnswerError(server, "handshake", `answered with an error: ${String(message)}`);
 }
 
 const VERSION_HEADER = "MCP-Protocol-Version";
-const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
+const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernErrorCode));
 
 /** Sends `initialize`. @param probeOther sends `server/discover` instead if the server refuses `initialize` */
 async function initialize(

@@ -17,7 +17,7 @@ import {
   readElicitationComplete,
   readLogMessage,
 } from "../protocol/notifications.ts";
-import { TaskMethod } from "../protocol/tasks.ts";
+import { LegacyTaskMethod } from "../protocol/tasks.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import { type ClientChannel, type ClientRequest, onlyClientOf } from "./profile.ts";
@@ -201,7 +201,7 @@ export class ServerNotifications {
           holder.notify(server, bytesOf(notification));
         }
         return;
-      case TaskMethod.status:
+      case LegacyTaskMethod.status:
         serverTask?.onStatus(notification);
         return;
       case Method.message: {

@@ -5,7 +5,7 @@ import {
   KIND_NOUNS,
   type Kind,
   type ListedItem,
-  makePlaceholder,
+  makeUnshowableItem,
   MAX_ITEMS,
   readPage,
 } from "../catalog/listing.ts";
@@ -21,7 +21,7 @@ import {
 } from "../base/json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
-import { mirrorErrorOf } from "../protocol/param-headers.ts";
+import { headerAnnotationErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
@@ -54,7 +54,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   let unnamedCount = 0;
   /** One hidden entry stands for all entries without a name. */
   const finish = (): readonly ListedItem[] => {
-    if (unnamedCount > 0) items.push(makePlaceholder("", kind, "unnamed"));
+    if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
   };
   const cursors = new Set<string>();
@@ -105,7 +105,7 @@ export function dropUncallableTools(
   warn: (text: string) => void,
 ): readonly ListedItem[] {
   return tools.filter((tool) => {
-    const error = mirrorErrorOf(tool);
+    const error = headerAnnotationErrorOf(tool);
     if (error !== undefined) warn(`Tool "${tool.key}" was left out: ${error}.`);
     return error === undefined;
   });

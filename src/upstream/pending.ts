@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
-import { IdTable } from "../base/id-table.ts";
+import { IdMap } from "../base/id-map.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
@@ -11,7 +11,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { SendOptions, SentRequest, Transport } from "../transport/transport.ts";
-import { NO_HANDLE } from "../transport/memory.ts";
+import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
@@ -74,7 +74,7 @@ export class PendingRequests {
   readonly #transport: Transport;
   readonly #clock: Clock;
   readonly #onLost: (record: PendingRequest) => void;
-  readonly #records = new IdTable<PendingRequest>();
+  readonly #records = new IdMap<PendingRequest>();
   /** Number of clients' requests in flight. */
   #clientRequestCount = 0;
   /** By request id, oldest first. */
@@ -85,7 +85,7 @@ export class PendingRequests {
    * By request id; used only where each request has a handle of its own. Over stdio it stays empty, so that a call
    * costs no more than its record.
    */
-  readonly #sentRequests = new IdTable<SentRequest>();
+  readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
   /** Callbacks to call when no client's request is in flight. */
   readonly #idleCallbacks: (() => void)[] = [];
@@ -217,7 +217,7 @@ export class PendingRequests {
       this.remove(id);
       throw error;
     }
-    if (sentRequest === NO_HANDLE || !this.#records.has(id)) return;
+    if (sentRequest === NO_OP_SENT_REQUEST || !this.#records.has(id)) return;
     sentRequest.request = id;
     this.#sentRequests.set(id, sentRequest);
   }

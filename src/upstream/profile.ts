@@ -7,7 +7,7 @@ import type { Implementation, ServerRequestMethod } from "../protocol/legacy.ts"
 import type { LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
-import type { ClientTask, TaskMethodName } from "../protocol/tasks.ts";
+import type { ClientTask, TaskIdMethod } from "../protocol/tasks.ts";
 
 /** The servers that a client uses. It sees nothing of the others. */
 export interface ServerSubset {
@@ -130,7 +130,7 @@ export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefi
 /** A request of a server to a client (sampling, elicitation, roots, or about a task), which gets one response. */
 export interface ServerRequest {
   readonly server: string;
-  readonly method: ServerRequestMethod | TaskMethodName;
+  readonly method: ServerRequestMethod | TaskIdMethod;
   /** The params, byte for byte. @param token replaces the progress token, if the server gave one */
   params(token: Piece): readonly Piece[] | undefined;
   /**

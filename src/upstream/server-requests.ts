@@ -28,13 +28,13 @@ import { type CancelReason, readCancelled, readProgressTokens } from "../protoco
 import {
   ClientTask,
   type ClientTaskInfo,
-  isTaskMethod,
-  readCreatedTask,
-  readRelatedTask,
-  readTask,
+  isTaskIdMethod,
+  readCreatedTaskReference,
+  readRelatedTaskReference,
+  readTaskReference,
   readTaskStatus,
-  TaskMethod,
-  type TaskMethodName,
+  LegacyTaskMethod,
+  type TaskIdMethod,
 } from "../protocol/tasks.ts";
 import type { MessageAttribution } from "./attribution.ts";
 import type { PendingRequest } from "./pending.ts";
@@ -91,19 +91,16 @@ export class ClientTasks {
   }
 
   /** Reads a request about one task. @throws {HubError} invalidParams if this session knows no task of that id */
-  readTaskRequest(
-    request: Request,
-    method: TaskMethodName,
-  ): ServerRequestContent & ClientTaskEntry {
+  readTaskRequest(request: Request, method: TaskIdMethod): ServerRequestContent & ClientTaskEntry {
     const { bytes, params } = request;
     const object = paramsOf(request);
-    const reference = readTask(object);
+    const reference = readTaskReference(object);
     const entry = reference && this.#byOwnId.get(reference.id);
     if (entry === undefined || params === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
     const tokens = readProgressTokens(object);
-    const edits = entry.task.toRemoteId(reference, readRelatedTask(object));
+    const edits = entry.task.toRemoteId(reference, readRelatedTaskReference(object));
     const paramsStart = { start: 0, end: params.start, replacement: "" };
     const messageStart = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
@@ -119,15 +116,11 @@ export class ClientTasks {
   }
 
   /** Translates the client's result of a request about a task: replaces the client's task id by the hub's. */
-  translateTaskResult(
-    task: ClientTask,
-    method: TaskMethodName,
-    body: Uint8Array,
-  ): ClientTaskResult {
+  translateTaskResult(task: ClientTask, method: TaskIdMethod, body: Uint8Array): ClientTaskResult {
     const result = JsonObject.of(body);
-    task.isOver ||= method === TaskMethod.result || readTaskStatus(result).isOver;
-    const reference = method === TaskMethod.result ? undefined : readTask(result);
-    return { result: applyEdits(body, task.toOwnId(reference, readRelatedTask(result))) };
+    task.isOver ||= method === LegacyTaskMethod.result || readTaskStatus(result).isOver;
+    const reference = method === LegacyTaskMethod.result ? undefined : readTaskReference(result);
+    return { result: applyEdits(body, task.toOwnId(reference, readRelatedTaskReference(result))) };
   }
 
   /**
@@ -140,8 +133,8 @@ export class ClientTasks {
     target: ServerRequestTarget,
   ): ClientTaskResult {
     const result = JsonObject.of(body);
-    const relatedTask = readRelatedTask(result);
-    const created = content.isTask ? readCreatedTask(result) : undefined;
+    const relatedTask = readRelatedTaskReference(result);
+    const created = content.isTask ? readCreatedTaskReference(result) : undefined;
     const edits = serverTask?.toRemoteId(relatedTask) ?? [];
     if (created === undefined) return { result: applyEdits(body, edits) };
     const { isOver } = readTaskStatus(result);
@@ -174,7 +167,7 @@ export class ClientTasks {
     for (const { task, target } of this.#byOwnId.values()) {
       task.drop();
       if (mayCancel && !task.isOver) {
-        target.sendServerRequest(this.#makeTaskRequest(task, TaskMethod.cancel, () => {}));
+        target.sendServerRequest(this.#makeTaskRequest(task, LegacyTaskMethod.cancel, () => {}));
       }
     }
   }
@@ -190,7 +183,7 @@ export class ClientTasks {
 
   #getStatus({ task, target }: ClientTaskEntry): Promise<Uint8Array | undefined> {
     return new Promise((resolve) => {
-      const request = this.#makeTaskRequest(task, TaskMethod.get, (outcome, body) => {
+      const request = this.#makeTaskRequest(task, LegacyTaskMethod.get, (outcome, body) => {
         cancelTimer();
         if (outcome === "error" && isUnknownTaskError(body)) task.drop();
         resolve(outcome === "result" ? exposeTask(task, body) : undefined);
@@ -206,7 +199,7 @@ export class ClientTasks {
   /** Builds a request of the hub's own to a client, about one task. */
   #makeTaskRequest(
     task: ClientTask,
-    method: TaskMethodName,
+    method: TaskIdMethod,
     onEnd: (outcome: "result" | "error" | "none", body: Uint8Array) => void,
   ): ServerRequest {
     return {
@@ -227,7 +220,7 @@ const NO_BYTES = new Uint8Array();
 
 /** The content of a server request. */
 export interface ServerRequestContent {
-  readonly method: ServerRequestMethod | TaskMethodName;
+  readonly method: ServerRequestMethod | TaskIdMethod;
   /** The server wants the request to be run as a task. */
   readonly isTask: boolean;
   /** The JSON text of the server's progress token, if there is one. */
@@ -269,7 +262,11 @@ export function readServerRequest(
 /** @throws {HubError} methodNotFound if the client's capabilities do not allow this `tasks/…` request */
 export function checkTaskCapability(method: string, { tasks }: Capabilities): void {
   const capability =
-    method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
+    method === LegacyTaskMethod.list
+      ? tasks?.list
+      : method === LegacyTaskMethod.cancel
+        ? tasks?.cancel
+        : tasks;
   if (capability !== undefined) return;
   throw new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
 }
@@ -409,8 +406,8 @@ export class ServerRequests {
    */
   handle(request: Request, task: ServerTask | undefined, record: PendingRequest | undefined): void {
     try {
-      if (isTaskMethod(request.method)) this.#handleTaskRequest(request, request.method);
-      else if (request.method === TaskMethod.list) this.#handleTaskList(request);
+      if (isTaskIdMethod(request.method)) this.#handleTaskRequest(request, request.method);
+      else if (request.method === LegacyTaskMethod.list) this.#handleTaskList(request);
       else this.#handleRequest(request, task, record);
     } catch (thrown) {
       const error = toHubError(thrown);
@@ -479,7 +476,7 @@ export class ServerRequests {
   }
 
   /** Sends a request about one of the clients' tasks to the client that runs the task. */
-  #handleTaskRequest(request: Request, method: TaskMethodName): void {
+  #handleTaskRequest(request: Request, method: TaskIdMethod): void {
     checkTaskCapability(method, this.#options.clients.capabilities);
     const content = this.#clientTasks.readTaskRequest(request, method);
     const { task, target: client } = content;
@@ -488,7 +485,7 @@ export class ServerRequests {
       isDuringCalls: this.#options.hasCallsOf(undefined),
       record: undefined,
       // `tasks/result` has no timeout, because it is answered only when the task has ended.
-      hasTimeout: method !== TaskMethod.result,
+      hasTimeout: method !== LegacyTaskMethod.result,
       translateResult: (body) => this.#clientTasks.translateTaskResult(task, method, body),
     });
   }

@@ -18,14 +18,14 @@ import { type Era, readResultType } from "../protocol/modern.ts";
 import {
   ModernTaskMethod,
   type ModernTaskStatus,
-  readCreatedTask,
-  readModernTask,
-  readRelatedTask,
-  readTask,
+  readCreatedTaskReference,
+  readModernTaskStatus,
+  readRelatedTaskReference,
+  readTaskReference,
   readTaskStatus,
   TaskAlias,
   TaskAliases,
-  TaskMethod,
+  LegacyTaskMethod,
   type TaskReference,
   type TaskStatus,
 } from "../protocol/tasks.ts";
@@ -136,7 +136,7 @@ export class ModernServerTasks {
 
   /** The server sent a notification about a task. */
   onNotification(notification: Notification): void {
-    const task = readTask(paramsOf(notification));
+    const task = readTaskReference(paramsOf(notification));
     if (task === undefined) return;
     for (const watcher of this.#watchers.get(task.id) ?? [])
       watcher.onNotification(notification, task);
@@ -179,8 +179,8 @@ export function cancelServerTask(session: RequestSender, taskId: string): void {
 /** The task that the answer to a call contains; undefined if it contains none. */
 export function readCreatedModernTask(response: Response): CreatedModernTask | undefined {
   const result = bodyOf(response);
-  const task = readTask(result);
-  return task && { task, status: readModernTask(result) };
+  const task = readTaskReference(result);
+  return task && { task, status: readModernTaskStatus(result) };
 }
 
 export interface CreatedModernTask {
@@ -248,7 +248,7 @@ export class ServerTask extends TaskAlias {
     if (this.#isOver) return;
     this.#isOver = true;
     const { client } = this.origin;
-    client.notify(this.server, buildNotification(TaskMethod.status, this.toTaskJson()));
+    client.notify(this.server, buildNotification(LegacyTaskMethod.status, this.toTaskJson()));
   }
 
   /** A lost task as a result of `tasks/get`. */
@@ -304,7 +304,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
     const serverTask = new ServerTask(this.#server, reference.id, readTaskStatus(result), origin);
     this.add(serverTask);
     this.#byCall.set(response.id, serverTask);
-    const edits = serverTask.toOwnId(reference, readRelatedTask(result));
+    const edits = serverTask.toOwnId(reference, readRelatedTaskReference(result));
     return { task: serverTask, response: applyMessageEdits(response, edits) };
   }
 
@@ -357,7 +357,7 @@ export class ServerTasks extends TaskAliases<ServerTask> {
 
   #cancel(taskId: string | undefined): void {
     if (taskId !== undefined)
-      this.#pending.sendWithoutWaiting(TaskMethod.cancel, this.#completeParams({ taskId }));
+      this.#pending.sendWithoutWaiting(LegacyTaskMethod.cancel, this.#completeParams({ taskId }));
   }
 }
 
@@ -377,7 +377,7 @@ function readTaskCreation(
 ): { readonly reference: TaskReference; readonly result: JsonObject } | undefined {
   if (response.outcome === "error") return undefined;
   const result = bodyOf(response);
-  const reference = readCreatedTask(result);
+  const reference = readCreatedTaskReference(result);
   return reference && { reference, result };
 }
 
@@ -424,7 +424,7 @@ export function readTaskPage<Entry>(
 export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
   if (scanObject(body, skipWhitespace(body, 0)) === undefined) return undefined;
   const task = JsonObject.of(body);
-  const edits = alias.toOwnId(readTask(task), readRelatedTask(task));
+  const edits = alias.toOwnId(readTaskReference(task), readRelatedTaskReference(task));
   return joinPieces(applyEdits(body, edits));
 }
 

@@ -9,7 +9,7 @@ import { describeCommand } from "../../src/cli/server-description.ts";
 import { formatHelp } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, parseCommandLine } from "../../src/cli/args.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
-import { describeError, describeFailure, sanitizeLine } from "../../src/terminal/log.ts";
+import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
@@ -243,7 +243,7 @@ describe("what is printed", () => {
       stderr: ["one", "t\u001bwo"],
     });
     assert.equal(describeError(error), 'toolmux: Server "a" exited.\n  one\n  t wo');
-    assert.equal(describeFailure(error), 'Server "a" exited. Its last words: one | t\u001bwo');
+    assert.equal(formatFailureLine(error), 'Server "a" exited. Its last words: one | t\u001bwo');
   });
 
   it("of a manifest's problems is one line each, as editors read them", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { joinPieces, sizeOf, utf8 } from "../../src/base/bytes.ts";
+import { joinPieces, pieceSize, utf8 } from "../../src/base/bytes.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import {
   joinMessage,
@@ -289,7 +289,7 @@ function checkRequest(
     checkReaddressed(out, params ?? new Uint8Array(), value, newId);
     const again = parseMessage(out);
     expect(again.kind === "request", () => `a readdressed request became a ${again.kind}`);
-    expect(sizeOf(again.id) === newId.length, () => "a readdressed request has another id");
+    expect(pieceSize(again.id) === newId.length, () => "a readdressed request has another id");
   }
 }
 

@@ -5,7 +5,7 @@ import { type ListedItem, readItem } from "../../src/catalog/listing.ts";
 import {
   decodeHeaderText,
   encodeHeaderText,
-  mirrorErrorOf,
+  headerAnnotationErrorOf,
   paramHeaders,
 } from "../../src/protocol/param-headers.ts";
 
@@ -47,7 +47,7 @@ describe("the headers that repeat arguments", () => {
       undefined,
     );
     const named = toolOf({ properties: { "x-mcp-header": { type: "string" } } });
-    assert.equal(mirrorErrorOf(named), undefined);
+    assert.equal(headerAnnotationErrorOf(named), undefined);
     assert.equal(paramHeaders(named, { "x-mcp-header": "1" }), undefined);
   });
 
@@ -89,16 +89,16 @@ describe("a tool is not to be called over HTTP", () => {
   ];
   for (const [what, properties, why] of BAD) {
     it(`whose schema has ${what}`, () =>
-      assert.match(mirrorErrorOf(toolOf({ properties })) ?? "", why));
+      assert.match(headerAnnotationErrorOf(toolOf({ properties })) ?? "", why));
   }
 
   it("whose schema has one in a definition, or at its root", () => {
-    assert.match(mirrorErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
-    assert.match(mirrorErrorOf(toolOf({ ...NAMED })) ?? "", /not where/);
+    assert.match(headerAnnotationErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
+    assert.match(headerAnnotationErrorOf(toolOf({ ...NAMED })) ?? "", /not where/);
   });
 
   it("but may be if it only looks so where values stand", () => {
     const properties = { a: { type: "object", default: { "x-mcp-header": 1 } } };
-    assert.equal(mirrorErrorOf(toolOf({ properties, examples: [NAMED] })), undefined);
+    assert.equal(headerAnnotationErrorOf(toolOf({ properties, examples: [NAMED] })), undefined);
   });
 });

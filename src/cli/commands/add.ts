@@ -1,4 +1,4 @@
-import { systemClock, untilAborted } from "../../base/clock.ts";
+import { systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
@@ -21,8 +21,8 @@ import {
 } from "../../registry/manifest-entry.ts";
 import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
-import { describeFailure, sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { countNoun, formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -177,7 +177,7 @@ export async function tryServer(
   const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
   try {
     hub.startAll();
-    await untilAborted(hub.settled("untilStarted"), context.signal);
+    await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
     // A server that requires authorization counts as settled.
     if (connections.some(({ state }) => state === "authenticating"))
@@ -219,7 +219,7 @@ interface ServerToAdd {
 export async function add(invocation: Invocation, context: CommandContext): Promise<number> {
   const log = openLog(invocation);
   const print = (text: string): void => {
-    if (invocation.json === false) ownConsole.log(sanitizeLine(text));
+    if (invocation.json === false) originalConsole.log(sanitizeLine(text));
   };
   const file = await manifestToEdit(invocation, context);
   const existing = await readExistingServers(file, invocation, context);
@@ -242,7 +242,7 @@ export async function add(invocation: Invocation, context: CommandContext): Prom
   const isAdded = result?.kind !== "failed" || invocation.switches.has("force");
   const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
   if (invocation.json !== false)
-    ownConsole.log(formatJson(toJson(toAdd, file, result, edit !== undefined)));
+    originalConsole.log(formatJson(toJson(toAdd, file, result, edit !== undefined)));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
   if (edit === undefined) {
@@ -365,7 +365,7 @@ function logTrialFailure(
   { cause, remedies: hints }: TrialResult & { readonly kind: "failed" },
   log: CommandLog,
 ): void {
-  log("error", describeFailure(cause));
+  log("error", formatFailureLine(cause));
   for (const hint of hints) log("error", hint);
 }
 

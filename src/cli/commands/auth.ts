@@ -4,8 +4,8 @@ import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
-import { printLine, sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
 import type { AuthChallenge } from "../../transport/http/target.ts";
 import { suggestName, usageError } from "../args.ts";
@@ -121,7 +121,7 @@ export async function runLogin(
     );
   }
   const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
-    printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
+    printStderrLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
   });
   const showPage = showPageInTerminal(context, noBrowser);
   const authorizer = await openUserAuthorizer(context, (url, server) => {
@@ -132,9 +132,9 @@ export async function runLogin(
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
   const status = await authorizer.getStatus(spec, resolved);
-  if (json !== false) ownConsole.log(formatJson(authStatusToJson(spec, status)));
+  if (json !== false) originalConsole.log(formatJson(authStatusToJson(spec, status)));
   else
-    ownConsole.log(
+    originalConsole.log(
       `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, status, Date.now()))}`,
     );
   return 0;
@@ -151,14 +151,14 @@ export async function runLogout(
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
   if (invocation.json !== false) {
-    ownConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
+    originalConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
     return 0;
   }
-  if (!wasLoggedIn) ownConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
-  else if (isRevoked) ownConsole.log(`logged out of ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) originalConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
+  else if (isRevoked) originalConsole.log(`logged out of ${sanitizeLine(name)}`);
   else {
     const rest = "its authorization server was not told, and may take the token until it expires";
-    ownConsole.log(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
+    originalConsole.log(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
 }
@@ -196,11 +196,11 @@ async function findChallenge(
 /** Prints to stderr; stdout is for the result. */
 function showPageInTerminal(environment: CommandContext, noBrowser: boolean): ShowLoginPage {
   return async (url, server) => {
-    printLine(`To log in to ${server}, open this page:`);
-    ownConsole.warn(sanitizeLine(url));
+    printStderrLine(`To log in to ${server}, open this page:`);
+    originalConsole.warn(sanitizeLine(url));
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
-    if (!(await openBrowser(url, environment))) printLine("No browser could be opened here.");
+    if (!(await openBrowser(url, environment))) printStderrLine("No browser could be opened here.");
   };
 }
 
@@ -223,10 +223,10 @@ export async function printAuthStatus(
   const specs = pickRemoteServers(manifest, names);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
-  if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
-  else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
+  if (invocation.json !== false) originalConsole.log(formatJson({ servers: rows.map(toJson) }));
+  else if (rows.length === 0) originalConsole.log("no server is reached over HTTP");
   else
-    ownConsole.log(
+    originalConsole.log(
       alignTable(
         ["SERVER", "AUTHORIZATION", "ISSUER"],
         rows.map(toCells),

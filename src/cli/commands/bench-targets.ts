@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promise
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import { untilAborted } from "../../base/clock.ts";
+import { abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
@@ -259,9 +259,9 @@ async function findServer(
   const { hub, manifest: prepared, close } = await openHub(manifest, context, log, { kinds: [] });
   try {
     await InProcessClient.connect(hub, context.signal);
-    await untilAborted(hub.settled(), context.signal);
+    await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
-    if (!isListed) await untilAborted(hub.settled("untilStarted"), context.signal);
+    if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
     const route = hub.catalog.tools.find(tool);
     const spec = prepared.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {

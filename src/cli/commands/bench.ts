@@ -6,8 +6,8 @@ import { BenchProgressLine, describeLevel } from "../../bench/report/progress.ts
 import { formatReportText, tabulateResult } from "../../bench/report/tables.ts";
 import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { measure } from "../../bench/run.ts";
-import { printLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { printStderrLine } from "../../terminal/log.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { formatJson, openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
@@ -85,19 +85,19 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
       if (text !== undefined) line?.show(text);
       if (event.kind !== "level" || (isJson && !line)) return;
       line?.clear();
-      printLine(describeLevel(event.subject, event.level));
+      printStderrLine(describeLevel(event.subject, event.level));
     },
     async finish(result) {
       line?.clear();
       if (result === undefined) return;
-      ownConsole.log(
+      originalConsole.log(
         isJson
           ? formatJson(result)
           : formatReportText(tabulateResult(result), terminalStyleOf(context.env)),
       );
       if (htmlFile === undefined) return;
       await writeReportFile(htmlFile, result);
-      printLine(`wrote ${htmlFile}`);
+      printStderrLine(`wrote ${htmlFile}`);
     },
   };
 }

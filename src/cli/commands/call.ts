@@ -1,15 +1,15 @@
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../../base/bytes.ts";
-import { systemClock, untilAborted } from "../../base/clock.ts";
+import { systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { ListedItem } from "../../catalog/listing.ts";
 import { type CallProgress, InProcessClient } from "../../frontend/in-process-client.ts";
 import { invalidError } from "../../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
-import { printLine, sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { printStderrLine, sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
@@ -54,10 +54,7 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     line?.clear();
     print(level, text);
   };
-  const argumentSource = await untilAborted(
-    readArgumentSource(invocation, context),
-    context.signal,
-  );
+  const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
@@ -70,10 +67,10 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, context.signal);
-    await untilAborted(hub.settled(), context.signal);
+    await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
     // Waits for a late server, too: this process makes no later call.
-    if (!isListed) await untilAborted(hub.settled("untilStarted"), context.signal);
+    if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
@@ -142,12 +139,12 @@ async function printReport(
         note = ` saved as ${await saveAttachment(part, folder)}`;
       } catch (error) {
         allSaved = false;
-        printLine(`not saved: ${(error as Error).message}`);
+        printStderrLine(`not saved: ${(error as Error).message}`);
       }
     }
     const shown = isTerminal ? sanitizeLines(text + note) : text + note;
-    if (stream === "stdout") ownConsole.log(shown);
-    else ownConsole.warn(shown);
+    if (stream === "stdout") originalConsole.log(shown);
+    else originalConsole.warn(shown);
   }
   return allSaved;
 }

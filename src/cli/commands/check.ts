@@ -26,7 +26,7 @@ import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
 import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
-import { printLine, sanitizeLine } from "../../terminal/log.ts";
+import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 
 /** A server as `check` prints it. */
 interface Row {
@@ -74,7 +74,7 @@ export async function check(invocation: Invocation, context: CommandContext): Pr
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printLine(`${countNoun(problems.length, "problem")}${rest}`);
+    printStderrLine(`${countNoun(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);

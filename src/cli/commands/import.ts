@@ -23,8 +23,8 @@ import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
-import { printLine, sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
   countNoun,
@@ -174,7 +174,7 @@ export async function importServers(
   const isForPeople = json === false;
   const movesSecrets = switches.has("secrets");
   if (isForPeople)
-    ownConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(context.env)));
+    originalConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(context.env)));
   const shouldAdd = planned.length > 0 && !switches.has("dry-run");
   const isConfirmed =
     shouldAdd && (switches.has("yes") || (isForPeople && (await confirmImport(sources, context))));
@@ -182,11 +182,13 @@ export async function importServers(
     const store = movesSecrets ? openSecretStore(context) : undefined;
     await applyImport(sources, store, context);
     for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets))) {
-      printLine(`a value is needed: toolmux secret set ${name}`);
+      printStderrLine(`a value is needed: toolmux secret set ${name}`);
     }
-    if (isForPeople) ownConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
+    if (isForPeople)
+      originalConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
   }
-  if (!isForPeople) ownConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
+  if (!isForPeople)
+    originalConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
   // A malformed file makes the exit code 2 only if its client was named.
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
   if (!shouldAdd || isConfirmed === true) return isBroken ? 2 : 0;
@@ -195,7 +197,7 @@ export async function importServers(
       "Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.",
     );
   }
-  printLine("nothing was added");
+  printStderrLine("nothing was added");
   return 2;
 }
 

@@ -12,7 +12,7 @@ import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
@@ -40,7 +40,7 @@ export async function install(invocation: Invocation, context: CommandContext): 
   if (client === undefined) throw usageError("Which client?");
   const table = await findServerTable(client, switches.has("project"), context);
   const print = (text: string): void => {
-    if (json === false) ownConsole.log(text);
+    if (json === false) originalConsole.log(text);
   };
   const outcome = switches.has("undo")
     ? await undo(client, table, invocation, context, print)
@@ -51,7 +51,7 @@ export async function install(invocation: Invocation, context: CommandContext): 
     print(`To take it out again: toolmux install ${client.name} --undo`);
   }
   if (json !== false) {
-    ownConsole.log(formatJson({ client: client.name, file: table.file, ...outcome, written }));
+    originalConsole.log(formatJson({ client: client.name, file: table.file, ...outcome, written }));
   }
   return 0;
 }

@@ -3,10 +3,10 @@ import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { systemClock, untilAborted } from "../../base/clock.ts";
+import { systemClock, abortable } from "../../base/clock.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
 import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
@@ -15,12 +15,12 @@ import { suggestName, usageError } from "../args.ts";
 import {
   alignTable,
   countNoun,
-  describeStarting,
+  formatStartingTime,
   formatJson,
   openStatusLine,
   terminalStyleOf,
 } from "../../terminal/terminal.ts";
-import { describeFailure, printLine } from "../../terminal/log.ts";
+import { formatFailureLine, printStderrLine } from "../../terminal/log.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
@@ -51,7 +51,7 @@ export async function list(invocation: Invocation, context: CommandContext): Pro
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, context.signal);
-    await untilAborted(hub.settled(), context.signal);
+    await abortable(hub.settled(), context.signal);
     endProgress?.();
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
@@ -59,7 +59,7 @@ export async function list(invocation: Invocation, context: CommandContext): Pro
     else await printEntries(what, client, hub, invocation, context);
     if (what !== "servers") printFailures(statuses);
     if (code === 0 && invocation.json === false) {
-      ownConsole.log(
+      originalConsole.log(
         what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
     }
@@ -98,7 +98,7 @@ async function printEntries(
     });
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
-    ownConsole.log(`{${members.join(",\n")}${more}}`);
+    originalConsole.log(`{${members.join(",\n")}${more}}`);
     return;
   }
   const rows = lists.flat().map(({ key: name, bytes }) => {
@@ -106,14 +106,14 @@ async function printEntries(
     return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as DescribedEntry)];
   });
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
-  if (rows.length > 0) ownConsole.log(alignTable(head, rows, terminalStyleOf(env)));
+  if (rows.length > 0) originalConsole.log(alignTable(head, rows, terminalStyleOf(env)));
   const noteRows = exposureNotes.map(({ remoteName, server, kind, text }) => {
     const state = STATES[kind];
     return [remoteName, server, state, text];
   });
-  if (rows.length > 0 && noteRows.length > 0) ownConsole.log();
+  if (rows.length > 0 && noteRows.length > 0) originalConsole.log();
   if (noteRows.length > 0)
-    ownConsole.log(
+    originalConsole.log(
       alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows, terminalStyleOf(env)),
     );
 }
@@ -192,7 +192,7 @@ function printServers(
     ),
   );
   if (json !== false) {
-    ownConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
+    originalConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
@@ -202,13 +202,13 @@ function printServers(
   };
   const rows = statuses.map((state) => [
     state.server,
-    state.at === "starting" ? describeStarting(state.elapsed) : state.at,
+    state.at === "starting" ? formatStartingTime(state.elapsed) : state.at,
     "tools" in state ? String(state.tools) : "",
     ...transportCells(state),
-    state.at === "failed" ? describeFailure(state.cause) : "",
+    state.at === "failed" ? formatFailureLine(state.cause) : "",
   ]);
   const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
-  if (rows.length > 0) ownConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
+  if (rows.length > 0) originalConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
 }
 
 /**
@@ -240,10 +240,10 @@ function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): ob
 function printFailures(standings: readonly ServerState[]): void {
   for (const state of standings) {
     if (state.at === "starting") {
-      printLine(`${state.server}: ${describeStarting(state.elapsed)}`);
+      printStderrLine(`${state.server}: ${formatStartingTime(state.elapsed)}`);
     }
     if (state.at === "failed") {
-      printLine(`${state.server}: ${describeFailure(state.cause)}`);
+      printStderrLine(`${state.server}: ${formatFailureLine(state.cause)}`);
     }
   }
 }

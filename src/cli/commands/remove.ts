@@ -1,7 +1,7 @@
 import { listSecrets } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
@@ -10,7 +10,7 @@ export async function remove(invocation: Invocation, context: CommandContext): P
   const [name = ""] = invocation.words;
   const file = await manifestToEdit(invocation, context);
   const edit = await editManifestFile(file, { kind: "remove", name }, context);
-  ownConsole.log(sanitizeLine(`removed ${name} from ${file}`));
+  originalConsole.log(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
   const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
@@ -23,10 +23,10 @@ export async function remove(invocation: Invocation, context: CommandContext): P
           .file.list()
           .catch(() => []);
   for (const secret of unshared.filter((one) => stored.includes(one))) {
-    ownConsole.log(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
+    originalConsole.log(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
   }
   if (server.kind === "remote" && server.auth !== "none") {
-    ownConsole.log(
+    originalConsole.log(
       sanitizeLine(`if you were logged in there, its tokens remain: toolmux auth status`),
     );
   }

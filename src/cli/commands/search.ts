@@ -1,6 +1,6 @@
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
 import { usageError } from "../args.ts";
@@ -32,9 +32,9 @@ export async function search(invocation: Invocation, context: CommandContext): P
       code,
       message,
     }));
-    ownConsole.log(formatJson({ servers: entries.map(toJson), failures: failed }));
+    originalConsole.log(formatJson({ servers: entries.map(toJson), failures: failed }));
   } else if (entries.length > 0)
-    ownConsole.log(describeResults(entries, terminalStyleOf(context.env)));
+    originalConsole.log(describeResults(entries, terminalStyleOf(context.env)));
   else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
   return entries.length > 0 ? 0 : hasAnswer ? 1 : 3;
 }

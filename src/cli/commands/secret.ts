@@ -9,13 +9,13 @@ import {
   type Secrets,
   secretVariableOf,
 } from "../../secrets/secrets.ts";
-import { untilAborted } from "../../base/clock.ts";
+import { abortable } from "../../base/clock.ts";
 import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { suggestName, usageError } from "../args.ts";
 import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
-import { printLine } from "../../terminal/log.ts";
+import { printStderrLine } from "../../terminal/log.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
@@ -65,16 +65,16 @@ async function setSecret(
     throw usageError(`${name} is a name that toolmux keeps for tokens: choose another.`);
   const value = canAsk()
     ? await askHidden(`Value of ${name} (it is not shown): `, signal)
-    : await untilAborted(readValue(), signal);
+    : await abortable(readValue(), signal);
   if (value === "") throw usageError("An empty value is none: nothing was changed.");
   if (value.includes("\0"))
     throw usageError("The value holds a NUL character: nothing was changed.");
   await secrets[store].set(name, value);
-  ownConsole.log(`${name} is kept in ${secrets[store].location}`);
+  originalConsole.log(`${name} is kept in ${secrets[store].location}`);
   await warnProtection(secrets);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
-    printLine(`the environment has it as well (${variables}), where it is looked for first`);
+    printStderrLine(`the environment has it as well (${variables}), where it is looked for first`);
   }
   return 0;
 }
@@ -102,7 +102,7 @@ async function readValue(): Promise<string> {
 async function warnProtection(secrets: Secrets): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
   const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
-  printLine(
+  printStderrLine(
     `there was no keychain${reason}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
   );
 }
@@ -120,14 +120,14 @@ async function removeSecret(
     const isListed = (await secrets[place].list()).includes(name);
     if (!isListed && store === undefined) continue;
     if (!(await secrets[place].remove(name))) continue;
-    ownConsole.log(`${name} is removed from ${secrets[place].location}`);
+    originalConsole.log(`${name} is removed from ${secrets[place].location}`);
     found += 1;
   }
   if (readSecretVariable(env, name) !== undefined) {
-    printLine(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
+    printStderrLine(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
   }
   if (found > 0) return 0;
-  printLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
+  printStderrLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
   return 1;
 }
 
@@ -148,11 +148,11 @@ async function printSecrets(
   const rows = await listRows(secrets, uses ?? new Map(), context);
   const key = await secrets.protection();
   if (invocation.json !== false) {
-    ownConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
+    originalConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
     return 0;
   }
   if (rows.length === 0) {
-    ownConsole.log(
+    originalConsole.log(
       uses === undefined
         ? "There are no secrets."
         : "There are no secrets, and no server wants one.",
@@ -163,7 +163,9 @@ async function printSecrets(
       places.join(", ") || "nowhere",
       isReservedName(name) ? "toolmux auth" : servers.join(", "),
     ]);
-    ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(context.env)));
+    originalConsole.log(
+      alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(context.env)),
+    );
   }
   await warnProtection(secrets);
   return 0;
@@ -196,7 +198,9 @@ async function usersBySecret(
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
     if (invocation.json === false) {
-      printLine("the manifest cannot be used, so it is not said who wants what; see toolmux check");
+      printStderrLine(
+        "the manifest cannot be used, so it is not said who wants what; see toolmux check",
+      );
     }
     return undefined;
   }

@@ -1,4 +1,4 @@
-import { type Clock, systemClock, untilAborted } from "../../base/clock.ts";
+import { type Clock, systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
@@ -6,11 +6,11 @@ import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/schema.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
   countNoun,
-  describeStarting,
+  formatStartingTime,
   formatDuration,
   formatJson,
   formatSize,
@@ -168,7 +168,8 @@ function drawTable(rows: readonly (readonly string[])[], style: TerminalStyle): 
 function toRow(diagnosis: ServerDiagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") {
-    const stateText = diagnosis.state === "starting" ? describeStarting(diagnosis.elapsed) : state;
+    const stateText =
+      diagnosis.state === "starting" ? formatStartingTime(diagnosis.elapsed) : state;
     return [server, stateText, "", "", "", "", "", "", transport];
   }
   const { shown, connection, processStats } = diagnosis;
@@ -372,9 +373,9 @@ export async function status(invocation: Invocation, context: CommandContext): P
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    const diagnoses = await untilAborted(diagnoseServers(manifest, hub, context), context.signal);
+    const diagnoses = await abortable(diagnoseServers(manifest, hub, context), context.signal);
     endProgress?.();
-    ownConsole.log(
+    originalConsole.log(
       isForPeople
         ? describeDiagnoses(diagnoses, terminalStyleOf(context.env))
         : formatJson(statusToJson(diagnoses)),

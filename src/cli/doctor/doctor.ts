@@ -5,7 +5,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { ownConsole } from "../../terminal/stderr.ts";
+import { originalConsole } from "../../terminal/stderr.ts";
 import {
   countNoun,
   formatJson,
@@ -125,10 +125,12 @@ export async function doctor(invocation: Invocation, context: CommandContext): P
   let findings = await collectFindings(invocation, context);
   const fixed = switches.has("fix") ? await repair(findings) : [];
   if (fixed.length > 0) findings = await collectFindings(invocation, context);
-  if (json !== false) ownConsole.log(formatJson(findingsToJson(findings, fixed)));
+  if (json !== false) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
   else {
-    for (const line of fixed) ownConsole.log(`fixed: ${sanitizeLine(line)}`);
-    ownConsole.log(describeFindings(findings, switches.has("all"), terminalStyleOf(context.env)));
+    for (const line of fixed) originalConsole.log(`fixed: ${sanitizeLine(line)}`);
+    originalConsole.log(
+      describeFindings(findings, switches.has("all"), terminalStyleOf(context.env)),
+    );
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;

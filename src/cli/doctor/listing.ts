@@ -1,6 +1,6 @@
 import process from "node:process";
 import { textOf } from "../../base/bytes.ts";
-import { untilAborted } from "../../base/clock.ts";
+import { abortable } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import {
   buildCatalog,
@@ -21,8 +21,8 @@ import { isTable } from "../../manifest/table.ts";
 import { capabilityClassOf, readCapabilities, withoutTasks } from "../../protocol/capabilities.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
-import { describeFailure } from "../../terminal/log.ts";
-import { countNoun, describeStarting } from "../../terminal/terminal.ts";
+import { formatFailureLine } from "../../terminal/log.ts";
+import { countNoun, formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -191,17 +191,17 @@ export async function connectAndList(
   });
   try {
     await InProcessClient.connect(hub, context.signal);
-    await untilAborted(hub.settled(), context.signal);
+    await abortable(hub.settled(), context.signal);
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
-        const text = `It is ${describeStarting(state.elapsed)}.`;
+        const text = `It is ${formatStartingTime(state.elapsed)}.`;
         const advice = "Look again later: its first start may have to download what it needs.";
         return [{ code: "TM961", subject: state.server, text, advice }];
       }
       if (state.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const { cause } = state;
-      const text = toSentence(describeFailure(cause));
+      const text = toSentence(formatFailureLine(cause));
       if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
         const loginText = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
         const login = `toolmux auth login ${spec.name}`;

@@ -1,6 +1,6 @@
 import type { Clock } from "../../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
-import { IdTable } from "../../base/id-table.ts";
+import { IdMap } from "../../base/id-map.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { type Message, paramsOf, type Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { Method } from "../../protocol/legacy.ts";
@@ -104,7 +104,7 @@ export interface ModernHttpOptions {
 export class ModernHttp {
   readonly #options: ModernHttpOptions;
   readonly #requestReader = new ModernRequestReader();
-  readonly #responses = new IdTable<ModernPostResponse>();
+  readonly #responses = new IdMap<ModernPostResponse>();
   /** Callbacks of `untilIdle`, called when no request is in flight. */
   readonly #idleWaiters = new Set<() => void>();
   #clients: ModernRequestTarget | undefined;

@@ -8,7 +8,7 @@ import {
   piecesOfMessage,
 } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
-import { ModernError } from "../../protocol/modern.ts";
+import { ModernErrorCode } from "../../protocol/modern.ts";
 import type { CancelReason } from "../../protocol/notifications.ts";
 import type { Deadlines, DeadlineTarget } from "../../router/deadlines.ts";
 import type { Responder } from "../../transport/transport.ts";
@@ -276,7 +276,7 @@ const KEEP_ALIVE_COMMENT = utf8(": keep-alive\n\n");
 
 /** Longest message that is searched for an error code, in bytes. */
 const MAX_ERROR_LENGTH = 64 * 1024;
-const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
+const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernErrorCode));
 
 /** The HTTP status of a response: 400 for the modern era's own error codes, else 200. */
 function statusOf(message: EncodedMessage): number {

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdTable } from "../../base/id-table.ts";
+import { IdMap } from "../../base/id-map.ts";
 import {
   bodyOf,
   type EncodedMessage,
@@ -13,7 +13,7 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import { NO_HANDLE } from "../../transport/memory.ts";
+import { NO_OP_SENT_REQUEST } from "../../transport/memory.ts";
 import type {
   Responder,
   SentRequest,
@@ -76,7 +76,7 @@ export class SessionTransport implements Transport {
   readonly #streams = new Map<number, EventBuffer>();
   readonly #standaloneStream: EventBuffer;
   readonly #responseOwner: PostResponseOwner;
-  readonly #responses = new IdTable<SessionPostResponse>();
+  readonly #responses = new IdMap<SessionPostResponse>();
   /** Finished streams and when they finished, oldest first. A client whose stream was disconnected may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
@@ -137,7 +137,7 @@ export class SessionTransport implements Transport {
 
   send(message: EncodedMessage): SentRequest {
     if (!this.#isClosed) this.#standaloneStream.push(message);
-    return NO_HANDLE;
+    return NO_OP_SENT_REQUEST;
   }
 
   pause(): void {

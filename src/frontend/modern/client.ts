@@ -6,7 +6,7 @@
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdTable } from "../../base/id-table.ts";
+import { IdMap } from "../../base/id-map.ts";
 import { KINDS, type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam } from "../../catalog/section.ts";
 import { SkillMethod } from "../../catalog/skills.ts";
@@ -15,7 +15,7 @@ import type { PluginSet } from "../../plugin/plugin-set.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
 import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
 import { type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
-import { discoverResult, ModernMethod, stampResultBytes } from "../../protocol/modern.ts";
+import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
 import type { CallLog, Call, TaskLocation } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
@@ -86,7 +86,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   readonly #view: ClientView;
   readonly #tasks: ModernClientTasks;
   readonly #router: Router;
-  readonly #modernCalls = new IdTable<ModernCall>();
+  readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
   /** Cancel functions of requests that wait for lists or instructions. */
   readonly #pendingWaits = new Set<() => void>();
@@ -348,7 +348,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     this.#respondWhenReady(responder, (callback) =>
       this.#view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
-        callback(buildResult(request.id, stampResultBytes(result, this.serverInfo, NO_CACHING)));
+        callback(buildResult(request.id, toModernResultBytes(result, this.serverInfo, NO_CACHING)));
       }),
     );
   }

@@ -15,7 +15,7 @@ import { Method } from "../../protocol/legacy.ts";
 import { isSeverity } from "../../protocol/log-level.ts";
 import {
   type Envelope,
-  isEnvelope,
+  isEnvelopeKey,
   isModernVersion,
   mayBeModern,
   membersOfMeta,
@@ -109,7 +109,7 @@ type SenderIdentity = Pick<ModernRequest, "sender" | "capabilityClass">;
 type EnvelopeMembers = readonly { readonly key: string; readonly value: Buffer }[];
 
 function copyEnvelope(bytes: Buffer, items: readonly JsonMember[]): EnvelopeMembers {
-  const own = items.filter(({ key }) => isEnvelope(key));
+  const own = items.filter(({ key }) => isEnvelopeKey(key));
   return own.map(({ key, start, end }) => ({
     key,
     value: Buffer.from(bytes.subarray(start, end)),
@@ -124,7 +124,7 @@ function isSameEnvelope(
 ): boolean {
   let count = 0;
   for (const { key, start, end } of items) {
-    if (!isEnvelope(key)) continue;
+    if (!isEnvelopeKey(key)) continue;
     const cached = envelopeBytes[count++];
     // Deno checks the target's range against the length of this buffer, so `bytes` must be the longer one.
     if (cached?.key !== key || cached.value.length !== end - start) return false;

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
-import { joinPieces, type Piece, sizeOf, toBytes } from "../../base/bytes.ts";
+import { joinPieces, type Piece, pieceSize, toBytes } from "../../base/bytes.ts";
 
 /** State of the body after a chunk. `endWithExtra`: the body is complete, and unexpected bytes follow it. */
 type BodyProgress = "more" | "end" | "endWithExtra" | "malformed";
@@ -217,7 +217,7 @@ export interface ResponseReceiver {
 }
 
 /** A serialized request. */
-export interface HttpRequestBytes {
+export interface OutgoingRequest {
   readonly method: string;
   /** Request line and headers, with the empty line after them. */
   readonly head: string;
@@ -240,7 +240,7 @@ const SINGLE_WRITE_LIMIT = 64 * 1024;
 export class HttpConnection {
   readonly #socket: Socket;
   readonly #events: HttpConnectionEvents;
-  #request: HttpRequestBytes | undefined;
+  #request: OutgoingRequest | undefined;
   /** The first bytes of an incomplete head. */
   #headStart: Buffer | undefined;
   #head: ResponseHead | undefined;
@@ -269,11 +269,11 @@ export class HttpConnection {
     socket.on("close", () => this.#close(new Error("the connection was closed")));
   }
 
-  send(request: HttpRequestBytes): void {
+  send(request: OutgoingRequest): void {
     this.#request = request;
     const { head, body, receiver } = request;
     let size = head.length;
-    for (const piece of body) size += sizeOf(piece);
+    for (const piece of body) size += pieceSize(piece);
     let isFlushed = true;
     if (size <= SINGLE_WRITE_LIMIT) {
       isFlushed = this.#socket.write(joinPieces([head, ...body]));
@@ -287,7 +287,7 @@ export class HttpConnection {
     else this.#isWritePending = true;
   }
 
-  isSending(request: HttpRequestBytes): boolean {
+  isSending(request: OutgoingRequest): boolean {
     return this.#request === request;
   }
 

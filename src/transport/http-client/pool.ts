@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
-import { type Piece, sizeOf } from "../../base/bytes.ts";
+import { type Piece, pieceSize } from "../../base/bytes.ts";
 import {
   type HttpConnectionEvents,
   HttpConnection,
-  type HttpRequestBytes,
+  type OutgoingRequest,
   type ResponseReceiver,
 } from "./connection.ts";
 
@@ -179,7 +179,7 @@ class QueuedRequest implements RequestHandle {
   readonly receiver: ResponseReceiver;
   readonly #removeFromQueue: () => void;
   #connection: HttpConnection | undefined;
-  #bytes: HttpRequestBytes | undefined;
+  #bytes: OutgoingRequest | undefined;
   #isPaused = false;
 
   constructor(request: PooledRequest, receiver: ResponseReceiver, removeFromQueue: () => void) {
@@ -188,7 +188,7 @@ class QueuedRequest implements RequestHandle {
     this.#removeFromQueue = removeFromQueue;
   }
 
-  attach(connection: HttpConnection, bytes: HttpRequestBytes): void {
+  attach(connection: HttpConnection, bytes: OutgoingRequest): void {
     this.#connection = connection;
     this.#bytes = bytes;
     connection.send(bytes);
@@ -233,13 +233,13 @@ function isStale(connection: HttpConnection, now: number): boolean {
 function encodeRequest(
   { request, receiver }: QueuedRequest,
   { usesAbsoluteForm: isRelayed, proxyHeaderLines }: OpenedSocket,
-): HttpRequestBytes {
+): OutgoingRequest {
   const { method, target, body } = request;
   const requestLineTarget = isRelayed ? `${target.url.origin}${target.path}` : target.path;
   let length = "";
   if (body !== undefined) {
     let size = 0;
-    for (const piece of body) size += sizeOf(piece);
+    for (const piece of body) size += pieceSize(piece);
     length = `Content-Length: ${size}\r\n`;
   }
   const head = `${method} ${requestLineTarget} HTTP/1.1\r\nHost: ${target.host}\r\n${proxyHeaderLines}${request.headerLines}${length}\r\n`;

@@ -1,12 +1,12 @@
 import { Buffer } from "node:buffer";
-import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
+import { type TruncatedMessage, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
 /** Callbacks of an event parser. */
 export interface EventParserEvents {
   /** An event with data; `type` is `message` if the event names none. */
   event(type: string, data: Buffer): void;
   /** An event over the size limit was dropped. */
-  oversized(truncated: Truncated): void;
+  oversized(truncated: TruncatedMessage): void;
 }
 
 const LF = 0x0a;

@@ -1,6 +1,6 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
-import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import type { Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
@@ -109,7 +109,7 @@ const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
  * The response stream of one request. After a disconnect it is resumed with `Last-Event-ID` (Streamable HTTP,
  * resumability).
  */
-export class ResumedResponseStream {
+export class ResumableResponseStream {
   readonly #requester: HttpRequester;
   readonly #events: ResponseStreamSink;
   readonly #parser: EventParser;
@@ -192,7 +192,7 @@ export interface StandaloneStreamEvents {
   /** Header lines for the GET request. */
   headerLines(): string;
   message(message: Message): void;
-  oversized(truncated: Truncated): void;
+  oversized(truncated: TruncatedMessage): void;
   /** The server does not know the session (404). */
   sessionLost(): void;
   unreachable(cause: HubError): void;

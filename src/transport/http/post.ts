@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, makeSlice, type Piece, sizeOf } from "../../base/bytes.ts";
+import { joinPieces, makeSlice, type Piece, pieceSize } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage, parseTruncated } from "../../jsonrpc/parse.ts";
 import {
@@ -14,9 +14,9 @@ import type { SendOptions, SentRequest } from "../transport.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 import { errorOfResponse, EXCERPT_LIMIT, isEventStream, isJson } from "./errors.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
-import { BoundedBuffer, isTruncated, type Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import { BoundedBuffer, isTruncated, type TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
-import { ResumedResponseStream } from "./event-stream.ts";
+import { ResumableResponseStream } from "./event-stream.ts";
 
 /** Callbacks of a POST to its transport. */
 export interface PostEvents {
@@ -26,7 +26,7 @@ export interface PostEvents {
   /** Header lines for a request; undefined: for a notification, or a GET that resumes a response stream. */
   headerLinesFor(options: SendOptions | undefined): string;
   message(message: Message, post: Post): void;
-  oversized(truncated: Truncated): void;
+  oversized(truncated: TruncatedMessage): void;
   log(text: string): void;
   /** The whole request was written. */
   sent(post: Post): void;
@@ -61,7 +61,7 @@ export class Post implements SentRequest, RequestEvents {
   readonly #events: PostEvents;
   #request: HttpRequest | undefined;
   #head: ResponseHead | undefined;
-  #stream: ResumedResponseStream | undefined;
+  #stream: ResumableResponseStream | undefined;
   #content: BoundedBuffer | undefined;
   /** Key in the transport's table of posts; -1 until the post is in the table. */
   id = -1;
@@ -74,7 +74,7 @@ export class Post implements SentRequest, RequestEvents {
     this.pieces = piecesOfMessage(message);
     this.options = options;
     let size = 0;
-    for (const piece of this.pieces) size += sizeOf(piece);
+    for (const piece of this.pieces) size += pieceSize(piece);
     this.size = size;
   }
 
@@ -122,7 +122,7 @@ export class Post implements SentRequest, RequestEvents {
     this.#events.responded(this, head);
     const { maxMessage } = this.#events.requester.target;
     if (isOk && isEventStream(head)) {
-      this.#stream = new ResumedResponseStream(this.#events.requester, {
+      this.#stream = new ResumableResponseStream(this.#events.requester, {
         headerLines: () => this.#events.headerLinesFor(undefined),
         isAnswered: () => this.#isAnswered,
         event: (type, data) => this.#onEvent(type, data),
@@ -181,14 +181,14 @@ export class Post implements SentRequest, RequestEvents {
     this.#events.message(message, this);
   }
 
-  #onOversized(truncated: Truncated): void {
+  #onOversized(truncated: TruncatedMessage): void {
     const parsed = parseTruncated(truncated.head, truncated.tail);
     if (parsed?.kind === "response") this.#isAnswered = true;
     this.#events.oversized(truncated);
   }
 
   /** A complete response that is not an event stream. */
-  #onResponse(head: ResponseHead, content: Buffer | Truncated): void {
+  #onResponse(head: ResponseHead, content: Buffer | TruncatedMessage): void {
     const { requester } = this.#events;
     if (isTruncated(content)) {
       if (isJson(head)) this.#onOversized(content);
@@ -226,7 +226,7 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   /** A response with an HTTP error status. */
-  #onHttpError(head: ResponseHead, content: Buffer | Truncated): void {
+  #onHttpError(head: ResponseHead, content: Buffer | TruncatedMessage): void {
     const { requester, isNegotiated } = this.#events;
     const body = isTruncated(content) ? content.head : content;
     const response = isTruncated(content) ? undefined : this.#responseIn(content);
@@ -305,7 +305,7 @@ function isResponse(message: Message): boolean {
 }
 
 /** Removes a UTF-8 byte order mark: some servers send one, and JSON does not allow it. */
-function withoutByteOrderMark(content: Buffer | Truncated): Buffer | Truncated {
+function withoutByteOrderMark(content: Buffer | TruncatedMessage): Buffer | TruncatedMessage {
   const startsLikeMark = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
   return startsLikeMark && content[2] === 0xbf ? content.subarray(3) : content;
 }

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
-import { IdTable } from "../../base/id-table.ts";
+import { IdMap } from "../../base/id-map.ts";
 import { VERSION } from "../../base/version.ts";
 import { openSocket } from "../http-client/connect.ts";
 import type { ResponseHead, ResponseReceiver } from "../http-client/connection.ts";
@@ -361,7 +361,7 @@ export class HttpRequester implements HttpRequestContext {
   readonly #headerLines: string;
   readonly #hasManifestAuthorization: boolean;
   readonly #pools = new Map<string, HttpConnectionPool>();
-  readonly #requests = new IdTable<HttpRequest>();
+  readonly #requests = new IdMap<HttpRequest>();
   #isPaused = false;
   #recentValues: readonly string[] = [];
   /** The last credential header lines. */

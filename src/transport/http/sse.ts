@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
-import { type Piece, sizeOf, textOf } from "../../base/bytes.ts";
+import { type Piece, pieceSize, textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
-import { NO_HANDLE } from "../memory.ts";
+import { NO_OP_SENT_REQUEST } from "../memory.ts";
 import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 import { errorOfResponse, EXCERPT_LIMIT } from "./errors.ts";
@@ -64,13 +64,13 @@ export class LegacySse implements HttpVariant {
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const pieces = piecesOfMessage(message);
     let size = 0;
-    for (const piece of pieces) size += sizeOf(piece);
+    for (const piece of pieces) size += pieceSize(piece);
     const post: PendingPost = { pieces, options, size, request: undefined };
     this.#posts.add(post);
     this.#events.queuedChanged(size);
     if (this.#state === "new") this.#open();
     if (this.#endpoint !== undefined) this.#order.add(post, options === undefined);
-    return NO_HANDLE;
+    return NO_OP_SENT_REQUEST;
   }
 
   adopt({ version }: NegotiatedProtocol): void {

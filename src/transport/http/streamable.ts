@@ -2,8 +2,8 @@ import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdTable } from "../../base/id-table.ts";
-import { BoundedBuffer, isTruncated, type Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import { IdMap } from "../../base/id-map.ts";
+import { BoundedBuffer, isTruncated, type TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import { type EncodedMessage, errorCodeOf, type Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
@@ -25,7 +25,7 @@ const METHOD_NOT_FOUND = -32601;
  * with the same status as any invalid request, or with a JSON-RPC error. A ping is always valid: a server that knows
  * the session answers it, or says that it does not know the method.
  */
-export function isSessionKnown(requester: HttpRequester, headerLines: string): Promise<boolean> {
+export function pingSession(requester: HttpRequester, headerLines: string): Promise<boolean> {
   const buffer = new BoundedBuffer(EXCERPT_LIMIT);
   const body = [utf8(`{"jsonrpc":"2.0","id":${PING_ID},"method":"ping"}`)];
   return new Promise((resolve) => {
@@ -64,8 +64,8 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   readonly requester: HttpRequester;
   readonly #events: HttpVariantEvents;
   readonly #tryLegacySse: ((post: Post, otherwise: () => void) => void) | undefined;
-  readonly #posts = new IdTable<Post>();
-  readonly #unsent = new IdTable<Post>();
+  readonly #posts = new IdMap<Post>();
+  readonly #unsent = new IdMap<Post>();
   readonly #lingering = new Set<Post>();
   readonly #order = new MessageOrder<Post>((post) => post.start());
   #protocol: NegotiatedProtocol | undefined;
@@ -130,7 +130,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#events.message(message, post);
   }
 
-  oversized(truncated: Truncated): void {
+  oversized(truncated: TruncatedMessage): void {
     this.#events.oversized(truncated);
   }
 
@@ -191,7 +191,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
 
   /** Whether the server still knows the session; concurrent callers share one check. */
   #isKnown(): Promise<boolean> {
-    this.#sessionCheck ??= isSessionKnown(
+    this.#sessionCheck ??= pingSession(
       this.requester,
       `${CONTENT_HEADERS}${this.#commonLines}`,
     ).finally(() => {

@@ -8,11 +8,11 @@ import type {
   TransportEvents,
   Transport,
 } from "../transport.ts";
-import { NO_HANDLE } from "../memory.ts";
+import { NO_OP_SENT_REQUEST } from "../memory.ts";
 import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
 import { repairUtf8 } from "../../jsonrpc/utf8.ts";
 import type { HttpVariantEvents, HttpVariant } from "./variant.ts";
-import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import { HttpRequester } from "./request.ts";
 import type { Post } from "./post.ts";
 import { LegacySse } from "./sse.ts";
@@ -67,7 +67,7 @@ class HttpTransport implements Transport, HttpVariantEvents {
   }
 
   send(message: EncodedMessage, options?: SendOptions): SentRequest {
-    return this.#state === "open" ? this.#variant.send(message, options) : NO_HANDLE;
+    return this.#state === "open" ? this.#variant.send(message, options) : NO_OP_SENT_REQUEST;
   }
 
   adopt(protocol: NegotiatedProtocol): void {
@@ -101,7 +101,7 @@ class HttpTransport implements Transport, HttpVariantEvents {
     this.#events?.frame(repaired, sentRequest);
   }
 
-  oversized({ head, tail, size }: Truncated): void {
+  oversized({ head, tail, size }: TruncatedMessage): void {
     if (this.#state === "open") this.#events?.oversized(head, tail, size);
   }
 

@@ -1,7 +1,7 @@
 import type { HubError } from "../../base/errors.ts";
 import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
-import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
+import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import type { HttpTransportKind } from "./target.ts";
 
 /** One of the two HTTP transports of MCP: Streamable HTTP or HTTP+SSE. */
@@ -17,7 +17,7 @@ export interface HttpVariant {
 /** Callbacks of a variant to its transport. */
 export interface HttpVariantEvents {
   message(message: Message, sentRequest?: SentRequest): void;
-  oversized(truncated: Truncated): void;
+  oversized(truncated: TruncatedMessage): void;
   log(text: string): void;
   /** The number of queued bytes changed by `delta`. Negative: the server has taken bytes, or they were discarded. */
   queuedChanged(delta: number): void;

@@ -1,5 +1,5 @@
 import type { Buffer } from "node:buffer";
-import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
+import { joinPieces, type Piece, pieceSize } from "../../../base/bytes.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../../jsonrpc/message.ts";
 
 /** Request headers, by case-insensitive name. Several headers with one name are joined with commas. */
@@ -89,7 +89,7 @@ export function withHeaders(
 export function bodyLengthOf({ body }: HttpAnswer): number | undefined {
   if (body instanceof ReadableStream) return undefined;
   let size = 0;
-  for (const piece of body ?? []) size += sizeOf(piece);
+  for (const piece of body ?? []) size += pieceSize(piece);
   return size;
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { IdTable } from "../../src/base/id-table.ts";
+import { IdMap } from "../../src/base/id-map.ts";
 
 /** Ids as clients give them: many that follow each other, and some that no table has a slot for. */
 const KEY = fc.oneof(
@@ -17,7 +17,7 @@ describe("a register", () => {
   it("has what a Map has, whatever is put in and taken out", () => {
     fc.assert(
       fc.property(fc.array(DEED, { maxLength: 300 }), (deeds) => {
-        const register = new IdTable<{ at: number }>();
+        const register = new IdMap<{ at: number }>();
         const map = new Map<string | number, { at: number }>();
         for (const [at, { what, key }] of deeds.entries()) {
           // That one is rare, so that there is something to be cleared.
@@ -49,7 +49,7 @@ describe("a register", () => {
   });
 
   it("finds each of very many, and none that has gone", () => {
-    const register = new IdTable<number>();
+    const register = new IdMap<number>();
     const keys = Array.from({ length: 100_000 }, (_, at) => at * 7);
     for (const key of keys) register.set(key, key + 1);
     for (const key of keys) if (key % 2 === 0) assert.equal(register.remove(key), key + 1);
@@ -62,7 +62,7 @@ describe("a register", () => {
   });
 
   it("gives each a key of its own, also when others have gone", () => {
-    const register = new IdTable<string>();
+    const register = new IdMap<string>();
     const [a, b] = [register.add("a"), register.add("b")];
     assert.equal(register.remove(a), "a");
     const c = register.add("c");

@@ -6,7 +6,7 @@
  *
  * Non-negative integers, as most ids are, are kept in a hash table with open addressing; other keys in a Map.
  */
-export class IdTable<Value> {
+export class IdMap<Value> {
   #keys: number[] = emptyKeys(MIN_SLOTS);
   #values: (Value | undefined)[] = emptyValues(MIN_SLOTS);
   /** Insertion order of each slot. */
