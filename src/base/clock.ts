@@ -52,6 +52,22 @@ export function sleep(ms: number): Promise<void> {
   });
 }
 
+/** Waits for `ms` of a clock. @throws the signal's reason when it is aborted */
+export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => {
+      cancelTimer();
+      reject(signal.reason);
+    };
+    const cancelTimer = clock.after(ms, () => {
+      signal.removeEventListener("abort", onAbort);
+      resolve();
+    });
+    signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
+  });
+}
+
 /** Like `sleep`, but blocks the thread. */
 export function sleepSync(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

@@ -40,7 +40,6 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
-import { LegacyTaskMethod } from "../protocol/tasks.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
 import type { Router } from "../router/router.ts";
@@ -466,9 +465,6 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       }
       case Method.progress:
         this.#serverRequests.onProgress(notification);
-        return;
-      case LegacyTaskMethod.status:
-        this.#serverRequests.onTaskStatus(notification);
         return;
       case Method.initialized:
         this.#serverRequests.ready();

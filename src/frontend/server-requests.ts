@@ -1,6 +1,5 @@
 import { HubError } from "../base/errors.ts";
 import { skipValue } from "../base/json.ts";
-import { type ClientTask, TaskAliases } from "../protocol/tasks.ts";
 import type { ServerRequestTarget, ServerRequest } from "../upstream/profile.ts";
 import { buildCancelled, type CancelReason, readProgress } from "../protocol/notifications.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
@@ -32,9 +31,6 @@ interface OpenRequest {
 export class DownstreamRequests implements ServerRequestTarget {
   readonly #send: (server: string, message: EncodedMessage) => void;
   readonly #openRequests = new Map<number, OpenRequest>();
-  /** The client's tasks by their ids, and, below, by the number of the server request that created each. */
-  readonly #clientTasks = new TaskAliases<ClientTask>();
-  readonly #tasksByRequest = new Map<number, ClientTask>();
   #count = 0;
   /** Requests held back until `notifications/initialized` (MCP, lifecycle, initialization); undefined afterwards. */
   #unsent: Set<number> | undefined = new Set();
@@ -75,8 +71,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (request === undefined) return;
     // Responses of common shapes are parsed without reading their body; a malformed one must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
-      const task = request.answer(outcome, bytes.subarray(body.start, body.end));
-      if (task !== undefined && id !== undefined) this.#addTask(id, task);
+      request.answer(outcome, bytes.subarray(body.start, body.end));
     } else {
       request.fail(malformedAnswerError());
     }
@@ -101,23 +96,10 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (number !== undefined) this.#remove(number)?.request.fail(error);
   }
 
-  onProgress(raw: Notification): void {
-    const task = this.#clientTasks.isEmpty ? undefined : this.#clientTasks.taskOfMessage(raw);
-    const notification = task === undefined ? raw : task.withOwnId(raw);
+  onProgress(notification: Notification): void {
     const progress = readProgress(notification);
     if (progress === undefined) return;
-    const { id, tokens } = progress;
-    // The progress token of a request that became a task stays valid as long as the task.
-    (this.#openRequests.get(id)?.request ?? this.#tasksByRequest.get(id))?.progress(
-      notification,
-      tokens,
-    );
-  }
-
-  /** The client sent `notifications/tasks/status` for one of its tasks. */
-  onTaskStatus(notification: Notification): void {
-    const task = this.#clientTasks.taskOfMessage(notification);
-    task?.onStatus(task.withOwnId(notification));
+    this.#openRequests.get(progress.id)?.request.progress(notification, progress.tokens);
   }
 
   /** The client has disconnected: all requests fail. */
@@ -126,7 +108,6 @@ export class DownstreamRequests implements ServerRequestTarget {
     const openRequests = [...this.#openRequests.values()];
     this.#openRequests.clear();
     for (const { request } of openRequests) request.fail(disconnectedError());
-    for (const task of this.#clientTasks.all) task.drop();
   }
 
   #sendRequest(number: number): void {
@@ -140,15 +121,6 @@ export class DownstreamRequests implements ServerRequestTarget {
   #sendMessage({ request, responder }: OpenRequest, message: EncodedMessage): void {
     if (responder === undefined) this.#send(request.server, message);
     else responder.notify(message);
-  }
-
-  #addTask(number: number, task: ClientTask): void {
-    this.#clientTasks.add(task);
-    this.#tasksByRequest.set(number, task);
-    task.onDropped.push(() => {
-      this.#clientTasks.delete(task);
-      this.#tasksByRequest.delete(number);
-    });
   }
 
   #remove(number: number): OpenRequest | undefined {

@@ -5,18 +5,12 @@ export interface Capabilities {
   readonly roots?: { readonly listChanged?: true };
   readonly sampling?: { readonly context?: object; readonly tools?: object };
   readonly elicitation?: { readonly form?: object; readonly url?: object };
-  /** The requests that the client accepts as tasks. */
-  readonly tasks?: {
-    readonly list?: object;
-    readonly cancel?: object;
-    readonly requests: {
-      readonly sampling?: { readonly createMessage: object };
-      readonly elicitation?: { readonly create: object };
-    };
-  };
 }
 
-/** Reads the capabilities that the hub relays; extensions, experimental and unknown capabilities are omitted. */
+/**
+ * Reads the capabilities that the hub relays; extensions, experimental and unknown capabilities are omitted. So is
+ * `tasks`: the hub does not tell servers that clients run their requests as tasks.
+ */
 export function readCapabilities(declared: unknown): Capabilities {
   const roots = objectIn(declared, "roots");
   const sampling = objectIn(declared, "sampling");
@@ -32,35 +26,6 @@ export function readCapabilities(declared: unknown): Capabilities {
       sampling: { ...emptyObjectAt(sampling, "context"), ...emptyObjectAt(sampling, "tools") },
     }),
     ...(elicitation && { elicitation: { ...(isForm && { form: {} }), ...(url && { url: {} }) } }),
-    ...readTasks(objectIn(declared, "tasks")),
-  };
-}
-
-/** The capabilities without `tasks`, which modern clients do not declare. */
-export function withoutTasks(capabilities: Capabilities): Omit<Capabilities, "tasks"> {
-  const { roots, sampling, elicitation } = capabilities;
-  return {
-    ...(roots && { roots }),
-    ...(sampling && { sampling }),
-    ...(elicitation && { elicitation }),
-  };
-}
-
-/** Omits `tasks` if it allows no request that the hub relays. */
-function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
-  const requests = objectIn(tasks, "requests");
-  const createMessage = objectIn(objectIn(requests, "sampling"), "createMessage");
-  const create = objectIn(objectIn(requests, "elicitation"), "create");
-  if (tasks === undefined || (createMessage ?? create) === undefined) return {};
-  return {
-    tasks: {
-      ...emptyObjectAt(tasks, "list"),
-      ...emptyObjectAt(tasks, "cancel"),
-      requests: {
-        ...(createMessage && { sampling: { createMessage: {} } }),
-        ...(create && { elicitation: { create: {} } }),
-      },
-    },
   };
 }
 

@@ -14,12 +14,7 @@ import {
   skipWhitespace,
 } from "../base/json.ts";
 import type { CacheHint, CombinedCapabilities } from "../catalog/listing.ts";
-import {
-  type Capabilities,
-  formatExtensionSettings,
-  readCapabilities,
-  withoutTasks,
-} from "./capabilities.ts";
+import { type Capabilities, formatExtensionSettings, readCapabilities } from "./capabilities.ts";
 import type { Implementation } from "./legacy.ts";
 import type { LogSeverity } from "./log-level.ts";
 import { TASKS_CAPABILITY } from "./tasks.ts";
@@ -134,7 +129,7 @@ export function readEnvelope(params: JsonObject): Envelope | undefined {
   const isDeclared = typeof declared === "object" && declared !== null;
   return {
     version,
-    capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
+    capabilities: isDeclared ? readCapabilities(declared) : undefined,
     declared,
     client: readImplementation(meta.value(MetaKey.client)),
     level: meta.value(MetaKey.level),

@@ -51,11 +51,6 @@ export function readResourceUpdated(
   return uri === undefined ? undefined : { uri, uris: params.all("uri") };
 }
 
-/** Reads the `elicitationId` of a completed URL elicitation. */
-export function readElicitationComplete(notification: Notification): string | undefined {
-  return paramsOf(notification).string("elicitationId");
-}
-
 const NO_TOKENS: readonly JsonMember[] = [];
 
 /**
@@ -85,14 +80,17 @@ export function readLogMessage(notification: Notification): string | undefined {
   return text.slice(0, MAX_LOG_TEXT_LENGTH);
 }
 
+/** A log message for clients. */
+export interface LogLine {
+  readonly severity: LogSeverity;
+  readonly message: EncodedMessage;
+}
+
 /**
  * A server's log message for clients, which get the log messages of all servers: the server's name is put before its
  * `logger`. Undefined if the level is invalid.
  */
-export function prefixLogMessage(
-  server: string,
-  notification: Notification,
-): { severity: LogSeverity; message: EncodedMessage } | undefined {
+export function prefixLogMessage(server: string, notification: Notification): LogLine | undefined {
   const { bytes, params } = notification;
   const object = paramsOf(notification);
   const severity = object.string("level");

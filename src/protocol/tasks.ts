@@ -1,15 +1,7 @@
-import { type ByteRange, type Edit, type Piece, utf8 } from "../base/bytes.ts";
+import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { type JsonObject, removeMembers } from "../base/json.ts";
-import {
-  bytesOf,
-  editsOf,
-  type EncodedMessage,
-  type Notification,
-  paramsOf,
-  replaceRanges,
-  type Request,
-} from "../jsonrpc/message.ts";
+import { editsOf, type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
@@ -253,43 +245,4 @@ function replaceTaskId(
   return references.flatMap((reference) =>
     reference?.id === id ? editsOf(reference.idRanges, json) : [],
   );
-}
-
-/** A task that a client has created for a server's request. It belongs to that server's session and ends with it. */
-export class ClientTask extends TaskAlias {
-  readonly #token: Piece | undefined;
-  readonly #send: (message: EncodedMessage) => void;
-  isOver: boolean;
-  /** Callbacks for when the hub stops tracking the task. */
-  readonly onDropped: (() => void)[] = [];
-
-  constructor(created: ClientTaskInfo, sequence: number, send: (message: EncodedMessage) => void) {
-    super(created.id, sequence);
-    this.isOver = created.isOver;
-    this.#token = created.token;
-    this.#send = send;
-  }
-
-  /** Forwards a `notifications/tasks/status` of the client. */
-  onStatus(notification: Notification): void {
-    this.isOver ||= readTaskStatus(paramsOf(notification)).isOver;
-    this.#send(bytesOf(notification));
-  }
-
-  progress(notification: Notification, tokens: readonly ByteRange[]): void {
-    if (this.isOver || this.#token === undefined) return;
-    this.#send(replaceRanges(notification, tokens, this.#token));
-  }
-
-  drop(): void {
-    for (const callback of this.onDropped.splice(0)) callback();
-  }
-}
-
-/** The values from which a client task is created. */
-export interface ClientTaskInfo {
-  readonly id: string;
-  readonly isOver: boolean;
-  /** The progress token of the server's request, byte for byte, if it has one. */
-  readonly token: Piece | undefined;
 }

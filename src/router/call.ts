@@ -258,16 +258,14 @@ export abstract class Call<Context extends CallContext = CallContext>
   /** A clause on what delayed the call for `seconds`; undefined: only the server's response was missing. */
   protected abstract waitReason(seconds: number): string | undefined;
 
-  /** Records the resource links of a server's response, and the URLs that it asks the client to open. */
+  /** Records the resource links of a server's response. */
   recordLinks(session: Session, response: Response): void {
-    if (response.outcome === "error")
-      session.notifications.onRefused(response, this.context.view.channel);
-    else if (session.handshake?.hasResources === true)
+    if (response.outcome === "error") return;
+    if (session.handshake?.hasResources === true)
       this.context.links.record(session.server, response);
     const { request, route, links } = this.context;
     const isApp = route.kind === "resources" && isUiUri(route.remoteName);
-    if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
-      links.addUiServer(session.server);
+    if (isApp && request.method === Method.resourcesRead) links.addUiServer(session.server);
   }
 
   /** The function that maps the server's URIs to those that the client knows; undefined if all are the same. */

@@ -1,41 +1,87 @@
-import { readRelatedTaskReference } from "../protocol/tasks.ts";
 import { type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { LogLine } from "../protocol/notifications.ts";
+import { readRelatedTaskReference } from "../protocol/tasks.ts";
+import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type { ClientChannel, ConnectionClients } from "./profile.ts";
-import type { ServerTasks } from "./tasks.ts";
-import type { PendingRequests } from "./pending.ts";
+import type { ServerTask, ServerTasks } from "./tasks.ts";
+
+/** What is known about a server's message besides its bytes. */
+export interface MessageOrigin {
+  /** The server's task that the message names. */
+  readonly task: ServerTask | undefined;
+  /** The request on whose response stream the message arrived, where the transport knows it. */
+  readonly record: PendingRequest | undefined;
+}
 
 /**
- * Finds the client that a server's request or log message belongs to, where the message itself does not name a request
- * or task. The answer is certain only if no other client has a request in flight on the connection.
+ * Decides which client a message of the server belongs to: the owner of the task that it names, else the sender of the
+ * request on whose response stream it arrived, else the only client that it can belong to. A message that may belong to
+ * several clients goes to none.
  */
 export class MessageAttribution {
+  readonly #server: string;
   readonly #clients: ConnectionClients;
   readonly #pending: PendingRequests;
   readonly #tasks: ServerTasks;
 
-  constructor(clients: ConnectionClients, pending: PendingRequests, tasks: ServerTasks) {
+  constructor(
+    server: string,
+    clients: ConnectionClients,
+    pending: PendingRequests,
+    tasks: ServerTasks,
+  ) {
+    this.#server = server;
     this.#clients = clients;
     this.#pending = pending;
     this.#tasks = tasks;
   }
 
+  /** The client that a request or notification belongs to; undefined if that is not certain, or there is none. */
+  clientOf(
+    message: Notification | Request,
+    { task, record }: MessageOrigin,
+  ): ClientChannel | undefined {
+    return task?.origin.client ?? record?.clientRequest?.channel ?? this.#onlyClientFor(message);
+  }
+
+  /**
+   * Sends a log message to the client that it belongs to. One that names neither request nor task reaches one of several
+   * legacy clients only if that one has set a level. Over stdio, a modern server's goes to a client only if that client
+   * has sent all requests that may have caused it.
+   */
+  forwardLog(
+    notification: Notification,
+    { severity, message }: LogLine,
+    { task, record }: MessageOrigin,
+    era: Era,
+  ): void {
+    if (era === "modern") {
+      (record ?? this.#pending.logRecipient)?.log?.(severity, message);
+      return;
+    }
+    if (task === undefined && record?.log !== undefined) {
+      record.log(severity, message);
+      return;
+    }
+    const client = task?.origin.client ?? this.#onlyClientFor(notification);
+    if (task === undefined && client?.level === undefined && this.#isShared) return;
+    client?.sendLogMessage(this.#server, severity, message);
+  }
+
   /** Whether the connection has more than one client now. */
-  get isShared(): boolean {
+  get #isShared(): boolean {
     return this.#clients.current().length > 1;
   }
 
   /**
-   * The only client that the message can belong to; undefined if there are several, or none. If several clients share
-   * the connection, a message that names an unknown task may belong to any of them.
+   * The only client that a message can belong to now; undefined if there are several, or none. It is certain only if no
+   * other client has a request in flight on the connection. On a shared connection, a message that names an unknown task
+   * may belong to any client.
    */
-  clientOf(message: Notification | Request): ClientChannel | undefined {
-    const isOfUnknownTask =
-      this.isShared && readRelatedTaskReference(paramsOf(message)) !== undefined;
-    return isOfUnknownTask ? undefined : this.onlyClient;
-  }
-
-  /** The only client that a message can belong to now; undefined if there are several, or none. */
-  get onlyClient(): ClientChannel | undefined {
+  #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
+    if (this.#isShared && readRelatedTaskReference(paramsOf(message)) !== undefined)
+      return undefined;
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
     if (!this.#tasks.isEmpty) {

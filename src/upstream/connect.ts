@@ -10,7 +10,6 @@ import type { AuthChallenge } from "../transport/http/target.ts";
 import type { MalformedOutput, Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
-import type { ServerNotifications } from "./notifications.ts";
 import type { ConnectionClients } from "./profile.ts";
 import { Session } from "./session.ts";
 import type { StartLimiter } from "./start-limiter.ts";
@@ -172,9 +171,9 @@ export class ConnectAttempt {
     this.#events = events;
   }
 
-  /** The session's notifications, from the creation of the transport until the attempt or its session is over. */
-  get notifications(): ServerNotifications | undefined {
-    return this.#status === "closed" ? undefined : this.#session?.notifications;
+  /** The session, from the creation of the transport until the attempt or its session is over. */
+  get session(): Session | undefined {
+    return this.#status === "closed" ? undefined : this.#session;
   }
 
   /**

@@ -8,7 +8,6 @@ import type { AuthorizationProgress } from "../transport/http/target.ts";
 import { LoginElicitation } from "./authorization.ts";
 import { ConnectionLifecycle } from "./lifecycle.ts";
 import { ListingSync } from "./listing.ts";
-import type { ServerNotifications } from "./notifications.ts";
 import type { ClientRequest } from "./profile.ts";
 import type { ConnectionOptions } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
@@ -247,9 +246,9 @@ export class Connection {
     return this.#lifecycle.state;
   }
 
-  /** The notifications of the present session, also while it is still being listed. */
-  get notifications(): ServerNotifications | undefined {
-    return this.#lifecycle.notifications;
+  /** The present session, also while it is still being opened or listed. */
+  get session(): Session | undefined {
+    return this.#lifecycle.session;
   }
 
   /**

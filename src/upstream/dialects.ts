@@ -5,6 +5,7 @@ import { JsonObject, removeMembers } from "../base/json.ts";
 import type { Kind } from "../catalog/listing.ts";
 import {
   buildNotification,
+  bytesOf,
   type Notification,
   paramsOf,
   type Request,
@@ -15,7 +16,6 @@ import {
   type Capabilities,
   formatExtensionSettings,
   readAllExtensionSettings,
-  withoutTasks,
 } from "../protocol/capabilities.ts";
 import {
   allowsBatches,
@@ -34,14 +34,13 @@ import {
   prepareEnvelope,
   removeEnvelope,
 } from "../protocol/modern.ts";
-import { prefixLogMessage, readLogMessage } from "../protocol/notifications.ts";
+import { type LogSeverity, lowestSeverityOf } from "../protocol/log-level.ts";
 import { removeTaskParam, TASKS_CAPABILITY } from "../protocol/tasks.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { ServerHandshake } from "./handshake.ts";
 import { ListenSubscription } from "./listen.ts";
-import type { ServerNotifications } from "./notifications.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
-import type { ClientDeclaration } from "./profile.ts";
+import { type ClientDeclaration, type ConnectionClients, onlyClientOf } from "./profile.ts";
 
 /** What can be subscribed to by `subscriptions/listen` besides resources. */
 export type ListenTopic = "task";
@@ -67,42 +66,65 @@ export interface Dialect {
   unsubscribe(id: string, topic?: ListenTopic): void;
   /** A notification without what only one era has, for clients of any era. */
   withoutSubscriptionId(notification: Notification): Notification;
-  /**
-   * Handles a notification that exists only in this era, or that has another meaning in this era.
-   * @param record the request on whose response stream it arrived, if the transport knows
-   * @returns whether it was handled
-   */
-  handleNotification(notification: Notification, record: PendingRequest | undefined): boolean;
+  /** Handles a notification that exists only in this era. @returns whether it was handled */
+  handleNotification(notification: Notification): boolean;
+  /** The log level that some client wants may have changed. */
+  updateLogLevel(): void;
+  /** A client's roots have changed. */
+  rootsChanged(notification: Notification): void;
   close(): void;
 }
 
-export interface LegacyDialectOptions {
-  readonly version: LegacyVersion;
-  /** Whether the server supports `logging/setLevel`. */
-  readonly hasLevels: boolean;
+/** The options of a dialect. */
+export interface DialectOptions {
+  readonly server: string;
   readonly transport: Transport;
-  readonly notifications: ServerNotifications;
-  /** Sends a request of the hub's own. */
+  readonly clock: Clock;
+  readonly pending: PendingRequests;
+  readonly clients: ConnectionClients;
+  readonly clientInfo: Implementation;
+  /** Sends an idempotent request of the hub's own. */
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  sendWithoutWaiting(method: string, params: object): unknown;
+  /** Changes of these kinds and of resources may have been missed during a gap. */
+  onGap(kinds: readonly Kind[]): void;
+  warn(text: string): void;
 }
+
+/** The dialect of the era that the handshake negotiated. */
+export function createDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
+  const { protocol } = handshake;
+  return protocol.era === "legacy"
+    ? new LegacyDialect(protocol.version, handshake, options)
+    : new ModernDialect(protocol.version, handshake, options);
+}
+
+const NEVER_ABORTED = new AbortController().signal;
+/** The level that a server is set to when no client wants one any more. */
+const DEFAULT_LEVEL: LogSeverity = "info";
 
 /** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
 export class LegacyDialect implements Dialect {
   readonly era = "legacy";
   readonly healthCheckMethod = Method.ping;
   readonly hasBatches: boolean;
-  readonly #options: LegacyDialectOptions;
+  readonly #options: DialectOptions;
+  /** Whether the server supports `logging/setLevel`, and the level that was set last. */
+  readonly #hasLevels: boolean;
+  #level: LogSeverity | undefined;
 
-  constructor(options: LegacyDialectOptions) {
+  constructor(
+    version: LegacyVersion,
+    { features }: Pick<ServerHandshake, "features">,
+    options: DialectOptions,
+  ) {
     this.#options = options;
-    this.hasBatches = allowsBatches(options.version);
+    this.hasBatches = allowsBatches(version);
+    this.#hasLevels = features.has("logging");
   }
 
   onHandshake(): void {
-    const { transport, notifications, hasLevels } = this.#options;
-    transport.send(buildNotification(Method.initialized));
-    notifications.onHandshake(hasLevels);
+    this.#options.transport.send(buildNotification(Method.initialized));
+    this.updateLogLevel();
   }
 
   completeParams(params: object | undefined): object | undefined {
@@ -127,7 +149,7 @@ export class LegacyDialect implements Dialect {
   }
 
   unsubscribe(uri: string, topic?: ListenTopic): void {
-    if (topic === undefined) this.#options.sendWithoutWaiting(Method.unsubscribe, { uri });
+    if (topic === undefined) this.#options.pending.sendWithoutWaiting(Method.unsubscribe, { uri });
   }
 
   withoutSubscriptionId(notification: Notification): Notification {
@@ -138,19 +160,27 @@ export class LegacyDialect implements Dialect {
     return false;
   }
 
-  close(): void {}
-}
+  /** Sets the lowest log level that any of the server's clients wants, if that has changed. */
+  updateLogLevel(): void {
+    if (!this.#hasLevels) return;
+    const { clients } = this.#options;
+    // The levels of clients that left no longer count. If no client has set one, the server decides again.
+    const resetLevel = this.#level && DEFAULT_LEVEL;
+    const wanted = clients.current().flatMap((client) => client.level ?? []);
+    const level = lowestSeverityOf(wanted) ?? resetLevel;
+    if (level === undefined || level === this.#level) return;
+    this.#level = level;
+    this.#options.sendRequest(Method.setLevel, { level }, NEVER_ABORTED).catch(() => {});
+  }
 
-export interface ModernDialectOptions {
-  readonly server: string;
-  readonly version: ModernVersion;
-  /** The hub's `clientInfo`, and the capabilities of its clients. */
-  readonly clientInfo: Implementation;
-  readonly capabilities: Capabilities;
-  readonly pending: PendingRequests;
-  readonly listenSubscription: ListenSubscription;
-  /** Adds a line to the server's log. */
-  log(text: string): void;
+  /** Tells the server, if the client declared `roots.listChanged` and it can be only that client's roots. */
+  rootsChanged(notification: Notification): void {
+    const { clients, transport } = this.#options;
+    if (clients.capabilities.roots !== undefined && onlyClientOf(clients) !== undefined)
+      transport.send(bytesOf(notification));
+  }
+
+  close(): void {}
 }
 
 /** The params member of `subscriptions/listen` for each kind. */
@@ -176,19 +206,24 @@ export class ModernDialect implements Dialect {
   readonly era = "modern";
   readonly healthCheckMethod = ModernMethod.discover;
   readonly hasBatches = false;
-  readonly #options: ModernDialectOptions;
+  readonly #version: ModernVersion;
+  readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
   /** The legacy client for which something was sent last, with its envelope. */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
 
-  constructor(options: ModernDialectOptions) {
-    this.#options = options;
-    this.#envelope = clientEnvelopeOf(options.version, options.clientInfo, options.capabilities);
+  constructor(version: ModernVersion, handshake: ServerHandshake, options: DialectOptions) {
+    this.#version = version;
+    this.#envelope = clientEnvelopeOf(version, options.clientInfo, options.clients.capabilities);
+    this.#listenSubscription = new ListenSubscription(handshake, {
+      ...options,
+      completeParams: (params) => this.completeParams(params),
+    });
   }
 
   onHandshake(): void {
-    this.#options.listenSubscription.begin();
+    this.#listenSubscription.begin();
   }
 
   completeParams(params: object | undefined): object {
@@ -211,15 +246,11 @@ export class ModernDialect implements Dialect {
   }
 
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void> {
-    return this.#options.listenSubscription.add(
-      FILTER_KEY_OF_TOPIC[topic ?? "resource"],
-      id,
-      signal,
-    );
+    return this.#listenSubscription.add(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id, signal);
   }
 
   unsubscribe(id: string, topic?: ListenTopic): void {
-    this.#options.listenSubscription.remove(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id);
+    this.#listenSubscription.remove(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id);
   }
 
   /** Removes the subscription id, which belongs to one hop. */
@@ -233,47 +264,30 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  handleNotification(notification: Notification, record: PendingRequest | undefined): boolean {
-    switch (notification.method) {
-      case ModernMethod.acknowledged:
-        this.#options.listenSubscription.onAcknowledged(notification);
-        return true;
-      case Method.cancelled:
-        this.#options.listenSubscription.onCancelled(notification);
-        return true;
-      case Method.message:
-        this.#forwardLogMessage(notification, record);
-        return true;
-      default:
-        return false;
-    }
+  /** Servers of this era send no requests, so `notifications/cancelled` ends their subscription. */
+  handleNotification(notification: Notification): boolean {
+    if (notification.method === ModernMethod.acknowledged)
+      this.#listenSubscription.onAcknowledged(notification);
+    else if (notification.method === Method.cancelled)
+      this.#listenSubscription.onCancelled(notification);
+    else return false;
+    return true;
   }
+
+  /** Each request tells the level of its client. */
+  updateLogLevel(): void {}
+
+  /** Servers of this era ask for the roots when they need them. */
+  rootsChanged(): void {}
 
   close(): void {
-    this.#options.listenSubscription.close();
-  }
-
-  /**
-   * Handles a log message. Over stdio it does not name its request: it goes to a client only if that client sent all
-   * requests that may have caused it.
-   */
-  #forwardLogMessage(notification: Notification, record: PendingRequest | undefined): void {
-    const { server, pending } = this.#options;
-    const text = readLogMessage(notification);
-    if (text !== undefined) this.#options.log(text);
-    const line = prefixLogMessage(server, notification);
-    if (line === undefined) return;
-    if (record !== undefined) {
-      record.log?.(line.severity, line.message);
-      return;
-    }
-    pending.logRecipient?.log?.(line.severity, line.message);
+    this.#listenSubscription.close();
   }
 
   #envelopeOf(sender: ClientDeclaration): PreparedEnvelope {
     if (this.#lastPrepared?.sender === sender) return this.#lastPrepared.envelope;
     const { info, declaredCapabilities: declared, level } = sender;
-    const { version } = this.#options;
+    const version = this.#version;
     const capabilities = toModernCapabilities(declared, sender.hubPollsTasks === true);
     const envelope = prepareEnvelope(
       formatEnvelope({ version, client: info, capabilities, level }),
@@ -284,61 +298,18 @@ export class ModernDialect implements Dialect {
 }
 
 /**
- * The capabilities of a legacy client in the form of the modern era, which has neither roots `list_changed` nor legacy
- * tasks.
+ * The capabilities of a legacy client in the form of the modern era, which has no roots `list_changed`.
  * @param hasTasks the hub polls tasks to their end
  */
 function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object {
-  const { roots, ...others } = withoutTasks(declared);
+  const { roots, sampling, elicitation } = declared;
   const { extensions, experimental } = readAllExtensionSettings(declared);
   const taskExtension = hasTasks ? TASKS_CAPABILITY.extensions : {};
   const settings = { extensions: { ...extensions, ...taskExtension }, experimental };
-  return { ...others, ...(roots && { roots: {} }), ...formatExtensionSettings(settings) };
-}
-
-/** The options of a dialect. */
-export interface DialectOptions {
-  readonly server: string;
-  readonly transport: Transport;
-  readonly clock: Clock;
-  readonly pending: PendingRequests;
-  readonly notifications: ServerNotifications;
-  /** The hub's `clientInfo`, and the capabilities of its clients. */
-  readonly clientInfo: Implementation;
-  readonly capabilities: Capabilities;
-  sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Changes of these kinds and of resources may have been missed during a gap. */
-  onGap(kinds: readonly Kind[]): void;
-  log(level: "debug" | "warn", text: string): void;
-}
-
-/** The dialect of the era that the handshake negotiated. */
-export function createDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
-  const { protocol, features, announcedKinds } = handshake;
-  const { pending } = options;
-  if (protocol.era === "legacy") {
-    return new LegacyDialect({
-      ...options,
-      version: protocol.version,
-      hasLevels: features.has("logging"),
-      sendWithoutWaiting: (method, params) => pending.sendWithoutWaiting(method, params),
-    });
-  }
-  const dialect: ModernDialect = new ModernDialect({
-    ...options,
-    version: protocol.version,
-    log: (text) => options.log("debug", text),
-    listenSubscription: new ListenSubscription({
-      ...options,
-      announcedKinds,
-      filterKeys: new Set([
-        ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
-        ...(features.has("tasks") ? (["taskIds"] as const) : []),
-      ]),
-      completeParams: (params) => dialect.completeParams(params),
-      onGap: () => options.onGap([...announcedKinds]),
-      warn: (text) => options.log("warn", text),
-    }),
-  });
-  return dialect;
+  return {
+    ...(sampling && { sampling }),
+    ...(elicitation && { elicitation }),
+    ...(roots && { roots: {} }),
+    ...formatExtensionSettings(settings),
+  };
 }

@@ -25,7 +25,6 @@ import type { ConnectionClients } from "./profile.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
 import { HealthMonitor } from "./health.ts";
-import type { ServerNotifications } from "./notifications.ts";
 
 export interface LifecycleOptions {
   /** The client's id if the server has a connection per client; undefined if it is shared. */
@@ -106,9 +105,9 @@ export class ConnectionLifecycle {
     return this.#state;
   }
 
-  /** The notifications of the present session, also while it is still being listed. */
-  get notifications(): ServerNotifications | undefined {
-    return this.#attempt?.notifications;
+  /** The present session, also while it is still being opened or listed. */
+  get session(): Session | undefined {
+    return this.#attempt?.session;
   }
 
   /** Applies a signal; one that comes while another is being applied is queued. */

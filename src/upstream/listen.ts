@@ -12,7 +12,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import { membersOf } from "./handshake.ts";
+import { membersOf, type ServerHandshake } from "./handshake.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { PendingRequests } from "./pending.ts";
 
@@ -21,13 +21,9 @@ export interface ListenSubscriptionOptions {
   readonly transport: Transport;
   readonly pending: PendingRequests;
   readonly clock: Clock;
-  /** The kinds for which the server sends `list_changed`. */
-  readonly announcedKinds: ReadonlySet<Kind>;
-  /** Which of `FILTER_KEYS` the server supports. */
-  readonly filterKeys: ReadonlySet<FilterKey>;
-  completeParams(params: object): object | undefined;
-  /** There was a gap between two subscriptions: notifications may have been missed. */
-  onGap(): void;
+  completeParams(params: object): object;
+  /** There was a gap between two subscriptions: notifications about these kinds may have been missed. */
+  onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
 
@@ -42,6 +38,7 @@ const ACKNOWLEDGE_TIMEOUT = 10_000;
 /** The filter keys whose value is an array of names: URIs of resources, ids of tasks. */
 type FilterKey = (typeof FILTER_KEYS)[number];
 const FILTER_KEYS = ["resourceSubscriptions", "taskIds"] as const;
+const FEATURE_OF_FILTER_KEY = { resourceSubscriptions: "subscriptions", taskIds: "tasks" } as const;
 
 /** The `notifications` filter of `subscriptions/listen` (basic/patterns/subscriptions). */
 interface ListenFilter extends Readonly<Partial<Record<FilterKey, readonly string[]>>> {
@@ -70,6 +67,10 @@ interface NameWaiter {
  */
 export class ListenSubscription {
   readonly #options: ListenSubscriptionOptions;
+  /** The kinds for which the server sends `list_changed`. */
+  readonly #announcedKinds: ReadonlySet<Kind>;
+  /** The filter keys that the server supports. */
+  readonly #filterKeys: ReadonlySet<FilterKey>;
   readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
   /** The acknowledged request; `since` in ms of the clock. */
   #active: (ListenRequest & { readonly since: number }) | undefined;
@@ -82,8 +83,15 @@ export class ListenSubscription {
   #isWaitingToReopen = false;
   #cancelTimer: () => void = () => {};
 
-  constructor(options: ListenSubscriptionOptions) {
+  constructor(
+    { announcedKinds, features }: Pick<ServerHandshake, "announcedKinds" | "features">,
+    options: ListenSubscriptionOptions,
+  ) {
     this.#options = options;
+    this.#announcedKinds = announcedKinds;
+    this.#filterKeys = new Set(
+      FILTER_KEYS.filter((key) => features.has(FEATURE_OF_FILTER_KEY[key])),
+    );
   }
 
   begin(): void {
@@ -98,7 +106,7 @@ export class ListenSubscription {
    */
   add(filterKey: FilterKey, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const isUnsupported = this.#state === "closed" || !this.#options.filterKeys.has(filterKey);
+      const isUnsupported = this.#state === "closed" || !this.#filterKeys.has(filterKey);
       if (isUnsupported || signal.aborted) {
         reject(signal.aborted ? signal.reason : this.#unsupportedError(name));
         return;
@@ -170,7 +178,7 @@ export class ListenSubscription {
   }
 
   #currentFilter(): ListenFilter {
-    const { announcedKinds } = this.#options;
+    const announcedKinds = this.#announcedKinds;
     const names = FILTER_KEYS.map(
       (filterKey) => [filterKey, [...this.#names[filterKey]].sort()] as const,
     );
@@ -252,7 +260,7 @@ export class ListenSubscription {
     if (previous !== undefined) this.#cancel(previous);
     if (!this.#hasGap) return;
     this.#hasGap = false;
-    this.#options.onGap();
+    this.#options.onGap([...this.#announcedKinds]);
   }
 
   #resolveWaiters({ filter }: ListenRequest): void {

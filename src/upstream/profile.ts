@@ -7,7 +7,6 @@ import type { Implementation, ServerRequestMethod } from "../protocol/legacy.ts"
 import type { LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
-import type { ClientTask, TaskIdMethod } from "../protocol/tasks.ts";
 
 /** The servers that a client uses. It sees nothing of the others. */
 export interface ServerSubset {
@@ -127,18 +126,14 @@ export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefi
   return others.length === 0 ? client : undefined;
 }
 
-/** A request of a server to a client (sampling, elicitation, roots, or about a task), which gets one response. */
+/** A request of a server to a client (sampling, elicitation, roots), which gets one response. */
 export interface ServerRequest {
   readonly server: string;
-  readonly method: ServerRequestMethod | TaskIdMethod;
+  readonly method: ServerRequestMethod;
   /** The params, byte for byte. @param token replaces the progress token, if the server gave one */
   params(token: Piece): readonly Piece[] | undefined;
-  /**
-   * The client has responded.
-   * @param body the value of the response's `result` or `error`
-   * @returns the task that the client has created instead of a result, if any
-   */
-  answer(outcome: Response["outcome"], body: Uint8Array): ClientTask | undefined;
+  /** The client has responded. @param body the value of the response's `result` or `error` */
+  answer(outcome: Response["outcome"], body: Uint8Array): void;
   /** No response will come. */
   fail(error: HubError): void;
   /** The client reports progress. @param tokens ranges of the progress token in the notification's bytes */

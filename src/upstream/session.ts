@@ -1,8 +1,13 @@
-import type { Clock } from "../base/clock.ts";
+import type { Buffer } from "node:buffer";
+import { utf8 } from "../base/bytes.ts";
+import { type Clock, pause } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
 import {
+  buildError,
+  buildResult,
+  bytesOf,
   type Message,
   type Notification,
   type Request,
@@ -12,8 +17,14 @@ import {
 import type { ProcessStats } from "../process/child-process.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
-import { buildCancelled, type CancelReason, readProgress } from "../protocol/notifications.ts";
-import { ModernTaskMethod } from "../protocol/tasks.ts";
+import {
+  buildCancelled,
+  type CancelReason,
+  prefixLogMessage,
+  readLogMessage,
+  readProgress,
+} from "../protocol/notifications.ts";
+import { LegacyTaskMethod, ModernTaskMethod } from "../protocol/tasks.ts";
 import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
 import type {
   MalformedOutput,
@@ -21,7 +32,7 @@ import type {
   TransportEvents,
   Transport,
 } from "../transport/transport.ts";
-import { MessageAttribution } from "./attribution.ts";
+import { MessageAttribution, type MessageOrigin } from "./attribution.ts";
 import { createDialect, type Dialect, type ListenTopic } from "./dialects.ts";
 import type { ServerFeature, ServerHandshake } from "./handshake.ts";
 import {
@@ -30,228 +41,34 @@ import {
   type NegotiationPlan,
   type NegotiationResult,
 } from "./negotiate.ts";
-import { ServerNotifications } from "./notifications.ts";
 import { type CacheHintTable, dropUncallableTools, listAll } from "./pages.ts";
 import { PendingRequests, type PendingRequest, type RequestRewrite } from "./pending.ts";
 import type { ConnectionClients } from "./profile.ts";
+import { ServerRequests } from "./server-requests.ts";
 import type { Subscriptions } from "./subscriptions.ts";
-import { ServerTasks, type ServerTask } from "./tasks.ts";
-
-/** The clients and tables that a server's notifications may concern. */
-export interface IncomingNotificationsOptions {
-  readonly pending: PendingRequests;
-  readonly serverTasks: ServerTasks;
-  readonly notifications: ServerNotifications;
-  dialect(): Dialect | undefined;
-  subscriptions(): Subscriptions | undefined;
-  /** The server's lists of these kinds may have changed. */
-  listChanged(kinds: readonly Kind[]): void;
-}
-
-/** Dispatches the server's messages that are not responses. */
-export class IncomingNotifications {
-  readonly #options: IncomingNotificationsOptions;
-
-  constructor(options: IncomingNotificationsOptions) {
-    this.#options = options;
-  }
-
-  /** @param sentRequest the request on whose stream it arrived, where the transport knows */
-  onServerRequest(request: Request, sentRequest: SentRequest | undefined): void {
-    const { serverTasks, notifications, pending } = this.#options;
-    const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(request);
-    const record = sentRequest && pending.requestOf(sentRequest);
-    notifications.onServerRequest(
-      serverTask === undefined ? request : serverTask.withOwnId(request),
-      serverTask,
-      record,
-    );
-  }
-
-  onNotification(raw: Notification, sentRequest: SentRequest | undefined): void {
-    const { pending, serverTasks } = this.#options;
-    const serverTask = serverTasks.isEmpty ? undefined : serverTasks.taskOfMessage(raw);
-    const notification = serverTask === undefined ? raw : serverTask.withOwnId(raw);
-    switch (notification.method) {
-      case Method.progress: {
-        const progress = readProgress(notification);
-        if (progress === undefined) return;
-        const { id, tokens } = progress;
-        // The progress token of a call that became a task remains valid until the task ends.
-        (pending.get(id) ?? serverTasks.byCall(id))?.onProgress(notification, tokens);
-        return;
-      }
-      case Method.toolsListChanged:
-        this.#options.listChanged(["tools"]);
-        return;
-      case Method.promptsListChanged:
-        this.#options.listChanged(["prompts"]);
-        return;
-      case Method.resourcesListChanged:
-        this.#options.listChanged(["resources", "resourceTemplates", "skills"]);
-        return;
-      case Method.resourceUpdated:
-        this.#options.subscriptions()?.onUpdated(this.#withoutSubscriptionId(notification));
-        return;
-      case ModernTaskMethod.changed:
-        this.#options
-          .subscriptions()
-          ?.modernTasks.onNotification(this.#withoutSubscriptionId(notification));
-        return;
-      default:
-        this.#forward(notification, serverTask, sentRequest && pending.requestOf(sentRequest));
-    }
-  }
-
-  /** Changes of these kinds and of resources may have been missed during a gap. */
-  onGap(kinds: readonly Kind[]): void {
-    this.#options.listChanged(kinds);
-    this.#options.subscriptions()?.onGap();
-  }
-
-  #forward(
-    notification: Notification,
-    serverTask: ServerTask | undefined,
-    record: PendingRequest | undefined,
-  ): void {
-    if (this.#options.dialect()?.handleNotification(notification, record) === true) return;
-    this.#options.notifications.onNotification(notification, serverTask, record);
-  }
-
-  #withoutSubscriptionId(notification: Notification): Notification {
-    return this.#options.dialect()?.withoutSubscriptionId(notification) ?? notification;
-  }
-}
-
-/** The options of `IncomingMessages`. */
-export interface IncomingMessagesOptions extends IncomingNotificationsOptions {
-  /** Logs messages that the hub cannot use. */
-  log(level: LogLevel, text: string): void;
-}
-
-/** Dispatches every message of a server: answers to pending requests, all else to notifications and server requests. */
-export class IncomingMessages {
-  /** Number of messages received, including refused pings. */
-  messageCount = 0;
-  readonly #options: IncomingMessagesOptions;
-  readonly #notifications: IncomingNotifications;
-  readonly #warned = new Set<string>();
-
-  constructor(options: IncomingMessagesOptions) {
-    this.#options = options;
-    this.#notifications = new IncomingNotifications(options);
-  }
-
-  /** @param sentRequest the request on whose stream it arrived, where the transport knows */
-  onMessage(message: Message, sentRequest: SentRequest | undefined): void {
-    this.messageCount++;
-    switch (message.kind) {
-      case "response":
-        this.#onResponse(message);
-        return;
-      case "notification":
-        this.#notifications.onNotification(message, sentRequest);
-        return;
-      case "request":
-        if (this.#options.dialect()?.era !== "modern")
-          this.#notifications.onServerRequest(message, sentRequest);
-        else this.#refuseRequest(message);
-        return;
-      case "batch":
-        if (this.#options.dialect()?.hasBatches !== true) {
-          this.warnOnce("A batch was dropped: this revision has none.");
-          return;
-        }
-        for (const item of message.items) this.onMessage(item, sentRequest);
-        return;
-      case "invalid":
-        this.warnOnce(`A message was dropped: ${message.reason}.`);
-    }
-  }
-
-  /** A message was too long to be read. */
-  onOversized(head: Buffer, tail: Buffer, size: number): void {
-    this.messageCount++;
-    const text = this.#options.pending.failOversized(head, tail, size);
-    if (text !== undefined) this.#options.log("warn", text);
-  }
-
-  /** A ping was answered with an error: the server is alive. */
-  readonly onPingFailed = ({ code }: HubError): void => {
-    if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
-  };
-
-  /** Changes of these kinds may have been missed during a gap. */
-  onGap(...[kinds]: Parameters<IncomingNotifications["onGap"]>): void {
-    this.#notifications.onGap(kinds);
-  }
-
-  /** Logs a fault once per text: a server that has a fault usually repeats it. */
-  warnOnce(text: string): void {
-    if (this.#warned.has(text)) return;
-    this.#warned.add(text);
-    this.#options.log("warn", text);
-  }
-
-  /** Modern servers must not send requests (2026-07-28). A server that does gets an error, so that it does not wait. */
-  #refuseRequest({ id, method }: Request): void {
-    this.#options.notifications.refuseRequest(id, method);
-    this.warnOnce("A request was refused: servers of its era send none.");
-  }
-
-  #onResponse(response: Response): void {
-    const { pending, serverTasks, notifications } = this.#options;
-    const record = response.id === undefined ? undefined : pending.remove(response.id);
-    if (record !== undefined) {
-      notifications.onRequestEnded(record);
-      record.onResponse(response);
-      return;
-    }
-    if (response.id !== undefined) pending.onLateResponse(response.id);
-    serverTasks.onLateResponse(response, this.#options.dialect()?.era ?? "legacy");
-    // A response after a cancellation is normal; a response to no request is a fault of the server.
-    this.#options.log("debug", "An answer that nobody waits for was dropped.");
-  }
-}
+import { ServerTasks } from "./tasks.ts";
 
 /**
  * Maximum number of retries of a request whose answer was lost, and the delay before the first one, in ms; it doubles.
  */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
+/** Requests of a server are not answered while it has this many unread bytes, or more. */
+const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
+const EMPTY_RESULT = utf8("{}");
 
-/** Retries idempotent requests over a transport that may lose single requests. */
-export class OwnRequestRetry {
-  readonly #clock: Clock;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  /** @throws what the last attempt throws, or the signal's reason */
-  async run<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    for (let retries = 0; ; retries++) {
-      try {
-        return await send();
-      } catch (error) {
-        if (retries === MAX_RETRIES || signal.aborted || !isLost(error)) throw error;
-      }
-      await this.#pause(FIRST_RETRY_DELAY * 2 ** retries, signal);
+/**
+ * Sends an idempotent request again when it was lost, over a transport that may lose single requests.
+ * @throws what the last attempt throws, or the signal's reason
+ */
+async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortSignal): Promise<T> {
+  for (let retries = 0; ; retries++) {
+    try {
+      return await send();
+    } catch (error) {
+      if (retries === MAX_RETRIES || signal.aborted || !isLost(error)) throw error;
     }
-  }
-
-  #pause(ms: number, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const abort = (): void => {
-        cancelTimer();
-        reject(signal.reason);
-      };
-      const cancelTimer = this.#clock.after(ms, () => {
-        signal.removeEventListener("abort", abort);
-        resolve();
-      });
-      signal.addEventListener("abort", abort, { once: true });
-    });
+    await pause(clock, FIRST_RETRY_DELAY * 2 ** retries, signal);
   }
 }
 
@@ -292,15 +109,16 @@ export class Session implements TransportEvents {
   readonly #options: SessionOptions;
   readonly #transport: Transport;
   readonly #pending: PendingRequests;
-  /** Handles the server's notifications and requests. */
-  readonly notifications: ServerNotifications;
   /** The server's tasks, which clients' calls have created. */
   readonly serverTasks: ServerTasks;
-  readonly #incoming: IncomingMessages;
+  readonly #serverRequests: ServerRequests;
+  readonly #attribution: MessageAttribution;
   /** The handshake once it is complete; the dialect is set with it. */
   handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   negotiation: NegotiationResult | undefined;
+  /** Number of messages received, including refused pings: when it grows, the server is alive. */
+  messageCount = 0;
   /** Number of clients' requests sent, and the tool of the last one. */
   callCount = 0;
   lastTool: string | undefined;
@@ -311,46 +129,25 @@ export class Session implements TransportEvents {
   /** The clients' subscriptions. */
   subscriptions: Subscriptions | undefined;
   #pingId: number | undefined;
-  readonly #ownRequestRetry: OwnRequestRetry | undefined;
+  /** The faults of the server that were logged. */
+  readonly #warned = new Set<string>();
 
   constructor(options: SessionOptions) {
-    const { server, transport, clients, clock, events } = options;
+    const { server, transport, clients, clock } = options;
     this.#options = options;
-    this.#ownRequestRetry = transport.adopt && new OwnRequestRetry(clock); // Only transports that can lose single requests need it; a pipe cannot.
     this.server = server;
     this.#transport = transport;
     this.#pending = new PendingRequests(server, transport, clock, (record) =>
-      this.notifications.onRequestEnded(record),
+      this.#serverRequests.onRequestEnded(record),
     );
-    this.serverTasks = new ServerTasks(server, this.#pending, (params) =>
+    const pending = this.#pending;
+    this.serverTasks = new ServerTasks(server, pending, (params) =>
       this.#dialect?.completeParams(params),
     );
-    this.notifications = new ServerNotifications({
-      server,
-      transport,
-      clients,
-      attribution: new MessageAttribution(clients, this.#pending, this.serverTasks),
-      clock,
-      pending: this.#pending,
-      log: (text) => events.log("debug", "server", text),
-      request: (method, params) =>
-        void this.sendRequest(method, params, new AbortController().signal).catch(() => {}),
-      warn: (text) => this.#incoming.warnOnce(text),
-    });
-    this.#incoming = new IncomingMessages({
-      pending: this.#pending,
-      serverTasks: this.serverTasks,
-      notifications: this.notifications,
-      dialect: () => this.#dialect,
-      subscriptions: () => this.subscriptions,
-      listChanged: (kinds) => events.listChanged(kinds),
-      log: (level, text) => events.log(level, "stdout", text),
-    });
-  }
-
-  /** Number of messages received: when it grows, the server is alive. */
-  get messageCount(): number {
-    return this.#incoming.messageCount;
+    const attribution = new MessageAttribution(server, clients, pending, this.serverTasks);
+    this.#attribution = attribution;
+    const warn = (text: string): void => this.#warnOnce(text);
+    this.#serverRequests = new ServerRequests({ ...options, attribution, pending, warn });
   }
 
   /**
@@ -363,15 +160,17 @@ export class Session implements TransportEvents {
     signal: AbortSignal,
     onTransportOpen: () => void,
   ): Promise<EarlyExit | undefined> {
-    const { server, clients, clock, events } = this.#options;
-    await this.#transport.open(this, signal);
+    const { server, transport, clients, clock, events } = this.#options;
+    await transport.open(this, signal);
     onTransportOpen();
-    const common = { server, clock, clientInfo, capabilities: clients.capabilities };
     // The specification forbids cancelling `initialize`: an aborted handshake request is only abandoned.
     const abandon = (id: number): void => void this.#pending.abandon(id);
     const result = await negotiate({
       ...plan,
-      ...common,
+      server,
+      clock,
+      clientInfo,
+      capabilities: clients.capabilities,
       signal,
       sendRequest: (method, params, until, headers) =>
         this.#pending.sendRequest(method, params, until, abandon, headers),
@@ -382,18 +181,28 @@ export class Session implements TransportEvents {
     this.handshake = result.handshake;
     const isModern = result.handshake.protocol.era === "modern";
     this.#transport.adopt?.(result.handshake.protocol);
-    this.#pending.sendsParamHeaders = isModern && this.#transport.adopt !== undefined;
+    this.#pending.sendsParamHeaders = isModern && this.#isRemote;
     this.#dialect = createDialect(result.handshake, {
-      ...common,
-      transport: this.#transport,
+      server,
+      transport,
+      clients,
+      clock,
+      clientInfo,
       pending: this.#pending,
-      notifications: this.notifications,
       sendRequest: (method, params, until) => this.sendRequest(method, params, until),
-      onGap: (kinds) => this.#incoming.onGap(kinds),
-      log: (level, text) => events.log(level, "server", text),
+      onGap: (kinds) => {
+        events.listChanged(kinds);
+        this.subscriptions?.onGap();
+      },
+      warn: (text) => events.log("warn", "server", text),
     });
     this.#dialect.onHandshake();
     return undefined;
+  }
+
+  /** Whether the transport is HTTP, which may lose a single request and stay open. */
+  get #isRemote(): boolean {
+    return this.#transport.adopt !== undefined;
   }
 
   /** The era of the session. */
@@ -402,13 +211,13 @@ export class Session implements TransportEvents {
   }
 
   get httpTransportKind(): HttpTransportKind | undefined {
-    if (this.#transport.adopt === undefined) return undefined;
+    if (!this.#isRemote) return undefined;
     return this.#transport.hasStreams === true ? "http" : "sse";
   }
 
   /** Whether a request may have to be written more than once. */
   get mayResend(): boolean {
-    return this.era === "modern" || this.#transport.adopt !== undefined;
+    return this.era === "modern" || this.#isRemote;
   }
 
   /** Number of clients' requests in flight. */
@@ -453,12 +262,13 @@ export class Session implements TransportEvents {
     if (this.#pingId !== undefined) this.#pending.abandon(this.#pingId);
     const { healthCheckMethod: pingMethod = Method.ping } = this.#dialect ?? {};
     const params = this.#dialect?.completeParams(undefined);
-    this.#pingId = this.#pending.sendWithoutWaiting(
-      pingMethod,
-      params,
-      this.#incoming.onPingFailed,
-    );
+    this.#pingId = this.#pending.sendWithoutWaiting(pingMethod, params, this.#onPingFailed);
   }
+
+  /** A ping was answered with an error: the server is alive. */
+  readonly #onPingFailed = ({ code }: HubError): void => {
+    if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
+  };
 
   /** Resolves when no client's request is in flight. */
   whenIdle(): Promise<void> {
@@ -487,7 +297,8 @@ export class Session implements TransportEvents {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
     const send = () =>
       this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
-    return this.#ownRequestRetry?.run(send, signal) ?? send();
+    // Over a pipe, a request is lost only together with the session.
+    return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }
 
   /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
@@ -508,8 +319,18 @@ export class Session implements TransportEvents {
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
-    this.notifications.onRequestEnded(record);
-    this.notifications.onRequestCancelled();
+    this.#serverRequests.onRequestEnded(record);
+    this.#serverRequests.onRequestCancelled();
+  }
+
+  /** A client has come, left or changed the log level that it wants. */
+  updateLogLevel(): void {
+    this.#dialect?.updateLogLevel();
+  }
+
+  /** A client's roots have changed. */
+  rootsChanged(notification: Notification): void {
+    this.#dialect?.rootsChanged(notification);
   }
 
   pause(): void {
@@ -523,13 +344,35 @@ export class Session implements TransportEvents {
   /** Fails all pending requests and tasks, and closes the transport, within a limited time. */
   close(): Promise<void> {
     const { server } = this;
-    this.notifications.close();
+    this.#serverRequests.close();
     this.#fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
     return this.#transport.close();
   }
 
+  /**
+   * Handles a message of the server.
+   * @param sentRequest the request on whose response stream it arrived, where the transport knows
+   */
   frame(message: Message, sentRequest?: SentRequest): void {
-    this.#incoming.onMessage(message, sentRequest);
+    this.messageCount++;
+    switch (message.kind) {
+      case "response":
+        this.#onResponse(message);
+        return;
+      case "notification":
+        this.#onNotification(message, sentRequest);
+        return;
+      case "request":
+        this.#onRequest(message, sentRequest);
+        return;
+      case "batch":
+        if (this.#dialect?.hasBatches !== true)
+          this.#warnOnce("A batch was dropped: this revision has none.");
+        else for (const item of message.items) this.frame(item, sentRequest);
+        return;
+      case "invalid":
+        this.#warnOnce(`A message was dropped: ${message.reason}.`);
+    }
   }
 
   log(level: LogLevel, source: LogSource, text: string): void {
@@ -540,21 +383,128 @@ export class Session implements TransportEvents {
     this.#options.events.malformedOutput?.(output);
   }
 
+  /** A message was too long to be read. */
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    this.#incoming.onOversized(head, tail, size);
+    this.messageCount++;
+    const text = this.#pending.failOversized(head, tail, size);
+    if (text !== undefined) this.log("warn", "stdout", text);
   }
 
   challenged(challenge: AuthChallenge): void {
     this.#options.events.challenged(challenge);
   }
 
-  /** Unread data is limited where it is sent: by the pending requests and by the notifications. */
+  /** Unread data is limited where it is sent: for requests by `PendingRequests`, for answers by `#onRequest`. */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
     // Before the handshake is complete, its own request fails and reports the cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
+  }
+
+  #onResponse(response: Response): void {
+    const { id } = response;
+    const record = id === undefined ? undefined : this.#pending.remove(id);
+    if (record !== undefined) {
+      this.#serverRequests.onRequestEnded(record);
+      record.onResponse(response);
+      return;
+    }
+    if (id !== undefined) this.#pending.onLateResponse(id);
+    this.serverTasks.onLateResponse(response, this.era);
+    // A response after a cancellation is normal; a response to no request is a fault of the server.
+    this.log("debug", "stdout", "An answer that nobody waits for was dropped.");
+  }
+
+  #onRequest(raw: Request, sentRequest: SentRequest | undefined): void {
+    // If a server keeps sending requests but reads no answers, the answers would pile up here.
+    if (this.#transport.queued > MAX_QUEUED_BYTES) return;
+    const { server } = this;
+    if (this.era === "modern") {
+      // Modern servers must not send requests (2026-07-28). One that does gets an error, so that it does not wait.
+      const text = `Server "${server}" sent a request "${raw.method}", which its protocol revision does not have.`;
+      const error = new HubError("methodNotFound", text, { server });
+      this.#transport.send(buildError(raw.id, error.toRpc()));
+      this.#warnOnce("A request was refused: servers of its era send none.");
+    } else if (raw.method === Method.ping) {
+      this.#transport.send(buildResult(raw.id, EMPTY_RESULT));
+    } else {
+      const { message, origin } = this.#originOf(raw, sentRequest);
+      this.#serverRequests.handle(message, origin);
+    }
+  }
+
+  #onNotification(raw: Notification, sentRequest: SentRequest | undefined): void {
+    const { message: notification, origin } = this.#originOf(raw, sentRequest);
+    if (this.#dialect?.handleNotification(notification) === true) return;
+    const { events } = this.#options;
+    switch (notification.method) {
+      case Method.progress: {
+        const progress = readProgress(notification);
+        if (progress === undefined) return;
+        const { id, tokens } = progress;
+        // The progress token of a call that became a task remains valid until the task ends.
+        (this.#pending.get(id) ?? this.serverTasks.byCall(id))?.onProgress(notification, tokens);
+        return;
+      }
+      case Method.message:
+        this.#onLogMessage(notification, origin);
+        return;
+      case Method.toolsListChanged:
+        events.listChanged(["tools"]);
+        return;
+      case Method.promptsListChanged:
+        events.listChanged(["prompts"]);
+        return;
+      case Method.resourcesListChanged:
+        events.listChanged(["resources", "resourceTemplates", "skills"]);
+        return;
+      case Method.resourceUpdated:
+        this.subscriptions?.onUpdated(this.#withoutSubscriptionId(notification));
+        return;
+      case Method.cancelled:
+        this.#serverRequests.cancel(notification);
+        return;
+      case Method.elicitationComplete:
+        this.#attribution
+          .clientOf(notification, origin)
+          ?.notify(this.server, bytesOf(notification));
+        return;
+      case LegacyTaskMethod.status:
+        origin.task?.onStatus(notification);
+        return;
+      case ModernTaskMethod.changed:
+        this.subscriptions?.modernTasks.onNotification(this.#withoutSubscriptionId(notification));
+    }
+  }
+
+  #onLogMessage(notification: Notification, origin: MessageOrigin): void {
+    const text = readLogMessage(notification);
+    if (text !== undefined) this.log("debug", "server", text);
+    const line = prefixLogMessage(this.server, notification);
+    if (line !== undefined) this.#attribution.forwardLog(notification, line, origin, this.era);
+  }
+
+  /** The task that a message names, with its id replaced by the hub's, and the request on whose stream it arrived. */
+  #originOf<M extends Notification | Request>(
+    raw: M,
+    sentRequest: SentRequest | undefined,
+  ): { readonly message: M; readonly origin: MessageOrigin } {
+    const task = this.serverTasks.isEmpty ? undefined : this.serverTasks.taskOfMessage(raw);
+    const record = sentRequest && this.#pending.requestOf(sentRequest);
+    return { message: task?.withOwnId(raw) ?? raw, origin: { task, record } };
+  }
+
+  #withoutSubscriptionId(notification: Notification): Notification {
+    return this.#dialect?.withoutSubscriptionId(notification) ?? notification;
+  }
+
+  /** Logs a fault once per text: a server that has a fault usually repeats it. */
+  #warnOnce(text: string): void {
+    if (this.#warned.has(text)) return;
+    this.#warned.add(text);
+    this.log("warn", "stdout", text);
   }
 
   /** Fails all pending requests, tasks and subscriptions. */

@@ -11,7 +11,7 @@ import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
 import { type ClientChannel, type ClientProfile, namePrefixOf, profileOf } from "./profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
-import type { ServerNotifications } from "./notifications.ts";
+import type { Session } from "./session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
 
@@ -147,12 +147,12 @@ export class ClientView {
 
   /** The client's roots have changed. */
   rootsChanged(notification: Notification): void {
-    for (const notifications of this.#notifications) notifications.rootsChanged(notification);
+    for (const session of this.#sessions) session.rootsChanged(notification);
   }
 
   /** The client has changed its log level. */
   levelChanged(): void {
-    for (const notifications of this.#notifications) notifications.updateLevel();
+    for (const session of this.#sessions) session.updateLogLevel();
   }
 
   /** The client has left. */
@@ -160,10 +160,8 @@ export class ClientView {
     this.#cancelTimer();
     this.#listWaiters.clear();
     this.#waitingForSaved.clear();
-    const { channel } = this;
     this.#options.pool.removeProfile(this.#profile);
-    if (channel !== undefined)
-      for (const notifications of this.#notifications) notifications.onClientLeft(channel);
+    this.levelChanged();
   }
 
   /**
@@ -196,13 +194,10 @@ export class ClientView {
     if (connections.every(({ isListable }) => isListable)) this.#setListable();
   }
 
-  /**
-   * The `ServerNotifications` of the client's servers, including those of sessions that are still being listed.
-   */
-  get #notifications(): readonly ServerNotifications[] {
+  /** The sessions of the client's servers, including those that are still being opened or listed. */
+  get #sessions(): readonly Session[] {
     if (this.#profile.channel === undefined) return [];
-    const connections = this.#options.pool.connections(this.#profile);
-    return connections.flatMap(({ notifications }) => notifications ?? []);
+    return this.#options.pool.connections(this.#profile).flatMap(({ session }) => session ?? []);
   }
 
   #mayOffer(spec: PrefixedServer, name: string): boolean {

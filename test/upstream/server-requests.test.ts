@@ -4,8 +4,6 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../../src/base/bytes.ts";
 import type { Hub } from "../../src/hub/hub.ts";
-import type { ClientChannel } from "../../src/upstream/profile.ts";
-import { UrlElicitations } from "../../src/upstream/notifications.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
@@ -668,8 +666,6 @@ describe("an elicitation by URL", () => {
     method: "notifications/elicitation/complete",
     params: { elicitationId: "e" },
   };
-  const needing = (elicitationId: unknown): string =>
-    `"error":${JSON.stringify({ code: -32042, message: "m", data: { elicitations: [{ elicitationId }] } })}`;
 
   it("is told to be complete to its client", async () => {
     const { client, git } = await setUpServerRequests();
@@ -691,7 +687,7 @@ describe("an elicitation by URL", () => {
     );
   });
 
-  it("is told to the client that was asked for it, whoever came since, and once", async () => {
+  it("is told to nobody while another client shares the server, whoever was asked for it", async () => {
     const { client, connect, git } = await setUpServerRequests();
     const url = { message: "m", mode: "url", url: "https://x", elicitationId: "e" };
     void sendServerRequest(git, 1, ELICIT, url);
@@ -699,111 +695,35 @@ describe("an elicitation by URL", () => {
     const other = connect();
     await initialize(other, ALL_CAPABILITIES);
     newestPeerOf(git).send(COMPLETE);
-    newestPeerOf(git).send(COMPLETE);
-    await turn();
-    assert.deepEqual(messagesOfMethod(client, COMPLETE.method), [COMPLETE]);
-    assert.deepEqual(messagesOfMethod(other, COMPLETE.method), []);
-  });
-
-  it("is told to every client whose call needs it, and to no other", async () => {
-    const { client, connect, git } = await setUpServerRequests();
-    const [second, third] = [connect(), connect()];
-    for (const peer of [second, third]) await initialize(peer, ALL_CAPABILITIES);
-    git.onCall = ({ params }) => needing((params?.["arguments"] as { id: unknown }).id);
-    client.send(callRequest("c", "git__x", { id: "e" }));
-    second.send(callRequest("c", "git__x", { id: "e" }));
-    third.send(callRequest("c", "git__x", { id: "f" }));
-    for (const peer of [client, second, third]) await peer.find(isResponseTo("c"));
-    newestPeerOf(git).send(COMPLETE);
-    await turn();
-    const heard = [client, second, third].map(
-      (peer) => messagesOfMethod(peer, COMPLETE.method).length,
-    );
-    assert.deepEqual(heard, [1, 1, 0]);
-  });
-
-  it("of a client that has left is told to nobody", async () => {
-    const { client, connect, git } = await setUpServerRequests();
-    const other = connect();
-    await initialize(other, ALL_CAPABILITIES);
-    git.onCall = () => needing("e");
-    client.send(callRequest("c", "git__x"));
-    await client.find(isResponseTo("c"));
-    await client.transport.close();
-    await turn();
-    newestPeerOf(git).send(COMPLETE);
-    newestPeerOf(git).send({ ...COMPLETE, params: { elicitationId: "g" } });
     await turn();
     assert.deepEqual(
-      messagesOfMethod(other, COMPLETE.method).map(({ params }) => params?.["elicitationId"]),
-      ["g"],
+      [client, other].flatMap((peer) => messagesOfMethod(peer, COMPLETE.method)),
+      [],
     );
   });
+});
 
-  it("is known from no other error, and from none that is malformed or very long", async () => {
-    const { client, connect, git } = await setUpServerRequests();
-    await initialize(connect(), ALL_CAPABILITIES);
-    const data = '{"elicitations":[{"elicitationId":"e"}]}';
-    const errors = [
-      `{"code":-32000,"message":"m","data":${data}}`,
-      '{"code":-32042,"message":"m"}',
-      '{"code":-32042,"message":"m","data":[]}',
-      '{"code":-32042,"message":"m","data":{"elicitations":{}}}',
-      '{"code":-32042,"message":"m","data":{"elicitations":[null,7,{"elicitationId":7}]}}',
-      `{"code":-32042,"message":"m","data":${data},"x":tru}`,
-      `{"code":-32042,"message":"${"m".repeat(65_536)}","data":${data}}`,
-      "7",
-    ];
-    for (const [i, error] of errors.entries()) {
-      git.onCall = () => `"error":${error}`;
-      client.send(callRequest(i, "git__x"));
-      await client.until(() => client.received.some((text) => text.includes(`"id":${i}}`)));
+describe("a request of a server to a client that can run requests as tasks", () => {
+  const capabilities = {
+    sampling: {},
+    tasks: { list: {}, cancel: {}, requests: { sampling: { createMessage: {} } } },
+  };
+
+  it("is sent without `task`, because servers are not told that the client can do that", async () => {
+    const { client, git } = await setUpServerRequests(capabilities);
+    assert.deepEqual(git.messagesOf("initialize")[0]?.params?.["capabilities"], { sampling: {} });
+    const response = sendServerRequest(git, 1, SAMPLING, { ...SAMPLING_PARAMS, task: { ttl: 1 } });
+    const { id, params } = await waitForRequest(client, SAMPLING);
+    assert.deepEqual(params, SAMPLING_PARAMS);
+    client.send({ jsonrpc: "2.0", id, result: { role: "assistant" } });
+    assert.deepEqual((await response).result, { role: "assistant" });
+  });
+
+  it("is refused if it is about a task", async () => {
+    const { git } = await setUpServerRequests(capabilities);
+    for (const method of ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"]) {
+      const { error } = await sendServerRequest(git, method, method, { taskId: "c1" });
+      assert.equal(error?.code, -32601, method);
     }
-    newestPeerOf(git).send(COMPLETE);
-    await turn();
-    assert.ok(!client.received.some((text) => text.includes(COMPLETE.method)));
-  });
-
-  it("holds no client that has left", () => {
-    const elicitations = new UrlElicitations();
-    const attendee: ClientChannel = {
-      era: "legacy",
-      sendServerRequest: () => () => {},
-      level: undefined,
-      notify: () => {},
-      sendLogMessage: () => {},
-    };
-    for (const id of ["e", "f"]) elicitations.add(id, attendee);
-    elicitations.removeClient(attendee);
-    assert.deepEqual(
-      [elicitations.complete("e")?.size, elicitations.complete("g")],
-      [0, undefined],
-    );
-  });
-
-  it("is remembered of the last ones only", async () => {
-    const { client, connect, git } = await setUpServerRequests();
-    await initialize(connect(), ALL_CAPABILITIES);
-    const elicitations = Array.from({ length: 257 }, (_, i) => ({ elicitationId: String(i) }));
-    git.onCall = () =>
-      `"error":${JSON.stringify({ code: -32042, message: "m", data: { elicitations } })}`;
-    client.send(callRequest("c", "git__x"));
-    await client.find(isResponseTo("c"));
-    for (const elicitationId of ["0", "1", "256"])
-      newestPeerOf(git).send({ ...COMPLETE, params: { elicitationId } });
-    await turn();
-    assert.deepEqual(
-      messagesOfMethod(client, COMPLETE.method).map(({ params }) => params?.["elicitationId"]),
-      ["1", "256"],
-    );
-  });
-
-  it("that a call needs passes as the error that it is", async () => {
-    const { client, git } = await setUpServerRequests();
-    const error = '{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","n":1.0}]}}';
-    git.onCall = () => `"error":${error}`;
-    client.send(callRequest("c", "git__x"));
-    await client.find(isResponseTo("c"));
-    assert.ok(client.received.some((text) => text.includes(`"error":${error}`)));
   });
 });

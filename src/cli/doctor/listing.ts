@@ -18,7 +18,7 @@ import {
   type ServerSpec,
 } from "../../manifest/schema.ts";
 import { isTable } from "../../manifest/table.ts";
-import { capabilityClassOf, readCapabilities, withoutTasks } from "../../protocol/capabilities.ts";
+import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
@@ -141,15 +141,6 @@ const ELICITATION_CAPABILITIES = [
   { form: DECLARED, url: DECLARED },
   { url: DECLARED },
 ];
-const TASK_CAPABILITIES = [
-  undefined,
-  {
-    list: DECLARED,
-    cancel: DECLARED,
-    requests: { sampling: { createMessage: DECLARED }, elicitation: { create: DECLARED } },
-  },
-];
-
 /** Extensions that clients are known to declare. */
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
@@ -160,16 +151,14 @@ const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 function* possibleSnapshotKeys(
   identity: Omit<SnapshotKey, "era" | "capabilities">,
 ): Iterable<SnapshotKey> {
-  for (const tasks of TASK_CAPABILITIES) {
-    for (const roots of ROOTS_CAPABILITIES) {
-      for (const sampling of SAMPLING_CAPABILITIES) {
-        for (const elicitation of ELICITATION_CAPABILITIES) {
-          const all = readCapabilities({ roots, sampling, elicitation, tasks });
-          for (const names of EXTENSIONS) {
-            yield { ...identity, era: "legacy", capabilities: capabilityClassOf(all, names) };
-            const capabilities = capabilityClassOf(withoutTasks(all), names);
-            yield { ...identity, era: "modern", capabilities };
-          }
+  for (const roots of ROOTS_CAPABILITIES) {
+    for (const sampling of SAMPLING_CAPABILITIES) {
+      for (const elicitation of ELICITATION_CAPABILITIES) {
+        const all = readCapabilities({ roots, sampling, elicitation });
+        for (const names of EXTENSIONS) {
+          const capabilities = capabilityClassOf(all, names);
+          yield { ...identity, era: "legacy", capabilities };
+          yield { ...identity, era: "modern", capabilities };
         }
       }
     }

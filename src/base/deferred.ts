@@ -1,0 +1,17 @@
+/** A promise that is settled from outside: by whoever holds this object, once; later calls have no effect. */
+export interface Deferred<T> {
+  readonly promise: Promise<T>;
+  resolve(value: T): void;
+  reject(reason: unknown): void;
+}
+
+/** Makes a pending promise with its resolvers, as `Promise.withResolvers`, which Node.js has only since version 22. */
+export function deferred<T = void>(): Deferred<T> {
+  let resolve!: (value: T) => void;
+  let reject!: (reason: unknown) => void;
+  const promise = new Promise<T>((onResolve, onReject) => {
+    resolve = onResolve;
+    reject = onReject;
+  });
+  return { promise, resolve, reject };
+}
