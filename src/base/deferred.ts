@@ -1,8 +1,8 @@
 /** A promise that is settled from outside: by whoever holds this object, once; later calls have no effect. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
-  resolve(value: T): void;
-  reject(reason: unknown): void;
+  readonly resolve: (value: T) => void;
+  readonly reject: (reason: unknown) => void;
 }
 
 /** Makes a pending promise with its resolvers, as `Promise.withResolvers`, which Node.js has only since version 22. */

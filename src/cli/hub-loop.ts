@@ -5,6 +5,7 @@ import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { sha256Hex } from "../manifest/trust.ts";
+import { deferred } from "../base/deferred.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { buildError } from "../jsonrpc/message.ts";
 import {
@@ -60,8 +61,8 @@ export async function answerWithError(
   signal: AbortSignal,
 ): Promise<void> {
   const stdio = new StdioServerTransport(MAX_MESSAGE, streams);
-  const left = Promise.withResolvers<void>();
-  const requested = Promise.withResolvers<void>();
+  const left = deferred();
+  const requested = deferred();
   signal.addEventListener("abort", () => left.resolve(), { once: true });
   await stdio.open(
     {

@@ -417,18 +417,13 @@ export class EraMemory {
   }
 
   /** A session was opened. An era that the manifest prescribes is not a finding. */
-  onConnected({ era, negotiation: greeting }: Session, spec: RunnableServer): void {
-    const evidence = greeting?.evidence ?? "memory";
+  onConnected({ era, negotiation }: Session, spec: RunnableServer): void {
+    const evidence = negotiation?.evidence ?? "known";
     if (spec.era !== "auto") this.#detectedEra = undefined;
-    else if (evidence !== "memory" || this.#detectedEra?.era !== era) {
-      const isGuess = evidence === "timeout";
+    else if (evidence !== "known" || this.#detectedEra?.era !== era) {
+      const isGuess = evidence === "assumed";
       this.#detectedEra = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
     }
-  }
-
-  /** The server has answered `server/discover` like a modern server, but too late for this session. */
-  onLateModernAnswer(): void {
-    this.#detectedEra = { era: "modern", askedAt: Date.now() };
   }
 
   /**

@@ -1,4 +1,5 @@
 import type { Clock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import {
   type CacheHints,
@@ -31,8 +32,11 @@ export class CoalescedRefresh {
   #isRequested = false;
   #isRunning = false;
   #isEnded = false;
-  /** The listing after the running one: one promise for all announcements, as servers may announce without end. */
-  #next: Completion | undefined;
+  /**
+   * The callers that wait for the listing after the running one: one promise for all announcements, as servers may
+   * announce without end; and those of a listing that has to be repeated.
+   */
+  #next: readonly Deferred<void>[] = [];
   /** Ends the pause after a listing. */
   #endPause: () => void = () => {};
 
@@ -45,17 +49,17 @@ export class CoalescedRefresh {
    */
   request(): Promise<void> {
     this.#isRequested = true;
-    this.#next ??= makeCompletion();
-    const { promise: listed } = this.#next;
+    const next = this.#next.at(-1) ?? deferred();
+    if (this.#next.length === 0) this.#next = [next];
     if (!this.#isRunning) void this.#run();
-    return listed;
+    return next.promise;
   }
 
   /** The connection has closed. */
   end(): void {
     this.#isEnded = true;
     this.#endPause();
-    this.#next?.resolve();
+    for (const { resolve } of this.#next) resolve();
   }
 
   /** Never rejects, because `list` does not. */
@@ -67,16 +71,15 @@ export class CoalescedRefresh {
       if (this.#isEnded) return;
       this.#isRequested = false;
       const current = this.#next;
-      this.#next = undefined;
+      this.#next = [];
       const outcome = await this.#options.list();
       if (outcome === "again") {
         this.#isRequested = true;
-        // Callers that waited for this listing wait for the next one.
-        this.#next = joinCompletions(current, this.#next);
-        if (this.#isEnded) this.#next?.resolve();
+        this.#next = [...current, ...this.#next];
+        if (this.#isEnded) this.end();
         continue;
       }
-      current?.resolve();
+      for (const { resolve } of current) resolve();
       if (this.#isEnded) return;
       delay = Math.min(Math.max(delay * 2, RELIST_DELAY.min), RELIST_DELAY.max[outcome]);
       await this.#pause(delay);
@@ -93,30 +96,6 @@ export class CoalescedRefresh {
       };
     });
   }
-}
-
-/** A promise of the end of a listing, with its resolver. */
-interface Completion {
-  readonly promise: Promise<void>;
-  resolve(): void;
-}
-
-function makeCompletion(): Completion {
-  let resolvePromise = (): void => {};
-  const promise = new Promise<void>((resolve) => (resolvePromise = resolve));
-  return { promise, resolve: () => resolvePromise() };
-}
-
-function joinCompletions(
-  a: Completion | undefined,
-  b: Completion | undefined,
-): Completion | undefined {
-  if (a === undefined || b === undefined) return a ?? b;
-  const resolve = (): void => {
-    a.resolve();
-    b.resolve();
-  };
-  return { promise: b.promise, resolve };
 }
 
 export interface ListingSyncOptions {
@@ -153,12 +132,9 @@ export class ListingSync {
   readonly #refreshes = new Map<Kind, CoalescedRefresh>();
   /** Functions that cancel the timers for listing a kind again whose changes the server does not announce. */
   readonly #ttlTimers = new Map<Kind, () => void>();
-  #isPaused = false;
-  /** Resolvers of the promises that settle when reading is resumed. */
-  readonly #resumeWaiters: (() => void)[] = [];
-  #resolveSavedLoaded = (): void => {};
-  /** Settles when the saved listing has been loaded, or after `LOAD_SAVED_LIMIT` ms. */
-  readonly savedLoaded = new Promise<void>((resolve) => (this.#resolveSavedLoaded = resolve));
+  /** Settles when reading from the server is resumed; undefined while it is not paused. */
+  #resumed: Deferred<void> | undefined;
+  readonly #savedLoaded = deferred();
 
   /** @param listing that of the connection that this one replaces */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
@@ -184,6 +160,11 @@ export class ListingSync {
     return this.#isLoadingSaved;
   }
 
+  /** Settles when the saved listing has been loaded, or after `LOAD_SAVED_LIMIT` ms. */
+  get savedLoaded(): Promise<void> {
+    return this.#savedLoaded.promise;
+  }
+
   has(kind: Kind, key: string): boolean {
     return this.#listing?.[kind].some((item) => item.key === key) === true;
   }
@@ -191,11 +172,11 @@ export class ListingSync {
   /** Loads the saved listing. */
   async loadSaved(): Promise<void> {
     this.#isLoadingSaved = true;
-    const cancelTimer = this.#options.clock.after(LOAD_SAVED_LIMIT, this.#resolveSavedLoaded);
+    const cancelTimer = this.#options.clock.after(LOAD_SAVED_LIMIT, this.#savedLoaded.resolve);
     const saved = await this.#options.loadSaved();
     cancelTimer();
     this.#isLoadingSaved = false;
-    this.#resolveSavedLoaded();
+    this.#savedLoaded.resolve();
     this.eraMemory.loadSaved(saved?.detectedEra);
     // The server may have been listed in the meantime.
     if (saved === undefined || this.#isOwn) return;
@@ -220,15 +201,10 @@ export class ListingSync {
   /** A new session is open: lists are read again over it whenever the server announces a change. */
   attach(session: Session): void {
     this.#session = session;
-    void session.negotiation?.lateIsModern?.then((isModern) => {
-      if (!isModern || this.#session !== session || this.#listing === undefined) return;
-      this.eraMemory.onLateModernAnswer();
-      this.#options.save({ listing: this.#listing, detectedEra: this.eraMemory.detectedEra });
-    });
     for (const kind of KINDS) {
       const refresh = new CoalescedRefresh({
         clock: this.#options.clock,
-        ready: () => this.#resumed(),
+        ready: async () => this.#resumed?.promise,
         list: () => this.#list(session, kind),
       });
       if (session.offers(kind)) this.#refreshes.set(kind, refresh);
@@ -256,8 +232,12 @@ export class ListingSync {
 
   /** Reading from the server is paused or resumed: while it is paused, answers to list requests do not arrive. */
   setPaused(isPaused: boolean): void {
-    this.#isPaused = isPaused;
-    if (!isPaused) for (const resolve of this.#resumeWaiters.splice(0)) resolve();
+    if (isPaused) {
+      this.#resumed ??= deferred();
+      return;
+    }
+    this.#resumed?.resolve();
+    this.#resumed = undefined;
   }
 
   async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
@@ -273,7 +253,7 @@ export class ListingSync {
       return hasChanged ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";
-      if (this.#isPaused) return "again";
+      if (this.#resumed !== undefined) return "again";
       this.#options.warn(`Listing again failed: ${toHubError(error).message}`);
       return "same";
     } finally {
@@ -297,13 +277,6 @@ export class ListingSync {
       kind,
       this.#options.clock.after(delay, () => this.relist([kind])),
     );
-  }
-
-  #resumed(): Promise<void> {
-    return new Promise((resolve) => {
-      if (this.#isPaused) this.#resumeWaiters.push(resolve);
-      else resolve();
-    });
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Clock } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
@@ -79,15 +80,10 @@ export interface EarlyExit {
 export interface NegotiationResult {
   readonly handshake: ServerHandshake;
   /**
-   * How the era was found: "answer": the server's answer shows it; "silence": the server did not answer the probe in
-   * time; "memory": the era was known or prescribed before.
+   * How the era was found: "answered": the server's answer shows it; "assumed": the server did not answer the probe in
+   * time; "known": the era was known or prescribed before.
    */
-  readonly evidence: "answer" | "timeout" | "memory";
-  /**
-   * After a probe without an answer in time: resolves, if ever, with whether a late answer was a modern server's. Never
-   * rejects.
-   */
-  readonly lateIsModern?: Promise<boolean>;
+  readonly evidence: "answered" | "assumed" | "known";
 }
 
 /**
@@ -103,7 +99,8 @@ export async function negotiate(
   if (era === "legacy") return initialize(options);
   if (era === "modern") {
     const discovery = await discover(options, options.signal);
-    if (discovery?.kind === "modern") return { handshake: discovery.handshake, evidence: "answer" };
+    if (discovery?.kind === "modern")
+      return { handshake: discovery.handshake, evidence: "answered" };
     throw unexpectedAnswerError(
       server,
       "handshake",
@@ -141,8 +138,6 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   const { knownEra, clock, probeTimeout, signal } = options;
   const probeAbort = new AbortController();
   let isAnswered = false;
-  /** Whether the probe goes on after this function returns: a late answer tells the era for the next connection. */
-  let isStillAwaited = false;
   const discovering = discover(options, AbortSignal.any([signal, probeAbort.signal])).then(
     (discovery) => {
       isAnswered = true;
@@ -156,27 +151,21 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   );
   // Nothing may await this promise when it rejects: prevent an unhandled rejection.
   discovering.catch(() => {});
-  let cancelTimer = (): void => {};
-  const timeout = new Promise<"timeout">((resolve) => {
-    if (knownEra === undefined) cancelTimer = clock.after(probeTimeout, () => resolve("timeout"));
-  });
+  const timeout = deferred<"timeout">();
+  const cancelTimer =
+    knownEra === undefined ? clock.after(probeTimeout, () => timeout.resolve("timeout")) : () => {};
   try {
-    const discovery = await Promise.race([discovering, timeout]);
-    if (discovery === "timeout") {
-      // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
-      const toleranceOver = (): Promise<undefined> =>
-        new Promise((resolve) => clock.after(LATE_ANSWER_TOLERANCE, () => resolve(undefined)));
-      const result = await initialize(options, () => Promise.race([discovering, toleranceOver()]));
-      if (result.handshake.protocol.era === "modern") return result;
-      isStillAwaited = true;
-      const lateIsModern = discovering.then(
-        (answer) => answer?.kind === "modern",
-        () => false,
-      );
-      return { ...result, evidence: "timeout", lateIsModern };
-    }
+    const discovery = await Promise.race([discovering, timeout.promise]);
     if (discovery === undefined) return await initialize(options);
-    return await useDiscovery(options, discovery);
+    if (discovery !== "timeout") return await useDiscovery(options, discovery);
+    // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
+    const toleranceOver = deferred<undefined>();
+    const result = await initialize(options, () => {
+      clock.after(LATE_ANSWER_TOLERANCE, () => toleranceOver.resolve(undefined));
+      return Promise.race([discovering, toleranceOver.promise]);
+    });
+    const isLegacy = result.handshake.protocol.era === "legacy";
+    return isLegacy ? { ...result, evidence: "assumed" } : result;
   } catch (error) {
     if (isConnectionLost(error) && !isAnswered && knownEra === undefined && !signal.aborted) {
       return { cause: error };
@@ -184,7 +173,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
     throw error;
   } finally {
     cancelTimer();
-    if (!isStillAwaited) probeAbort.abort();
+    probeAbort.abort();
   }
 }
 
@@ -194,7 +183,7 @@ async function useDiscovery(
 ): Promise<NegotiationResult> {
   // For legacy clients the probe only confirmed a remembered era. Such an era must expire, so that `initialize` is
   // tried again some time.
-  const evidence = options.clientEra === "modern" ? "answer" : "memory";
+  const evidence = options.clientEra === "modern" ? "answered" : "known";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);
   const versions = JSON.stringify(discovery.versions).slice(0, MAX_VERSION_LENGTH);
@@ -249,10 +238,10 @@ async function initialize(
   );
   if (!(answer instanceof HubError)) {
     const isFinding = era === "auto" && knownEra !== "legacy";
-    return { handshake: answer, evidence: isFinding ? "answer" : "memory" };
+    return { handshake: answer, evidence: isFinding ? "answered" : "known" };
   }
   const discovery = await probeOther?.();
-  if (discovery?.kind === "modern") return { handshake: discovery.handshake, evidence: "answer" };
+  if (discovery?.kind === "modern") return { handshake: discovery.handshake, evidence: "answered" };
   throw answer;
 }
 

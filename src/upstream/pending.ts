@@ -1,5 +1,6 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
@@ -87,8 +88,8 @@ export class PendingRequests {
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
-  /** Callbacks to call when no client's request is in flight. */
-  readonly #idleCallbacks: (() => void)[] = [];
+  /** Settles when no client's request is in flight; undefined if nobody waits for that. */
+  #idle: Deferred<void> | undefined;
   /** The error because of which nothing is in flight any more. */
   endCause: HubError | undefined;
   /** Whether clients' requests must carry the headers that repeat arguments. */
@@ -181,10 +182,10 @@ export class PendingRequests {
 
   /** Resolves when no client's request is in flight. */
   whenIdle(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#idleCallbacks.push(resolve);
-      this.#resolveIdle();
-    });
+    this.#idle ??= deferred();
+    const { promise } = this.#idle;
+    this.#resolveIdle();
+    return promise;
   }
 
   /** Allocates a request id. */
@@ -302,7 +303,7 @@ export class PendingRequests {
     if (record === undefined) return undefined;
     if (record.isClientRequest === true) this.#clientRequestCount--;
     if (this.#sentRequests.size > 0) this.#sentRequests.remove(id);
-    if (this.#idleCallbacks.length > 0) this.#resolveIdle();
+    if (this.#idle !== undefined) this.#resolveIdle();
     return record;
   }
 
@@ -384,8 +385,9 @@ export class PendingRequests {
   }
 
   #resolveIdle(): void {
-    if (this.clientRequestCount === 0)
-      for (const resolve of this.#idleCallbacks.splice(0)) resolve();
+    if (this.#clientRequestCount > 0) return;
+    this.#idle?.resolve();
+    this.#idle = undefined;
   }
 
   #backlogError(): HubError | undefined {
