@@ -5,7 +5,7 @@ import { Method } from "../protocol/legacy.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { EncodedMessage, Message, Request } from "../jsonrpc/message.ts";
-import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
+import type { Responder, SentRequest, TransportEvents } from "../transport/transport.ts";
 import {
   buildModernError,
   mayBeModernRequest,
@@ -13,6 +13,7 @@ import {
   type ModernResponder,
 } from "./modern/request.ts";
 import { IdMap } from "../base/id-map.ts";
+import type { LegacyClient } from "./legacy-client.ts";
 import type { ModernClients } from "./modern/clients.ts";
 
 /**
@@ -20,36 +21,29 @@ import type { ModernClients } from "./modern/clients.ts";
  * modern requests, and passes all other messages to the legacy client.
  */
 export class ClientConnection implements TransportEvents {
-  readonly #legacy: TransportEvents;
+  readonly #legacy: LegacyClient;
   readonly #modernClients: ModernClients;
   readonly #requestReader = new ModernRequestReader();
   readonly #subset: ServerSubset | undefined;
-  /** Responder for transports on which all requests share one channel. */
-  readonly #connectionResponder: Responder;
   /** Responders of the modern requests in flight, by the key of the request's id. */
   readonly #responders = new IdMap<PipeResponder>();
 
   /** @param legacy receives all messages that are not of the modern era */
   constructor(
-    transport: Transport,
-    legacy: TransportEvents,
+    legacy: LegacyClient,
     modernClients: ModernClients,
     subset: ServerSubset | undefined,
   ) {
     this.#legacy = legacy;
     this.#modernClients = modernClients;
     this.#subset = subset;
-    this.#connectionResponder = {
-      notify: (message) => void transport.send(message),
-      respond: (message) => void (message === undefined || transport.send(message)),
-    };
   }
 
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
     if (message.kind === "request") {
       if (
         mayBeModernRequest(message) &&
-        this.#handleModern(message, responder ?? this.#connectionResponder)
+        this.#handleModern(message, responder ?? this.#legacy.connectionResponder)
       )
         return;
     } else if (
@@ -62,9 +56,7 @@ export class ClientConnection implements TransportEvents {
     this.#legacy.frame(message, sentRequest, responder);
   }
 
-  log(...line: Parameters<TransportEvents["log"]>): void {
-    this.#legacy.log(...line);
-  }
+  log(): void {}
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
     this.#legacy.oversized(head, tail, size);
@@ -74,9 +66,9 @@ export class ClientConnection implements TransportEvents {
     this.#legacy.pressure(full);
   }
 
-  closed(cause: HubError): void {
+  closed(): void {
     this.#modernClients.close();
-    this.#legacy.closed(cause);
+    this.#legacy.closed();
   }
 
   /** Handles `request` if it is of the modern era. @returns whether it is */
@@ -90,7 +82,7 @@ export class ClientConnection implements TransportEvents {
       if (isIdInUse) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const pipeResponder = new PipeResponder(responder, () => void this.#responders.remove(key));
+      const pipeResponder = new PipeResponder(responder, this.#responders, key);
       this.#responders.set(key, pipeResponder);
       this.#modernClients.handle(modernRequest, pipeResponder, this.#subset);
     } catch (error) {
@@ -114,12 +106,15 @@ export class ClientConnection implements TransportEvents {
 class PipeResponder implements ModernResponder {
   readonly isPipe = true;
   readonly #responder: Responder;
-  readonly #onEnd: () => void;
+  readonly #inFlight: IdMap<PipeResponder>;
+  readonly #key: string | number;
   #onCancel: (reason: CancelReason, by: CancelledBy) => void = () => {};
 
-  constructor(responder: Responder, onEnd: () => void) {
+  /** @param inFlight responders of the requests in flight, by the key of the request's id */
+  constructor(responder: Responder, inFlight: IdMap<PipeResponder>, key: string | number) {
     this.#responder = responder;
-    this.#onEnd = onEnd;
+    this.#inFlight = inFlight;
+    this.#key = key;
   }
 
   notify(message: EncodedMessage): void {
@@ -127,7 +122,7 @@ class PipeResponder implements ModernResponder {
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#onEnd();
+    this.#inFlight.remove(this.#key);
     this.#responder.respond(message);
   }
 
@@ -136,7 +131,7 @@ class PipeResponder implements ModernResponder {
   }
 
   cancel(reason: CancelReason): void {
-    this.#onEnd();
+    this.#inFlight.remove(this.#key);
     this.#onCancel(reason, "client");
   }
 }

@@ -5,18 +5,17 @@
  * `legacy-client.ts`.
  */
 import type { Clock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { CallLog, Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
-import { Router } from "../router/router.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type { Transport } from "../transport/transport.ts";
-import { type ClientHost, LegacyClient } from "./legacy-client.ts";
+import type { TransportEvents, Transport } from "../transport/transport.ts";
+import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
 import { ModernListAnswers } from "./list-answers.ts";
 import { AwaitingLimit } from "./modern/input-required.ts";
@@ -26,7 +25,7 @@ export interface ClientsOptions {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
   readonly clock: Clock;
-  serverInfo(): Implementation;
+  readonly serverInfo: () => Implementation;
   /**
    * The view of one client.
    * @param clientId undefined: clients that cannot be told apart
@@ -34,7 +33,7 @@ export interface ClientsOptions {
    */
   view(clientId: string | undefined, subset: ServerSubset | undefined): ClientView;
   /** The active plugins; undefined: none. */
-  plugins(): PluginSet | undefined;
+  readonly plugins: () => PluginSet | undefined;
   /** Writes a warning to the log. */
   warn(text: string): void;
   /** Stops or resumes reading from all servers: backpressure while some client does not read. */
@@ -50,26 +49,20 @@ interface AcceptOptions {
 }
 
 /** All connected clients of both eras, and the caches and limits that they share. */
-export class Clients implements ClientHost {
-  readonly #options: ClientsOptions;
-  readonly #clients = new Map<
-    LegacyClient,
-    { transport: Transport; view: ClientView; onDisconnect: () => void }
-  >();
+export class Clients {
+  readonly options: ClientsOptions;
+  readonly listAnswers = new ModernListAnswers();
+  readonly awaitingLimit = new AwaitingLimit();
+  /** The clients of the legacy era, each with what settles when it has disconnected. */
+  readonly #clients = new Map<LegacyClient, Deferred<void>>();
   #count = 0;
   #isClosed = false;
   /** Clients that do not read at present. */
   readonly #notReading = new Set<LegacyClient>();
   readonly #modernClients = new Set<ModernClients>();
-  readonly #listAnswers = new ModernListAnswers();
-  readonly #awaitingLimit = new AwaitingLimit();
 
   constructor(options: ClientsOptions) {
-    this.#options = options;
-  }
-
-  get serverInfo(): Implementation {
-    return this.#options.serverInfo();
+    this.options = options;
   }
 
   /** All calls in flight. */
@@ -90,39 +83,22 @@ export class Clients implements ClientHost {
       await transport.close();
       return;
     }
-    const { deadlines, callLog } = this.#options;
-    const plugins = (): PluginSet | undefined => this.#options.plugins();
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const view = this.#options.view(id, subset);
-    const clientInfo = { id, name: undefined, version: undefined };
-    const notify = (message: EncodedMessage): void => void transport.send(message);
-    const owner = (): LegacyClient => client;
-    const routerOptions = {
-      view,
-      deadlines,
-      callLog,
-      plugins,
-      notify,
-      excludedPlugin: plugin,
-      clientChannel: owner,
-    };
-    const router = new Router(clientInfo, routerOptions);
-    const client = new LegacyClient(transport, this, view, router, plugin !== undefined);
+    const client = new LegacyClient(this, id, transport, this.options.view(id, subset), plugin);
     // Plugins in this process speak the legacy era only.
-    const events =
+    const events: TransportEvents =
       plugin === undefined
-        ? new ClientConnection(transport, client, this.createModernClients(id), subset)
+        ? new ClientConnection(client, this.createModernClients(id), subset)
         : client;
-    const disconnected = new Promise<void>((onDisconnect) =>
-      this.#clients.set(client, { transport, view, onDisconnect }),
-    );
+    const disconnected = deferred();
+    this.#clients.set(client, disconnected);
     try {
       await transport.open(events, signal);
     } catch (error) {
       events.closed(toHubError(error));
       throw error;
     }
-    await disconnected;
+    await disconnected.promise;
   }
 
   /**
@@ -130,20 +106,14 @@ export class Clients implements ClientHost {
    * @param clientId of the client that sends them; undefined: a client that cannot be told apart from others
    */
   createModernClients(clientId: string | undefined): ModernClients {
-    const modernClients: ModernClients = new ModernClients({
-      ...this.#options,
-      listAnswers: this.#listAnswers,
-      awaitingLimit: this.#awaitingLimit,
-      clientId,
-      onClose: (closed) => void this.#modernClients.delete(closed),
-    });
+    const modernClients = new ModernClients(this, clientId);
     this.#modernClients.add(modernClients);
     return modernClients;
   }
 
   /** A server may have settled: its first listing is known, or it has failed. */
   serverSettled(): void {
-    for (const { view } of this.#clients.values()) view.updateReadiness();
+    for (const { view } of this.#clients.keys()) view.updateReadiness();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 
@@ -157,7 +127,7 @@ export class Clients implements ClientHost {
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const modernClients of this.#modernClients) modernClients.stop();
-    await Promise.all([...this.#clients.values()].map(({ transport }) => transport.close()));
+    await Promise.all([...this.#clients.keys()].map(({ transport }) => transport.close()));
     for (const modernClients of this.#modernClients) modernClients.close();
   }
 
@@ -166,16 +136,16 @@ export class Clients implements ClientHost {
     if (isFull) this.#notReading.add(client);
     else this.#notReading.delete(client);
     const isPaused = this.#notReading.size > 0;
-    if (isPaused !== wasPaused) this.#options.pauseServers(isPaused);
-  }
-
-  warn(text: string): void {
-    this.#options.warn(text);
+    if (isPaused !== wasPaused) this.options.pauseServers(isPaused);
   }
 
   onDisconnect(client: LegacyClient): void {
     this.backpressure(client, false);
-    this.#clients.get(client)?.onDisconnect();
+    this.#clients.get(client)?.resolve();
     this.#clients.delete(client);
+  }
+
+  onModernClosed(modernClients: ModernClients): void {
+    this.#modernClients.delete(modernClients);
   }
 }

@@ -1,17 +1,18 @@
 import { Buffer } from "node:buffer";
-import type { ByteRange } from "../base/bytes.ts";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
-import { systemClock } from "../base/clock.ts";
+import { abortable, systemClock } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, parseRange, scanObject } from "../base/json.ts";
+import { parseRange } from "../base/json.ts";
 import { NO_CLIENTS } from "../upstream/profile.ts";
 import { LEGACY_PLAN } from "../upstream/negotiate.ts";
 import { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
-import type { Notification, Request, Response } from "../jsonrpc/message.ts";
+import { type Notification, paramsOf, type Response } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
 import { memoryTransportPair } from "../transport/memory.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { readProgressTokens } from "../protocol/notifications.ts";
 
 /** What accepts clients: the hub. */
 export interface ClientAcceptor {
@@ -69,7 +70,7 @@ export class InProcessClient {
    * @throws {HubError} usage if `args` is not a JSON object
    * @throws the signal's reason when it is aborted; the server gets `notifications/cancelled`
    */
-  callTool(
+  async callTool(
     name: string,
     args: string,
     onProgress?: (progress: CallProgress) => void,
@@ -81,37 +82,23 @@ export class InProcessClient {
     // Parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));
     if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
-    return new Promise((resolve, reject) => {
-      signal.throwIfAborted();
-      const cancel = (): void => {
-        this.#session.cancel(id, "Interrupted.");
-        reject(signal.reason);
-      };
-      const record = {
-        method: parsed.method,
-        name,
-        onResponse: (response: Response) => {
-          signal.removeEventListener("abort", cancel);
-          resolve(response);
-        },
-        fail: (error: HubError) => {
-          signal.removeEventListener("abort", cancel);
-          reject(error);
-        },
-        onProgress: ({ bytes, params: range }: Notification) => {
-          if (range !== undefined) onProgress?.(parseRange(bytes, range) as CallProgress);
-        },
-      };
-      const id = this.#session.relay(record, parsed, { edits: [], tokens: tokenRangesOf(parsed) });
-      signal.addEventListener("abort", cancel, { once: true });
-    });
+    signal.throwIfAborted();
+    const answer = deferred<Response>();
+    const record = {
+      method: parsed.method,
+      name,
+      onResponse: (response: Response) => answer.resolve(response),
+      fail: (error: HubError) => answer.reject(error),
+      onProgress: ({ bytes, params: range }: Notification) => {
+        if (range !== undefined) onProgress?.(parseRange(bytes, range) as CallProgress);
+      },
+    };
+    const tokens = readProgressTokens(paramsOf(parsed));
+    const id = this.#session.relay(record, parsed, { edits: [], tokens });
+    const cancel = (): void => this.#session.cancel(id, "Interrupted.");
+    signal.addEventListener("abort", cancel, { once: true });
+    return abortable(answer.promise, signal).finally(() =>
+      signal.removeEventListener("abort", cancel),
+    );
   }
-}
-
-/** The range of the progress token that `callTool` has written. */
-function tokenRangesOf({ bytes, params }: Request): readonly ByteRange[] {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const meta = lastMember(members, "_meta");
-  const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
-  return token === undefined ? [] : [token];
 }

@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/id-map.ts";
-import { KINDS, type Kind } from "../catalog/listing.ts";
+import type { Kind } from "../catalog/listing.ts";
 import {
   type Batch,
   buildError,
@@ -19,6 +19,7 @@ import {
   withResponseId,
 } from "../jsonrpc/message.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
+import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
   capabilityClassOf,
@@ -30,10 +31,8 @@ import {
 } from "../protocol/capabilities.ts";
 import {
   allowsBatches,
-  type Implementation,
   initializeResult,
   type LegacyVersion,
-  LIST_METHODS,
   Method,
   negotiateVersion,
 } from "../protocol/legacy.ts";
@@ -42,7 +41,7 @@ import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
-import type { Router } from "../router/router.ts";
+import { Router } from "../router/router.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
   type ClientChannel,
@@ -51,35 +50,21 @@ import {
   type ServerRequest,
 } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import { ListAnswers } from "./list-answers.ts";
+import type { Clients } from "./clients.ts";
+import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
-/** What a request in flight needs of its client. */
-export interface RequestOwner {
-  readonly sender: ClientDeclaration;
-  /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
-  sendServerRequest(request: ServerRequest, responder: Responder): (reason: CancelReason) => void;
-}
-
-/** One request of a legacy client in flight. Answering it removes it from the table of requests in flight. */
-export class LegacyClientRequest implements Caller {
+/** One request of a legacy client in flight, until it is answered. */
+class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
-  readonly #inFlight: IdMap<LegacyClientRequest>;
-  readonly #owner: RequestOwner;
+  readonly #client: LegacyClient;
 
-  /** @param inFlight requests in flight, by the key of the client's id */
-  constructor(
-    id: RequestId,
-    responder: Responder,
-    inFlight: IdMap<LegacyClientRequest>,
-    owner: RequestOwner,
-  ) {
+  constructor(id: RequestId, responder: Responder, client: LegacyClient) {
     this.id = id;
     this.#responder = responder;
-    this.#inFlight = inFlight;
-    this.#owner = owner;
+    this.#client = client;
   }
 
   /** The call that the request became; undefined until the request is routed, and for list requests. */
@@ -88,7 +73,7 @@ export class LegacyClientRequest implements Caller {
   }
 
   get sender(): ClientDeclaration {
-    return this.#owner.sender;
+    return this.#client.sender;
   }
 
   toClientMessage(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
@@ -96,11 +81,11 @@ export class LegacyClientRequest implements Caller {
   }
 
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
-    return this.#owner.sendServerRequest(request, this.#responder);
+    return this.#client.sendServerRequest(request, this.#responder);
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#inFlight.remove(this.id.key);
+    this.#client.onAnswered(this);
     this.#responder.respond(message);
   }
 
@@ -113,7 +98,7 @@ export class LegacyClientRequest implements Caller {
  * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
  * @param handle handles one message of the batch; a message that must be answered comes with its responder
  */
-export function answerBatch(
+function answerBatch(
   items: readonly Message[],
   responder: Responder,
   handle: (item: Message, responder?: Responder) => void,
@@ -150,7 +135,7 @@ const BATCH_COMMA = utf8(",");
 const BATCH_END = utf8("]");
 
 /** What a client declares in `initialize`. */
-export interface InitializeParams {
+interface InitializeParams {
   /** The negotiated protocol version. */
   readonly version: LegacyVersion;
   /** The capability class: which requests of servers the client accepts. */
@@ -166,7 +151,7 @@ const MAX_NAME_LENGTH = 200;
  * Reads the params of `initialize`.
  * @throws {HubError} invalidParams without a protocolVersion
  */
-export function readInitialize(request: Request): InitializeParams {
+function readInitialize(request: Request): InitializeParams {
   const params = paramsOf(request);
   const requested = params.string("protocolVersion");
   if (requested === undefined) {
@@ -192,47 +177,36 @@ export function readInitialize(request: Request): InitializeParams {
  * Reads the params of `logging/setLevel`.
  * @throws {HubError} invalidParams if the level is not one of the protocol's
  */
-export function readSetLevel(request: Request): LogSeverity {
+function readSetLevel(request: Request): LogSeverity {
   const level = paramsOf(request).string("level");
   if (isSeverity(level)) return level;
   throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");
 }
 
-/** What a client needs of the hub. */
-export interface ClientHost {
-  readonly serverInfo: Implementation;
-  /** The client's backpressure. `isFull`: the client does not read, so nothing more should be read for it. */
-  backpressure(client: LegacyClient, isFull: boolean): void;
-  /** Logs a protocol error of the client that no response can report. */
-  warn(text: string): void;
-  onDisconnect(client: LegacyClient): void;
-}
-
 const EMPTY_RESULT = utf8("{}");
-/** The kind that each list method lists. */
-const LIST_METHOD_KINDS = new Map(
-  // Legacy clients read the files of skills as resources.
-  KINDS.filter((kind) => kind !== "skills").map((kind) => [LIST_METHODS[kind], kind]),
-);
 
 /**
  * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes those for
  * a server.
  */
-export class LegacyClient implements TransportEvents, ClientChannel, RequestOwner {
+export class LegacyClient implements TransportEvents, ClientChannel {
   readonly era = "legacy";
-  readonly #transport: Transport;
-  readonly #host: ClientHost;
-  readonly #view: ClientView;
+  readonly id: string;
+  readonly transport: Transport;
+  readonly view: ClientView;
+  /** Responder for transports on which all requests share one channel. */
+  readonly connectionResponder: Responder;
+  readonly #clients: Clients;
   readonly #router: Router;
   readonly #isPlugin: boolean;
-  /** Responder for transports on which all requests share one channel. */
-  readonly #connectionResponder: Responder;
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdMap<LegacyClientRequest>();
-  readonly #serverRequests = new DownstreamRequests((server, message) =>
-    this.notify(server, message),
-  );
+  /**
+   * Whether a relayed request has come with a responder of its own. If none has, all share one channel, and no request
+   * needs to be found for a notification.
+   */
+  #hasResponders = false;
+  readonly #serverRequests = new DownstreamRequests(this);
   #version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
@@ -243,27 +217,39 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   level: LogSeverity | undefined;
   readonly #listAnswers = new ListAnswers();
 
-  /** @param isPlugin whether the client is a plugin: servers send it no requests, and it declares no capabilities */
+  /**
+   * @param plugin the plugin that the client is, if it is one: servers send it no requests, and it declares no
+   *   capabilities
+   */
   constructor(
+    clients: Clients,
+    id: string,
     transport: Transport,
-    host: ClientHost,
     view: ClientView,
-    router: Router,
-    isPlugin: boolean,
+    plugin: PluginInstance | undefined,
   ) {
-    this.#isPlugin = isPlugin;
-    this.#transport = transport;
-    this.#connectionResponder = {
+    const { deadlines, callLog, plugins } = clients.options;
+    this.#clients = clients;
+    this.#isPlugin = plugin !== undefined;
+    this.id = id;
+    this.transport = transport;
+    this.view = view;
+    this.connectionResponder = {
       notify: (message) => void transport.send(message),
       respond: (message) => void (message === undefined || transport.send(message)),
     };
-    this.#host = host;
-    this.#view = view;
-    this.#router = router;
-  }
-
-  get id(): string {
-    return this.#router.client.id;
+    this.#router = new Router(
+      { id, name: undefined, version: undefined },
+      {
+        view,
+        deadlines,
+        callLog,
+        plugins,
+        notify: (message) => void transport.send(message),
+        excludedPlugin: plugin,
+        clientChannel: () => this,
+      },
+    );
   }
 
   /** The client's calls in flight. */
@@ -275,11 +261,11 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
    * The catalog was replaced: sends `list_changed` for the lists that differ from those that the client last received.
    */
   catalogChanged(): void {
-    for (const message of this.#listAnswers.compare(this.#view.catalog))
-      this.#transport.send(message);
+    for (const message of this.#listAnswers.compare(this.view.catalog))
+      this.transport.send(message);
   }
 
-  frame(message: Message, _?: SentRequest, responder: Responder = this.#connectionResponder): void {
+  frame(message: Message, _?: SentRequest, responder: Responder = this.connectionResponder): void {
     switch (message.kind) {
       case "request":
         this.#handleRequest(message, responder);
@@ -305,16 +291,16 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       this.#serverRequests.fail(truncated.id, new HubError("messageTooLarge", text));
       return;
     }
-    this.#connectionResponder.respond(errorResponse(truncated?.id, "messageTooLarge", text));
+    this.connectionResponder.respond(errorResponse(truncated?.id, "messageTooLarge", text));
   }
 
   log(): void {}
 
   pressure(isFull: boolean): void {
     // A client that does not read must not send more requests either.
-    if (isFull) this.#transport.pause();
-    else this.#transport.resume();
-    this.#host.backpressure(this, isFull);
+    if (isFull) this.transport.pause();
+    else this.transport.resume();
+    this.#clients.backpressure(this, isFull);
   }
 
   sendServerRequest(request: ServerRequest, responder?: Responder): (reason: CancelReason) => void {
@@ -323,8 +309,10 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
   notify(server: string, message: EncodedMessage): void {
-    const requested = this.#running.findLast(({ call }) => call?.server === server);
-    (requested ?? this.#connectionResponder).notify(message);
+    const request = this.#hasResponders
+      ? this.#running.findLast(({ call }) => call?.server === server)
+      : undefined;
+    (request ?? this.connectionResponder).notify(message);
   }
 
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
@@ -339,14 +327,19 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
     this.#running.clear();
     this.#serverRequests.close();
     this.#router.close();
-    this.#view.close();
-    this.#host.onDisconnect(this);
+    this.view.close();
+    this.#clients.onDisconnect(this);
+  }
+
+  /** A request in flight is being answered. */
+  onAnswered({ id }: LegacyClientRequest): void {
+    this.#running.remove(id.key);
   }
 
   #rejectInvalid(message: InvalidMessage, responder: Responder): void {
     const { parsed } = message;
     if (parsed?.kind === "notification") {
-      this.#host.warn(`A notification of a client was dropped: ${message.reason}.`);
+      this.#clients.options.warn(`A notification of a client was dropped: ${message.reason}.`);
     } else {
       this.#serverRequests.onInvalid(message);
     }
@@ -384,12 +377,13 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
         this.level = readSetLevel(request);
         this.sender = { ...this.sender, level: this.level };
         responder.respond(buildResult(request.id, EMPTY_RESULT));
-        this.#view.levelChanged();
+        this.view.levelChanged();
         return;
     }
     const kind = LIST_METHOD_KINDS.get(request.method);
     const methodSpec = METHODS.get(request.method);
-    if (kind !== undefined) this.#list(kind, request, responder);
+    // Legacy clients read the files of skills as resources.
+    if (kind !== undefined && kind !== "skills") this.#list(kind, request, responder);
     else if (methodSpec !== undefined) this.#relay(request, responder, methodSpec);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
@@ -409,21 +403,26 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
       declaredCapabilities: declared,
     };
     this.#router.client = { ...this.#router.client, ...info };
-    if (this.#isPlugin) this.#view.open();
-    else this.#view.declareCapabilities(capabilityClass, this);
-    this.#view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+    if (this.#isPlugin) this.view.open();
+    else this.view.declareCapabilities(capabilityClass, this);
+    this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
       this.#isInitialized = true;
-      const result = initializeResult(version, this.#host.serverInfo, instructions, offered);
+      const result = initializeResult(
+        version,
+        this.#clients.options.serverInfo(),
+        instructions,
+        offered,
+      );
       responder.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
   }
 
   #list(kind: Kind, request: Request, responder: Responder): void {
     const buildAnswer = this.#listAnswers.prepareAnswer(kind, request);
-    const clientRequest = new LegacyClientRequest(request.id, responder, this.#running, this);
+    const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
-    this.#view.open();
-    const cancelWait = this.#view.whenListed((catalog) =>
+    this.view.open();
+    const cancelWait = this.view.whenListed((catalog) =>
       clientRequest.respond(buildAnswer(catalog)),
     );
     clientRequest.running = {
@@ -436,8 +435,9 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
   }
 
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
-    this.#view.open();
-    const clientRequest = new LegacyClientRequest(request.id, responder, this.#running, this);
+    this.view.open();
+    if (responder !== this.connectionResponder) this.#hasResponders = true;
+    const clientRequest = new LegacyClientRequest(request.id, responder, this);
     const running = this.#router.route(request, clientRequest, methodSpec);
     clientRequest.running = running;
     this.#addRunning(clientRequest);
@@ -470,7 +470,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestOwne
         this.#serverRequests.ready();
         return;
       case Method.rootsChanged:
-        this.#view.rootsChanged(notification);
+        this.view.rootsChanged(notification);
     }
   }
 

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces } from "../base/bytes.ts";
 import { JsonObject, removeMembers } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import type { Kind } from "../catalog/listing.ts";
+import { KINDS, type Kind } from "../catalog/listing.ts";
 import { readCursorParam, type Section } from "../catalog/section.ts";
 import {
   buildNotification,
@@ -10,9 +10,28 @@ import {
   type EncodedMessage,
   type Request,
 } from "../jsonrpc/message.ts";
-import { type Implementation, LIST_CHANGED } from "../protocol/legacy.ts";
+import { type Implementation, LIST_CHANGED, LIST_METHODS } from "../protocol/legacy.ts";
 import { toModernResultBytes } from "../protocol/modern.ts";
 import { wrapOutputSchema } from "../protocol/translate.ts";
+
+/** The kind that each list method lists. */
+export const LIST_METHOD_KINDS: ReadonlyMap<string, Kind> = new Map(
+  KINDS.map((kind) => [LIST_METHODS[kind], kind]),
+);
+
+/**
+ * Compares the sections that a client knows with those of a catalog, and replaces them.
+ * @returns the methods of the notifications for the sections that differ, each once
+ */
+export function updateSections(known: Map<Kind, Section>, catalog: Catalog): ReadonlySet<string> {
+  const methods = new Set<string>();
+  for (const [kind, section] of known) {
+    // The new section is kept even if it is equal, so that all clients refer to one object.
+    known.set(kind, catalog[kind]);
+    if (!section.equals(catalog[kind])) methods.add(LIST_CHANGED[kind]);
+  }
+  return methods;
+}
 
 const cachedSections = new WeakMap<Section, Section>();
 
@@ -70,13 +89,7 @@ export class ListAnswers {
 
   /** Returns a `list_changed` notification for each list in which `catalog` differs from what the client was given. */
   compare(catalog: Catalog): readonly EncodedMessage[] {
-    const methods = new Set<string>();
-    for (const [kind, section] of this.#lastSent) {
-      // Keep the new section even if it is equal, so that all clients refer to one object.
-      this.#lastSent.set(kind, catalog[kind]);
-      if (!section.equals(catalog[kind])) methods.add(LIST_CHANGED[kind]);
-    }
-    return [...methods].map((method) => buildNotification(method));
+    return [...updateSections(this.#lastSent, catalog)].map((method) => buildNotification(method));
   }
 }
 

@@ -15,6 +15,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Responder } from "../transport/transport.ts";
+import type { LegacyClient } from "./legacy-client.ts";
 
 /** How many bytes at either end of an invalid message are searched for its kind and id. */
 const EDGE_LENGTH = 4096;
@@ -29,16 +30,15 @@ interface OpenRequest {
  * client.
  */
 export class DownstreamRequests implements ServerRequestTarget {
-  readonly #send: (server: string, message: EncodedMessage) => void;
+  readonly #client: LegacyClient;
   readonly #openRequests = new Map<number, OpenRequest>();
   #count = 0;
   /** Requests held back until `notifications/initialized` (MCP, lifecycle, initialization); undefined afterwards. */
   #unsent: Set<number> | undefined = new Set();
   #isClosed = false;
 
-  /** @param send sends a server's request, or its cancellation, to the client */
-  constructor(send: (server: string, message: EncodedMessage) => void) {
-    this.#send = send;
+  constructor(client: LegacyClient) {
+    this.#client = client;
   }
 
   /** The client can receive requests: sends those held back, and later ones at once. */
@@ -119,7 +119,7 @@ export class DownstreamRequests implements ServerRequestTarget {
   }
 
   #sendMessage({ request, responder }: OpenRequest, message: EncodedMessage): void {
-    if (responder === undefined) this.#send(request.server, message);
+    if (responder === undefined) this.#client.notify(request.server, message);
     else responder.notify(message);
   }
 

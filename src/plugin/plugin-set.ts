@@ -4,6 +4,7 @@ import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { settlesWithin, abortable } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   describePluginFault,
@@ -48,12 +49,10 @@ export class PluginSet {
     { readonly tool: ToolInfo; readonly callPath: CallPath | "none" }[]
   >();
   #hub: HubAccess | undefined;
-  /**
-   * Number of calls in plugins and of open transports to plugins' servers; below, the callbacks for when there are
-   * none.
-   */
+  /** Number of calls in plugins and of open transports to plugins' servers. */
   #running = 0;
-  readonly #idleCallbacks: (() => void)[] = [];
+  /** Settles when there are none; undefined: nobody waits for that. */
+  #idle: Deferred<void> | undefined;
   #disposed: Promise<void> | undefined;
 
   /** @param abort tells the plugins that they are being disposed */
@@ -137,7 +136,9 @@ export class PluginSet {
 
   /** A call has ended, or a transport was closed. */
   removeUse(): void {
-    if (--this.#running === 0) for (const resolve of this.#idleCallbacks.splice(0)) resolve();
+    if (--this.#running > 0) return;
+    this.#idle?.resolve();
+    this.#idle = undefined;
   }
 
   /**
@@ -194,7 +195,8 @@ export class PluginSet {
   /** Resolves when the plugins' calls and servers have ended, or after `timeout` ms. Never rejects. */
   async whenIdle(timeout: number): Promise<void> {
     if (!this.isBusy) return;
-    await settlesWithin(timeout, new Promise<void>((resolve) => this.#idleCallbacks.push(resolve)));
+    this.#idle ??= deferred();
+    await settlesWithin(timeout, this.#idle.promise);
   }
 
   /** Disposes all plugins now. Never rejects; repeated calls join the first. */

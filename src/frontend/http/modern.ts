@@ -15,7 +15,6 @@ import {
   ModernRequestReader,
   type ModernRequest,
   requestedVersionOf,
-  textParam,
 } from "../modern/request.ts";
 import { errorAnswer } from "./errors.ts";
 import {
@@ -64,7 +63,7 @@ export function checkParamHeaders(
 ): void {
   const { request, params } = modernRequest;
   if (request.method !== Method.toolsCall) return;
-  const name = textParam(modernRequest, "name") ?? "";
+  const name = params.string("name") ?? "";
   // A remote name is accepted, too, if only one server has it; among several, only the router can choose.
   const [first, second] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];

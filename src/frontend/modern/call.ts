@@ -1,5 +1,4 @@
 import type { Piece } from "../../base/bytes.ts";
-import type { Clock } from "../../base/clock.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/events.ts";
 import type { JsonMember } from "../../base/json.ts";
@@ -17,7 +16,7 @@ import {
   withResponseId,
 } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
-import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
 import type { Era } from "../../protocol/modern.ts";
 import { type CancelReason, readProgressTokens } from "../../protocol/notifications.ts";
@@ -25,9 +24,10 @@ import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
 import type { Caller, Call, RunningRequest, TaskLocation } from "../../router/call.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
+import type { ModernClient } from "./client.ts";
 import {
-  type AwaitedInputs,
   type AwaitingCall,
+  buildUrlElicitation,
   cancelServerRequest,
   encodeInputRequired,
   requestDigestOf,
@@ -40,7 +40,7 @@ import { buildModernError, type ModernRequest, type ModernResponder } from "./re
  * @param required the capabilities that the client would have to declare, as an object of `capabilities`
  * @returns undefined if the server succeeded nevertheless
  */
-export function missingCapabilityErrorOf(
+function missingCapabilityErrorOf(
   response: Response,
   server: string,
   required: object,
@@ -70,27 +70,6 @@ const INPUT_BATCH_TIME = 5;
 /** Validates a request against its client's catalog. May throw. */
 export type CallCheck = (catalog: Catalog) => void;
 
-/** What a call needs of its client. */
-export interface ModernCallHost {
-  readonly clock: Clock;
-  readonly serverInfo: Implementation;
-  readonly awaitedInputs: AwaitedInputs;
-  /**
-   * The answer that replaces a legacy server's error with one on which a modern client can act; undefined: there is
-   * none.
-   */
-  answerUrlElicitation(
-    modernRequest: ModernRequest,
-    response: Response,
-    server: string,
-    id: Piece,
-  ): EncodedMessage | undefined;
-  /** Adds the task that a call has created to the client's tasks. @returns the answer with the client's task id */
-  addTask(answer: Response, place: TaskLocation): Response;
-  /** Called once, when the call is over. */
-  onEnd(call: ModernCall): void;
-}
-
 /** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
@@ -105,11 +84,14 @@ export class ModernCall implements Caller, AwaitingCall {
   /** Its key in the client's table of calls; -1 before it runs. */
   tableKey = -1;
   readonly #modernRequest: ModernRequest;
-  readonly #host: ModernCallHost;
+  readonly #client: ModernClient;
   readonly #check: CallCheck | undefined;
   #running: RunningRequest | undefined;
-  /** Responder and id of the client's open request; undefined while a retry is awaited. */
-  #current: { readonly responder: ModernResponder; readonly id: Piece } | undefined;
+  /** `open`: the client waits for an answer; `awaitingInput`: its retry is awaited. */
+  #state: "open" | "awaitingInput" | "over" = "open";
+  /** Responder and id of the client's last request, which may be a retry. */
+  #responder: ModernResponder;
+  #id: Piece;
   /** Set once a retry has come, with its progress token. */
   #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's unanswered requests, by their keys in `inputRequests`. */
@@ -125,19 +107,20 @@ export class ModernCall implements Caller, AwaitingCall {
   #heldAnswer: EncodedMessage | undefined;
   /** The capabilities that the client lacks for the server's rejected requests. */
   #missingCapabilities: object | undefined;
-  #isOver = false;
   #digest: string | undefined;
 
   constructor(
     modernRequest: ModernRequest,
     responder: ModernResponder,
-    host: ModernCallHost,
+    client: ModernClient,
     check?: CallCheck,
   ) {
     this.#modernRequest = modernRequest;
-    this.#host = host;
+    this.#client = client;
     this.#check = check;
-    this.#attach(modernRequest, responder);
+    this.#responder = responder;
+    this.#id = modernRequest.request.id;
+    responder.onCancel(this.#onCancel);
   }
 
   get sender(): ClientDeclaration {
@@ -160,7 +143,7 @@ export class ModernCall implements Caller, AwaitingCall {
 
   /** Whether the client's retry is awaited. */
   get isAwaitingInput(): boolean {
-    return this.#current === undefined;
+    return this.#state === "awaitingInput";
   }
 
   run(running: RunningRequest): void {
@@ -183,7 +166,7 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   sendServerRequest(request: ServerRequest): () => void {
-    if (this.#isOver) {
+    if (this.#state === "over") {
       request.fail(new HubError("notAsked", "The request that it was for is over."));
       return () => {};
     }
@@ -207,29 +190,30 @@ export class ModernCall implements Caller, AwaitingCall {
 
   addTask(answer: Response, place: TaskLocation): Response | undefined {
     return declaresTasks(this.sender.declaredCapabilities)
-      ? this.#host.addTask(answer, place)
+      ? this.#client.tasks.add(answer, place, this.#client)
       : undefined;
   }
 
   respond(message: EncodedMessage | undefined): void {
-    if (this.#isOver) return;
+    if (this.#state === "over") return;
     // Answers of the hub itself, or of a plugin, have the form of the legacy era.
     const isTranslated = message === undefined || message === this.#translated;
     const answer = isTranslated ? message : (this.#checkError ?? this.#translateOwn(message));
-    if (this.#current === undefined) {
+    if (this.#state === "awaitingInput") {
       this.#heldAnswer = answer;
-      if (answer !== undefined) return;
+      if (answer === undefined) this.#finish();
+      return;
     }
-    const responder = this.#current?.responder;
     this.#finish();
-    responder?.respond(answer);
+    this.#responder.respond(answer);
   }
 
   /** Progress and log messages; those that come while a retry is awaited are dropped. */
   notify(message: EncodedMessage): void {
+    if (this.#state !== "open") return;
     const notification =
       this.#retry === undefined ? message : withProgressToken(message, this.#retry.token);
-    if (notification !== undefined) this.#current?.responder.notify(notification);
+    if (notification !== undefined) this.#responder.notify(notification);
   }
 
   /** Whether the client asked for log messages of that level. */
@@ -240,7 +224,7 @@ export class ModernCall implements Caller, AwaitingCall {
 
   /** The responder of the client's open request; undefined while a retry is awaited. */
   get responder(): ModernResponder | undefined {
-    return this.#current?.responder;
+    return this.#state === "open" ? this.#responder : undefined;
   }
 
   resume(
@@ -251,7 +235,10 @@ export class ModernCall implements Caller, AwaitingCall {
     const { bytes, id } = modernRequest.request;
     const token = readProgressTokens(modernRequest.params).at(-1);
     this.#retry = { token: token && readId(bytes, token) };
-    this.#attach(modernRequest, responder);
+    this.#state = "open";
+    this.#responder = responder;
+    this.#id = id;
+    responder.onCancel(this.#onCancel);
     for (const { key, start, end } of answers) {
       const serverRequest = this.#serverRequests.get(key);
       this.#serverRequests.delete(key);
@@ -272,33 +259,26 @@ export class ModernCall implements Caller, AwaitingCall {
     this.cancel("The client has not come back with what it was asked for.", "client");
   }
 
-  #attach({ request }: ModernRequest, responder: ModernResponder): void {
-    this.#current = { responder, id: request.id };
-    responder.onCancel((reason, by) => this.cancel(reason, by));
-  }
+  readonly #onCancel = (reason: CancelReason, by: CancelledBy): void => this.cancel(reason, by);
 
   #scheduleInputRequired(): void {
-    if (this.#current === undefined || this.#serverRequests.size === 0 || this.#isBatching) return;
+    if (this.#state !== "open" || this.#serverRequests.size === 0 || this.#isBatching) return;
     this.#isBatching = true;
-    this.#host.clock.after(INPUT_BATCH_TIME, () => this.#sendInputRequired());
+    this.#client.clock.after(INPUT_BATCH_TIME, () => this.#sendInputRequired());
   }
 
   #sendInputRequired(): void {
     this.#isBatching = false;
-    const current = this.#current;
-    if (current === undefined || this.#serverRequests.size === 0) return;
-    const state = this.#host.awaitedInputs.add(this);
-    if (state === undefined) {
+    if (this.#state !== "open" || this.#serverRequests.size === 0) return;
+    const requestState = this.#client.awaitedInputs.add(this);
+    if (requestState === undefined) {
       this.#failServerRequests("As many requests as can be wait for their clients to come back.");
       return;
     }
-    this.#current = undefined;
-    const result = encodeInputRequired(this.#serverRequests, state, this.#host.serverInfo);
-    current.responder.respond(buildResult(current.id, result));
-  }
-
-  get #id(): Piece {
-    return this.#current?.id ?? this.#modernRequest.request.id;
+    this.#state = "awaitingInput";
+    const { serverInfo } = this.#client;
+    const result = encodeInputRequired(this.#serverRequests, requestState, serverInfo);
+    this.#responder.respond(buildResult(this.#id, result));
   }
 
   /**
@@ -315,7 +295,13 @@ export class ModernCall implements Caller, AwaitingCall {
       if (error !== undefined) return buildError(this.#id, error.toRpc());
     }
     return response.outcome === "error"
-      ? this.#host.answerUrlElicitation(this.#modernRequest, response, this.server ?? "", this.#id)
+      ? buildUrlElicitation(
+          response,
+          this.#modernRequest,
+          this.#id,
+          this.server ?? "",
+          this.#client,
+        )
       : undefined;
   }
 
@@ -326,7 +312,7 @@ export class ModernCall implements Caller, AwaitingCall {
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)
-        : toModernEdits(response, from, this.#host.serverInfo, cache);
+        : toModernEdits(response, from, this.#client.serverInfo, cache);
     return withResponseId(response, this.#id, edits);
   }
 
@@ -343,9 +329,9 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   #finish(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.#state === "over") return;
+    this.#state = "over";
     this.#failServerRequests("The request that it was for is over.");
-    this.#host.onEnd(this);
+    this.#client.onCallEnd(this);
   }
 }

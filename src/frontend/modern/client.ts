@@ -7,18 +7,16 @@ import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
-import { KINDS, type Kind, NO_CACHING } from "../../catalog/listing.ts";
+import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam } from "../../catalog/section.ts";
 import { SkillMethod } from "../../catalog/skills.ts";
-import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
-import type { PluginSet } from "../../plugin/plugin-set.ts";
+import { buildResult, type EncodedMessage } from "../../jsonrpc/message.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
-import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
-import { type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
-import type { CallLog, Call, TaskLocation } from "../../router/call.ts";
-import type { Deadlines } from "../../router/deadlines.ts";
+import type { Call } from "../../router/call.ts";
 import type { ModernClientTasks } from "../../router/modern-tasks.ts";
 import {
   type AnyMethodSpec,
@@ -31,28 +29,20 @@ import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../upstream/view.ts";
-import type { ModernListAnswers } from "../list-answers.ts";
-import { type CallCheck, type ModernCallHost, ModernCall } from "./call.ts";
-import {
-  AwaitedInputs,
-  type AwaitingLimit,
-  buildUrlElicitation,
-  invalidRequestState,
-} from "./input-required.ts";
+import type { Clients } from "../clients.ts";
+import { LIST_METHOD_KINDS } from "../list-answers.ts";
+import { type CallCheck, ModernCall } from "./call.ts";
+import { AwaitedInputs, invalidRequestState } from "./input-required.ts";
 import {
   checkRequestState,
   type ModernRequest,
   type ModernResponder,
   requireTasks,
-  textParam,
 } from "./request.ts";
 import { ClientSubscription } from "./subscription.ts";
 
-/** The kind that each list method lists. */
-export const LIST_METHOD_KINDS = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
-
 /** The methods that are relayed to a server. */
-export const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
+const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   [Method.toolsCall, CALL_METHOD] as const,
   [SkillMethod.get, SKILL_METHOD] as const,
   [SkillMethod.readDirectory, DIRECTORY_METHOD] as const,
@@ -62,30 +52,18 @@ export const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   ),
 ]);
 
-export interface ModernClientOptions {
-  readonly clock: Clock;
-  readonly deadlines: Deadlines;
-  readonly callLog: CallLog;
-  readonly listAnswers: ModernListAnswers;
-  readonly awaitingLimit: AwaitingLimit;
-  /**
-   * Id of the client; undefined: it cannot be told apart from others, and may not use servers with a connection per
-   * client.
-   */
-  readonly clientId: string | undefined;
-  serverInfo(): Implementation;
-  plugins(): PluginSet | undefined;
-}
-
 /** The modern requests of one client that have the same capability class. For legacy servers this is one client. */
-export class ModernClient implements ClientChannel, ModernCallHost {
+export class ModernClient implements ClientChannel {
   readonly era = "modern";
+  /** undefined: it cannot be told apart from others, and may not use servers with a connection per client. */
+  readonly id: string | undefined;
   readonly clock: Clock;
+  readonly view: ClientView;
+  readonly router: Router;
+  readonly tasks: ModernClientTasks;
   readonly awaitedInputs: AwaitedInputs;
-  readonly #options: ModernClientOptions;
-  readonly #view: ClientView;
-  readonly #tasks: ModernClientTasks;
-  readonly #router: Router;
+  readonly settings: ExtensionSettings;
+  readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
   /** Cancel functions of requests that wait for lists or instructions. */
@@ -98,57 +76,44 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   /** When it was last used, in ms of the clock. */
   lastUse: number;
 
-  readonly settings: ExtensionSettings;
-
   /**
    * @param declared the capabilities that the client's first request declares
-   * @param modernTasks the tasks of the client
+   * @param tasks the tasks of the client
    */
   constructor(
+    clients: Clients,
+    id: string | undefined,
     view: ClientView,
-    capabilityClass: string,
     declared: object,
-    options: ModernClientOptions,
-    modernTasks: ModernClientTasks,
+    tasks: ModernClientTasks,
   ) {
-    this.settings = readAllExtensionSettings(declared);
-    const { deadlines, callLog, clock, awaitingLimit, clientId } = options;
-    this.#options = options;
+    const { deadlines, callLog, clock, plugins } = clients.options;
+    this.#clients = clients;
+    this.id = id;
+    this.view = view;
+    this.tasks = tasks;
     this.clock = clock;
     this.lastUse = clock.now();
-    this.awaitedInputs = new AwaitedInputs(awaitingLimit, clock);
-    this.#view = view;
-    this.#tasks = modernTasks;
-    const clientInfo = { id: clientId ?? "anybody", name: undefined, version: undefined };
-    const plugins = (): PluginSet | undefined => options.plugins();
-    const sharedOptions = {
-      view,
-      deadlines,
-      callLog,
-      plugins,
-      excludedPlugin: undefined,
-      clientChannel: () => this,
-    };
-    const isAnonymous = clientId === undefined;
-    this.#router = new Router(clientInfo, {
-      ...sharedOptions,
-      modernTasks,
-      isAnonymous,
-      notify: () => {},
-    });
-    view.declareCapabilities(capabilityClass, this);
-  }
-
-  get id(): string | undefined {
-    return this.#options.clientId;
+    this.settings = readAllExtensionSettings(declared);
+    this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
+    this.router = new Router(
+      { id: id ?? "anybody", name: undefined, version: undefined },
+      {
+        view,
+        deadlines,
+        callLog,
+        plugins,
+        notify: () => {},
+        excludedPlugin: undefined,
+        clientChannel: () => this,
+        isAnonymous: id === undefined,
+        modernTasks: tasks,
+      },
+    );
   }
 
   get serverInfo(): Implementation {
-    return this.#options.serverInfo();
-  }
-
-  get view(): ClientView {
-    return this.#view;
+    return this.#clients.options.serverInfo();
   }
 
   /** The client's calls in flight. */
@@ -163,7 +128,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   /** Whether a request, subscription, waiting call or task is in flight. */
   get isBusy(): boolean {
     const sets = [this.#modernCalls, this.#subscriptions, this.#pendingWaits, this.awaitedInputs];
-    return sets.some(({ size }) => size > 0) || this.#tasks.hasOpenTasks(this);
+    return sets.some(({ size }) => size > 0) || this.tasks.hasOpenTasks(this);
   }
 
   /**
@@ -191,7 +156,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
 
   /** The catalog was replaced. */
   catalogChanged(): void {
-    for (const subscription of this.#subscriptions) subscription.compare(this.#view.catalog);
+    for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }
 
   sendServerRequest(request: ServerRequest): () => void {
@@ -219,8 +184,9 @@ export class ModernClient implements ClientChannel, ModernCallHost {
    * at that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
+    if (this.level === undefined || !isAtLeast(severity, this.level)) return;
     const there = this.#callsAt(server);
-    if (this.#options.clientId === undefined && there.length > 1) return;
+    if (this.id === undefined && there.length > 1) return;
     let isPiped = false;
     for (const call of there) {
       const { responder } = call;
@@ -231,33 +197,14 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     }
   }
 
-  addTask(answer: Response, place: TaskLocation): Response {
-    return this.#tasks.add(answer, place, this);
-  }
-
-  answerUrlElicitation(
-    modernRequest: ModernRequest,
-    response: Parameters<ModernCallHost["answerUrlElicitation"]>[1],
-    server: string,
-    id: Parameters<ModernCallHost["answerUrlElicitation"]>[3],
-  ): EncodedMessage | undefined {
-    const { serverInfo, awaitedInputs } = this;
-    const retry = (retryRequest: ModernRequest, responder: ModernResponder): void =>
-      this.handle(retryRequest, responder);
-    return buildUrlElicitation(response, {
-      modernRequest,
-      id,
-      server,
-      serverInfo,
-      awaitedInputs,
-      retry,
-    });
-  }
-
-  onEnd(done: ModernCall | ClientSubscription): void {
+  onCallEnd(call: ModernCall): void {
     this.lastUse = this.clock.now();
-    if (done instanceof ModernCall) this.#modernCalls.remove(done.tableKey);
-    else this.#subscriptions.delete(done);
+    this.#modernCalls.remove(call.tableKey);
+  }
+
+  onSubscriptionEnd(subscription: ClientSubscription): void {
+    this.lastUse = this.clock.now();
+    this.#subscriptions.delete(subscription);
   }
 
   /** The hub stops: ends subscriptions with a final result. */
@@ -273,8 +220,8 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     for (const subscription of this.#subscriptions) subscription.end();
     for (const cancel of this.#pendingWaits) cancel();
     this.#pendingWaits.clear();
-    this.#router.close();
-    this.#view.close();
+    this.router.close();
+    this.view.close();
   }
 
   /**
@@ -283,7 +230,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const calls = this.#callsAt(server);
-    const active = calls.filter(({ isAwaitingInput: isParked }) => !isParked);
+    const active = calls.filter(({ isAwaitingInput }) => !isAwaitingInput);
     return active.length > 0 ? active : calls;
   }
 
@@ -298,12 +245,12 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     check?: CallCheck,
   ): void {
     const { name, version } = modernRequest.sender.info;
-    const { client } = this.#router;
+    const { client } = this.router;
     if (client.name !== name || client.version !== version) {
-      this.#router.client = { ...client, name, version };
+      this.router.client = { ...client, name, version };
     }
     const call = new ModernCall(this.#withOwnSender(modernRequest), responder, this, check);
-    const running = this.#router.route(modernRequest.request, call, methodSpec);
+    const running = this.router.route(modernRequest.request, call, methodSpec);
     this.#checkRequestState(modernRequest, running.call);
     call.tableKey = this.#modernCalls.add(call);
     call.run(running);
@@ -313,23 +260,23 @@ export class ModernClient implements ClientChannel, ModernCallHost {
    * Each request of clients that cannot be told apart gets its own sender object, so that none is taken for another's.
    */
   #withOwnSender(modernRequest: ModernRequest): ModernRequest {
-    if (this.#options.clientId !== undefined) return modernRequest;
+    if (this.id !== undefined) return modernRequest;
     return { ...modernRequest, sender: { ...modernRequest.sender } };
   }
 
   /** A `requestState` that the hub has not issued can only come from a modern server. */
   #checkRequestState(modernRequest: ModernRequest, call: Call | undefined): void {
-    if (call === undefined || textParam(modernRequest, "requestState") === undefined) return;
-    const connection = this.#view.connection(call.describe().server);
+    if (call === undefined || modernRequest.params.string("requestState") === undefined) return;
+    const connection = this.view.connection(call.describe().server);
     const session = connection && sessionOf(connection.state);
     if (session?.era === "legacy") throw invalidRequestState();
   }
 
   #list(kind: Kind, { request }: ModernRequest, responder: ModernResponder): void {
     const after = readCursorParam(kind, request);
-    const { listAnswers } = this.#options;
+    const { listAnswers } = this.#clients;
     this.#respondWhenReady(responder, (callback) =>
-      this.#view.whenListed((catalog) => {
+      this.view.whenListed((catalog) => {
         const { serverInfo } = this;
         const section = catalog[kind];
         callback(
@@ -346,7 +293,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
 
   #discover({ request }: ModernRequest, responder: ModernResponder): void {
     this.#respondWhenReady(responder, (callback) =>
-      this.#view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+      this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, toModernResultBytes(result, this.serverInfo, NO_CACHING)));
       }),
@@ -375,11 +322,7 @@ export class ModernClient implements ClientChannel, ModernCallHost {
   }
 
   #listen(modernRequest: ModernRequest, responder: ModernResponder): void {
-    const { clock, serverInfo } = this;
-    const { catalog } = this.#view;
-    const options = { clock, serverInfo, catalog, router: this.#router };
-    const onEnd = (done: ClientSubscription): void => this.onEnd(done);
-    const subscription = new ClientSubscription(modernRequest, responder, { ...options, onEnd });
+    const subscription = new ClientSubscription(modernRequest, responder, this);
     this.#subscriptions.add(subscription);
     subscription.begin();
   }
@@ -389,6 +332,6 @@ export class ModernClient implements ClientChannel, ModernCallHost {
     if (level === undefined || level === this.level) return;
     const before = this.level;
     this.level = lowestSeverityOf(before === undefined ? [level] : [level, before]);
-    if (this.level !== before) this.#view.levelChanged();
+    if (this.level !== before) this.view.levelChanged();
   }
 }

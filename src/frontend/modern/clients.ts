@@ -2,23 +2,16 @@ import { HubError } from "../../base/errors.ts";
 import type { Call } from "../../router/call.ts";
 import { ModernClientTasks } from "../../router/modern-tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
-import type { ClientView } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
-import { type ModernClientOptions, ModernClient } from "./client.ts";
+import type { Clients } from "../clients.ts";
+import { ModernClient } from "./client.ts";
 import type { CallCheck } from "./call.ts";
 
 /** `limit`: how long an unused client is kept; `interval`: between checks; both in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
 /** Maximum number of clients and of open `subscriptions/listen`: per stdio connection, or for the whole HTTP server. */
 const LIMITS = { clients: 32, subscriptions: 1024 };
-
-export interface ModernClientsOptions extends ModernClientOptions {
-  /** The view of one client. @param clientId undefined: clients that cannot be told apart */
-  view(clientId: string | undefined, subset: ServerSubset): ClientView;
-  /** Called once, when all clients are closed. */
-  onClose(closed: ModernClients): void;
-}
 
 /** What handles the modern requests of one client. */
 export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close">;
@@ -28,7 +21,9 @@ export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close
  * capability class and subset of servers.
  */
 export class ModernClients {
-  readonly #options: ModernClientsOptions;
+  /** All clients of the hub, with what they share. */
+  readonly #all: Clients;
+  readonly #clientId: string | undefined;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ModernClientTasks;
@@ -43,9 +38,11 @@ export class ModernClients {
   #cancelTimer: () => void = () => {};
   #isClosed = false;
 
-  constructor(options: ModernClientsOptions) {
-    this.#options = options;
-    this.#tasks = new ModernClientTasks(options.clock);
+  /** @param clientId undefined: clients that cannot be told apart */
+  constructor(all: Clients, clientId: string | undefined) {
+    this.#all = all;
+    this.#clientId = clientId;
+    this.#tasks = new ModernClientTasks(all.options.clock);
   }
 
   /** All calls in flight. */
@@ -94,7 +91,7 @@ export class ModernClients {
     this.#tasks.close();
     for (const client of this.#clients.values()) client.close();
     this.#clients.clear();
-    this.#options.onClose(this);
+    this.#all.onModernClosed(this);
   }
 
   #find({ capabilityClass, sender }: ModernRequest, subset: ServerSubset): ModernClient {
@@ -112,9 +109,9 @@ export class ModernClients {
     const known = this.#clients.get(key);
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
-    const options = this.#options;
-    const view = options.view(options.clientId, subset);
-    const client = new ModernClient(view, capabilityClass, declared, options, this.#tasks);
+    const view = this.#all.options.view(this.#clientId, subset);
+    const client = new ModernClient(this.#all, this.#clientId, view, declared, this.#tasks);
+    view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
     if (this.#clients.size === 1) this.#scheduleIdleCheck();
     return client;
@@ -138,8 +135,9 @@ export class ModernClients {
 
   #scheduleIdleCheck(): void {
     this.#cancelTimer();
-    this.#cancelTimer = this.#options.clock.after(IDLE.interval, () => {
-      const threshold = this.#options.clock.now() - IDLE.limit;
+    const { clock } = this.#all.options;
+    this.#cancelTimer = clock.after(IDLE.interval, () => {
+      const threshold = clock.now() - IDLE.limit;
       for (const [key, client] of this.#clients) {
         if (!client.isBusy && client.lastUse <= threshold) this.#closeClient([key, client]);
       }

@@ -20,7 +20,8 @@ import { parseCapabilityClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { ServerRequest } from "../../upstream/profile.ts";
-import { type ModernRequest, type ModernResponder, textParam } from "./request.ts";
+import type { ModernClient } from "./client.ts";
+import type { ModernRequest, ModernResponder } from "./request.ts";
 
 /** How long a call waits for its client's retry with `inputResponses`, in ms. */
 export const INPUT_TIMEOUT = 5 * 60_000;
@@ -98,7 +99,7 @@ export class AwaitedInputs {
    * @throws {HubError} invalidParams if the retry is invalid; the call goes on waiting
    */
   resume(modernRequest: ModernRequest, responder: ModernResponder): boolean {
-    const state = textParam(modernRequest, "requestState");
+    const state = modernRequest.params.string("requestState");
     if (state === undefined || !state.startsWith(this.#limit.statePrefix)) return false;
     const call = this.#calls.get(state)?.call;
     if (call === undefined || call.digest !== requestDigestOf(modernRequest))
@@ -143,7 +144,7 @@ export function requestDigestOf({ request, params }: ModernRequest): string {
 }
 
 /** Whether a member of params occurs only in retries. */
-export function isInputParam(key: string): boolean {
+function isInputParam(key: string): boolean {
   return key === "inputResponses" || key === "requestState";
 }
 
@@ -177,7 +178,7 @@ export function encodeInputRequired(
 }
 
 /** Encodes an `input_required` result with input requests given as plain JSON values. */
-export function buildInputRequired(
+function buildInputRequired(
   inputRequests: object,
   state: string,
   server: Implementation,
@@ -226,46 +227,19 @@ export function withProgressToken(
 /** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
 const URL_ELICITATION_REQUIRED = -32042;
 
-/** A request that is sent again, unchanged, when its client sends the retry. */
-class UrlElicitationCall implements AwaitingCall {
-  readonly digest: string;
-  readonly #retry: (modernRequest: ModernRequest, responder: ModernResponder) => void;
-
-  constructor(
-    modernRequest: ModernRequest,
-    retry: (modernRequest: ModernRequest, responder: ModernResponder) => void,
-  ) {
-    this.digest = requestDigestOf(modernRequest);
-    this.#retry = retry;
-  }
-
-  resume(modernRequest: ModernRequest, responder: ModernResponder): void {
-    this.#retry(withoutRetryParams(modernRequest), responder);
-  }
-
-  expire(): void {}
-}
-
-export interface UrlElicitationOptions {
-  readonly modernRequest: ModernRequest;
-  /** The id of the client's request. */
-  readonly id: Piece;
-  readonly server: string;
-  readonly serverInfo: Implementation;
-  readonly awaitedInputs: AwaitedInputs;
-  retry(modernRequest: ModernRequest, responder: ModernResponder): void;
-}
-
 /**
  * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
- * elicitations. The client's retry then sends the request again.
+ * elicitations. The client's retry then sends the request again, unchanged.
+ * @param id the id of the client's request
  * @returns undefined if the response is no such error, or too many calls wait for input
  */
 export function buildUrlElicitation(
   response: Response,
-  options: UrlElicitationOptions,
+  modernRequest: ModernRequest,
+  id: Piece,
+  server: string,
+  client: ModernClient,
 ): EncodedMessage | undefined {
-  const { modernRequest, id, server, serverInfo, awaitedInputs } = options;
   const elicitations = readElicitations(response);
   if (elicitations === undefined) return undefined;
   if (parseCapabilityClass(modernRequest.capabilityClass).elicitation?.url === undefined) {
@@ -273,17 +247,17 @@ export function buildUrlElicitation(
     const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
     return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
   }
-  const state = awaitedInputs.add(
-    new UrlElicitationCall(modernRequest, (retryRequest, responder) =>
-      options.retry(retryRequest, responder),
-    ),
-  );
+  const state = client.awaitedInputs.add({
+    digest: requestDigestOf(modernRequest),
+    resume: (retry, responder) => client.handle(withoutRetryParams(retry), responder),
+    expire() {},
+  });
   if (state === undefined) return undefined;
   const entries = elicitations.map(({ message, url }, i) => {
     const params = { mode: "url", message: `[${server}] ${message}`, url };
     return [`input-${i + 1}`, { method: Method.elicitationCreate, params }] as const;
   });
-  return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, serverInfo));
+  return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, client.serverInfo));
 }
 
 interface UrlElicitation {

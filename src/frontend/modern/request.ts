@@ -173,11 +173,6 @@ export function requestedVersionOf(request: Request): Envelope["version"] {
   return readEnvelope(paramsOf(request))?.version;
 }
 
-/** A string member of a request's params; undefined if it is missing or no string. */
-export function textParam({ params }: ModernRequest, key: string): string | undefined {
-  return params.string(key);
-}
-
 /** @throws {HubError} invalidParams if `requestState` is not a string */
 export function checkRequestState({ params }: ModernRequest): void {
   const key = "requestState";

@@ -3,13 +3,11 @@ import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import type { Kind } from "../../catalog/listing.ts";
 import type { Section } from "../../catalog/section.ts";
-import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
+import { Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod, prepareEnvelope } from "../../protocol/modern.ts";
 import type { RunningRequest } from "../../router/call.ts";
 import type { TaskSubscription } from "../../router/modern-tasks.ts";
-import type { Router } from "../../router/router.ts";
 import { RESOURCE_METHOD } from "../../router/params.ts";
 import { ResourceSubscriptions } from "../../router/subscriptions.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
@@ -23,6 +21,8 @@ import {
   type Request,
   withResponseId,
 } from "../../jsonrpc/message.ts";
+import { updateSections } from "../list-answers.ts";
+import type { ModernClient } from "./client.ts";
 import { type ModernRequest, type ModernResponder, requireTasks } from "./request.ts";
 
 /**
@@ -33,21 +33,11 @@ const ACKNOWLEDGE_TIMEOUT = 3000;
 /** Maximum number of resources and tasks in one `subscriptions/listen`. */
 const MAX_NAMES = 1024;
 
-export interface ClientSubscriptionOptions {
-  readonly clock: Clock;
-  readonly router: Router;
-  readonly serverInfo: Implementation;
-  /** The catalog at the start. */
-  readonly catalog: Catalog;
-  /** Called once, when the subscription has ended. */
-  onEnd(subscription: ClientSubscription): void;
-}
-
 /** One `subscriptions/listen` in flight: sends its client the notifications that it asked for, and nothing else. */
 export class ClientSubscription {
   readonly #modernRequest: ModernRequest;
   readonly #responder: ModernResponder;
-  readonly #options: ClientSubscriptionOptions;
+  readonly #client: ModernClient;
   /** The member of `_meta` that names the client's request: the subscription id. */
   readonly #idMember: string;
   readonly #requested: RequestedNotifications;
@@ -62,31 +52,27 @@ export class ClientSubscription {
   /** By the hub's task id: subscriptions to tasks. `#pendingTasks`: the ids whose servers have not answered yet. */
   readonly #taskSubscriptions = new Map<string, TaskSubscription>();
   readonly #pendingTasks = new Set<string>();
-  /** Notifications held back until the acknowledgement is sent; undefined afterwards. */
-  #unacknowledged: EncodedMessage[] | undefined = [];
+  #state: "unacknowledged" | "acknowledged" | "over" = "unacknowledged";
+  /** Notifications held back until the acknowledgement is sent. */
+  #held: EncodedMessage[] = [];
   #cancelTimeout: () => void = () => {};
-  #isOver = false;
 
   /** @throws {HubError} invalidParams, missingCapability */
-  constructor(
-    modernRequest: ModernRequest,
-    responder: ModernResponder,
-    options: ClientSubscriptionOptions,
-  ) {
+  constructor(modernRequest: ModernRequest, responder: ModernResponder, client: ModernClient) {
     this.#modernRequest = modernRequest;
     this.#responder = responder;
-    this.#options = options;
+    this.#client = client;
     this.#requested = readRequested(modernRequest);
     if (this.#requested.tasks.length > 0) requireTasks(modernRequest);
     this.#idMember = `"${MetaKey.subscription}":${joinPieces([modernRequest.request.id]).toString()}`;
     this.#knownSections = new Map(
-      this.#requested.kinds.map((kind) => [kind, options.catalog[kind]]),
+      this.#requested.kinds.map((kind) => [kind, client.view.catalog[kind]]),
     );
   }
 
   begin(): void {
     this.#responder.onCancel(() => this.end());
-    this.#cancelTimeout = this.#options.clock.after(ACKNOWLEDGE_TIMEOUT, () => this.#acknowledge());
+    this.#cancelTimeout = this.#client.clock.after(ACKNOWLEDGE_TIMEOUT, () => this.#acknowledge());
     for (const uri of this.#requested.uris) this.#subscribe(uri);
     for (const id of this.#requested.tasks) this.#subscribeTask(id);
     if (this.#isSettled) this.#acknowledge();
@@ -94,20 +80,15 @@ export class ClientSubscription {
 
   /** The catalog may have changed: sends `list_changed` for the lists that did. */
   compare(catalog: Catalog): void {
-    const methods = new Set<string>();
-    for (const [kind, section] of this.#knownSections) {
-      if (section.equals(catalog[kind])) continue;
-      this.#knownSections.set(kind, catalog[kind]);
-      methods.add(LIST_CHANGED[kind]);
-    }
-    for (const method of methods) this.#notify(buildNotification(method, {}));
+    for (const method of updateSections(this.#knownSections, catalog))
+      this.#notify(buildNotification(method, {}));
   }
 
   /** The hub ends the subscription: the client gets the final result. */
   stop(): void {
-    if (this.#isOver) return;
+    if (this.#state === "over") return;
     this.end();
-    const server = JSON.stringify(this.#options.serverInfo);
+    const server = JSON.stringify(this.#client.serverInfo);
     const meta = `{${this.#idMember},"${MetaKey.server}":${server}}`;
     const result = utf8(`{"_meta":${meta},"resultType":"complete"}`);
     this.#responder.respond(buildResult(this.#modernRequest.request.id, result));
@@ -115,15 +96,15 @@ export class ClientSubscription {
 
   /** Ends the subscription without an answer: the client has disconnected or cancelled it. */
   end(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.#state === "over") return;
+    this.#state = "over";
     this.#cancelTimeout();
     for (const running of this.#pendingSubscribes.values())
       running.cancel("Nobody listens.", "client");
     this.#pendingSubscribes.clear();
     this.#resourceSubscriptions.close();
     for (const taskSubscription of this.#taskSubscriptions.values()) taskSubscription.stop();
-    this.#options.onEnd(this);
+    this.#client.onSubscriptionEnd(this);
   }
 
   #subscribe(uri: string): void {
@@ -138,7 +119,7 @@ export class ClientSubscription {
       sendServerRequest: refuseServerRequest,
     };
     try {
-      const running = this.#options.router.route(
+      const running = this.#client.router.route(
         request,
         caller,
         RESOURCE_METHOD,
@@ -166,7 +147,7 @@ export class ClientSubscription {
   /** The acknowledgement omits unknown tasks, and tasks whose server does not send notifications about them. */
   #subscribeTask(id: string): void {
     try {
-      const taskSubscription = this.#options.router.subscribeTask(id, {
+      const taskSubscription = this.#client.router.subscribeTask(id, {
         onNotification: (message) => this.#onNotification(message),
         onSubscribeAnswer: (isAgreed) => {
           if (!isAgreed) this.#taskSubscriptions.delete(id);
@@ -184,10 +165,9 @@ export class ClientSubscription {
 
   /** Sends the acknowledgement: the first notification, which says which requested subscriptions are in effect. */
   #acknowledge(): void {
-    const queued = this.#unacknowledged;
-    if (queued === undefined || this.#isOver) return;
+    if (this.#state !== "unacknowledged") return;
+    this.#state = "acknowledged";
     this.#cancelTimeout();
-    this.#unacknowledged = undefined;
     const uris = this.#requested.uris.filter((uri) => !this.#refusedUris.has(uri));
     const notifications = {
       ...this.#requested.flags,
@@ -195,7 +175,8 @@ export class ClientSubscription {
       ...(this.#taskSubscriptions.size > 0 && { taskIds: [...this.#taskSubscriptions.keys()] }),
     };
     this.#notify(buildNotification(ModernMethod.acknowledged, { notifications }));
-    for (const message of queued) this.#responder.notify(message);
+    for (const message of this.#held) this.#responder.notify(message);
+    this.#held = [];
     if (Object.keys(notifications).length === 0) this.stop();
   }
 
@@ -205,9 +186,9 @@ export class ClientSubscription {
 
   #notify(message: Uint8Array): void {
     const tagged = this.#addSubscriptionId(message);
-    if (this.#isOver || tagged === undefined) return;
-    if (this.#unacknowledged === undefined) this.#responder.notify(tagged);
-    else this.#unacknowledged.push(tagged);
+    if (tagged === undefined || this.#state === "over") return;
+    if (this.#state === "acknowledged") this.#responder.notify(tagged);
+    else this.#held.push(tagged);
   }
 
   /** Adds the subscription id to a notification's `_meta`. */
