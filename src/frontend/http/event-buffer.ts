@@ -29,11 +29,12 @@ interface StreamReader {
 }
 
 /**
- * The messages of one event stream, each with an event id. It has at most one reader. A reader that was disconnected
- * can resume after the last event that it received; one that falls too far behind is dropped, and can resume as well.
+ * The messages of one event stream. It has at most one reader. A stream with a key has event ids: a reader that was
+ * disconnected can resume after the last event that it received; one that falls too far behind is dropped, and can
+ * resume as well. A stream without a key keeps nothing that was sent, and fails for a reader that falls too far behind.
  */
 export class EventBuffer {
-  readonly key: number;
+  readonly key: number | undefined;
   readonly #clock: Clock;
   readonly #onReaderGone: () => void;
   readonly #events: Buffer[] = [];
@@ -45,8 +46,11 @@ export class EventBuffer {
   #reader: StreamReader | undefined;
   #isFinished = false;
 
-  /** @param onReaderGone called whenever the reader has disconnected or was dropped */
-  constructor(key: number, clock: Clock, onReaderGone: () => void) {
+  /**
+   * @param key undefined: the stream cannot be resumed
+   * @param onReaderGone called whenever the reader has disconnected, was dropped, or has received everything
+   */
+  constructor(key: number | undefined, clock: Clock, onReaderGone: () => void) {
     this.key = key;
     this.#clock = clock;
     this.#onReaderGone = onReaderGone;
@@ -85,7 +89,8 @@ export class EventBuffer {
 
   push(message: EncodedMessage): void {
     if (this.#isFinished) return;
-    const id = `id: ${this.key}-${this.#first + this.#events.length}\n`;
+    const id =
+      this.key === undefined ? "" : `id: ${this.key}-${this.#first + this.#events.length}\n`;
     const pieces = piecesOfMessage(message);
     this.#add(
       withoutLineEnds(
@@ -121,7 +126,9 @@ export class EventBuffer {
           }
         },
         pull: () => {
-          if (this.#reader === reader) this.#flush();
+          if (this.#reader !== reader) return;
+          this.#flush();
+          if (this.key === undefined) this.#trim();
         },
         cancel: () => {
           if (this.#reader === reader) this.#releaseReader();
@@ -143,7 +150,7 @@ export class EventBuffer {
     this.#size += event.length;
     this.#unsent += event.length;
     this.#flush();
-    if (this.#unsent > EVENT_BUFFER_LIMITS.maxBehind) this.detach();
+    if (this.#unsent > EVENT_BUFFER_LIMITS.maxBehind) this.#dropReader();
     this.#trim();
   }
 
@@ -160,12 +167,22 @@ export class EventBuffer {
     if (this.isOver()) this.detach();
   }
 
+  #dropReader(): void {
+    if (this.key !== undefined) {
+      this.detach();
+      return;
+    }
+    const controller = this.#reader?.controller;
+    this.#releaseReader();
+    controller?.error(new Error("The client does not read."));
+  }
+
   /** Drops the oldest events: sent ones over `maxKept`, unsent ones over `maxTotal`. The last event stays. */
   #trim(): void {
+    const maxKept = this.key === undefined ? 0 : EVENT_BUFFER_LIMITS.maxKept;
     while (this.#events.length > 1) {
       const wasSent = this.#next > this.#first;
-      if (this.#size <= (wasSent ? EVENT_BUFFER_LIMITS.maxKept : EVENT_BUFFER_LIMITS.maxTotal))
-        return;
+      if (this.#size <= (wasSent ? maxKept : EVENT_BUFFER_LIMITS.maxTotal)) return;
       const size = this.#events.shift()?.length ?? 0;
       this.#first++;
       this.#size -= size;
@@ -202,7 +219,7 @@ export class EventBuffer {
 }
 
 /** Replaces line ends in the data by spaces: they would end the SSE field; in JSON they are only whitespace. */
-export function withoutLineEnds(event: Buffer, start: number): Buffer {
+function withoutLineEnds(event: Buffer, start: number): Buffer {
   const end = event.length - EVENT_END.length;
   for (const byte of [0x0a, 0x0d]) {
     for (let i = event.indexOf(byte, start); i >= 0 && i < end; i = event.indexOf(byte, i + 1)) {

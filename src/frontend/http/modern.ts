@@ -1,10 +1,19 @@
 import type { Clock } from "../../base/clock.ts";
+import { type Deferred, deferred } from "../../base/deferred.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
-import { type Message, paramsOf, type Request as RpcRequest } from "../../jsonrpc/message.ts";
+import {
+  type EncodedMessage,
+  errorCodeOf,
+  joinMessage,
+  type Message,
+  paramsOf,
+  type Request as RpcRequest,
+} from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
 import { Method } from "../../protocol/legacy.ts";
-import { ModernMethod } from "../../protocol/modern.ts";
+import { ModernErrorCode, ModernMethod } from "../../protocol/modern.ts";
 import { argumentAt, decodeHeaderText, mirroredParamsOf } from "../../protocol/param-headers.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
@@ -17,6 +26,7 @@ import {
   requestedVersionOf,
 } from "../modern/request.ts";
 import { errorAnswer } from "./errors.ts";
+import { EventBuffer } from "./event-buffer.ts";
 import {
   acceptedAnswer,
   type HttpAnswer,
@@ -24,7 +34,7 @@ import {
   messageAnswer,
   type RequestHeaders,
 } from "./http1/messages.ts";
-import { type AcceptedTypes, ModernPostResponse } from "./post-response.ts";
+import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
 
 /** By method: the member of `params` that the header `Mcp-Name` repeats. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
@@ -100,16 +110,18 @@ export interface ModernHttpOptions {
 }
 
 /** Handles requests of the modern era over HTTP. There is no session: each request names its sender in `_meta`. */
-export class ModernHttp {
+export class ModernHttp implements PostReceiver {
+  readonly deadlines: Deadlines;
   readonly #options: ModernHttpOptions;
   readonly #requestReader = new ModernRequestReader();
-  readonly #responses = new IdMap<ModernPostResponse>();
-  /** Callbacks of `untilIdle`, called when no request is in flight. */
-  readonly #idleWaiters = new Set<() => void>();
+  readonly #responses = new IdMap<PostResponse>();
+  /** Settles when no request is in flight; undefined: nobody waits for that. */
+  #idle: Deferred<void> | undefined;
   #clients: ModernRequestTarget | undefined;
 
   constructor(options: ModernHttpOptions) {
     this.#options = options;
+    this.deadlines = options.deadlines;
   }
 
   /** Handles the message of a POST. */
@@ -125,7 +137,7 @@ export class ModernHttp {
       const headers = { "Retry-After": "1" };
       return errorAnswer(503, "Too many requests run.", { id: message.id, headers });
     }
-    let response: ModernPostResponse | undefined;
+    let response: PostResponse | undefined;
     try {
       const { headers } = request.head;
       checkRequestHeaders(message, headers);
@@ -135,7 +147,8 @@ export class ModernHttp {
           id: message.id,
         });
       }
-      response = this.#createResponse(request, accepts);
+      response = new PostResponse(this, accepts, request);
+      response.tableKey = this.#responses.add(response);
       this.#clients ??= this.#options.createModernClients();
       this.#clients.handle(modernRequest, response, subset, (catalog) =>
         checkParamHeaders(modernRequest, headers, catalog),
@@ -155,36 +168,43 @@ export class ModernHttp {
 
   /** Settles when no request is in flight. */
   untilIdle(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#idleWaiters.add(resolve);
-      this.#resolveIdle();
-    });
+    if (this.#responses.size === 0) return Promise.resolve();
+    this.#idle ??= deferred();
+    return this.#idle.promise;
   }
 
   close(): void {
     this.#clients?.close();
   }
 
-  #createResponse(request: HttpServerRequest, accepts: AcceptedTypes): ModernPostResponse {
-    const response = new ModernPostResponse(request, {
-      accepts,
-      clock: this.#options.clock,
-      deadlines: this.#options.deadlines,
-      onEnd: () => {
-        this.#responses.remove(key);
-        this.#resolveIdle();
-      },
-    });
-    const key = this.#responses.add(response);
-    return response;
+  /** The stream ends with its reader: a request is cancelled by disconnecting. */
+  openStream(response: PostResponse): EventBuffer {
+    return new EventBuffer(undefined, this.#options.clock, () => response.cancel(acceptedAnswer()));
   }
 
-  #resolveIdle(): void {
+  /** Does nothing: a client that accepts only JSON gets only the response. */
+  sendSeparately(): void {}
+
+  /** 400 for the modern era's own error codes, else 200. */
+  statusOf(message: EncodedMessage): number {
+    const bytes = joinMessage(message);
+    if (bytes.length > MAX_ERROR_LENGTH || !bytes.includes('"error"')) return 200;
+    const parsed = parseMessage(bytes);
+    if (parsed.kind !== "response" || parsed.outcome !== "error") return 200;
+    return MODERN_ERROR_CODES.has(errorCodeOf(parsed)) ? 400 : 200;
+  }
+
+  onResponseEnd(response: PostResponse): void {
+    this.#responses.remove(response.tableKey);
     if (this.#responses.size > 0) return;
-    for (const resolve of this.#idleWaiters) resolve();
-    this.#idleWaiters.clear();
+    this.#idle?.resolve();
+    this.#idle = undefined;
   }
 }
+
+/** Longest message that is searched for an error code, in bytes. */
+const MAX_ERROR_LENGTH = 64 * 1024;
+const MODERN_ERROR_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernErrorCode));
 
 /** HTTP statuses of errors found before a request is routed; all other errors have status 200. */
 const ERROR_STATUSES: Partial<Record<ErrorCode, number>> = {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
+import { type Deferred, deferred } from "../../base/deferred.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import {
@@ -30,11 +31,7 @@ import {
   streamAnswer,
   withHeaders,
 } from "./http1/messages.ts";
-import {
-  type AcceptedTypes,
-  type PostResponseOwner,
-  SessionPostResponse,
-} from "./post-response.ts";
+import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
 
 /**
  * Limits of one session: bytes of its streams (with this much unread, new requests get 429), number of finished streams
@@ -69,35 +66,30 @@ export interface HttpSessionOptions {
  * others: its messages are buffered up to `SESSION_LIMITS`, then its requests are rejected. A lost connection does not
  * end the session.
  */
-export class SessionTransport implements Transport {
+export class SessionTransport implements Transport, PostReceiver {
   /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
+  readonly deadlines: Deadlines;
   readonly #options: HttpSessionOptions;
   readonly #streams = new Map<number, EventBuffer>();
   readonly #standaloneStream: EventBuffer;
-  readonly #responseOwner: PostResponseOwner;
-  readonly #responses = new IdMap<SessionPostResponse>();
+  readonly #responses = new IdMap<PostResponse>();
   /** Finished streams and when they finished, oldest first. A client whose stream was disconnected may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
   #version: LegacyVersion | undefined;
   #isClosed = false;
   #streamCount = STANDALONE_STREAM;
-  /** Set while paused: POSTs wait for `resumed`. */
-  #paused: { readonly resumed: Promise<void>; resume(): void } | undefined;
+  /** Set while paused: settles when POSTs, which wait for that, may go on. */
+  #paused: Deferred<void> | undefined;
   #lastUse: number;
 
   constructor(options: HttpSessionOptions) {
     this.#options = options;
+    this.deadlines = options.deadlines;
     this.#lastUse = options.clock.now();
     this.#standaloneStream = new EventBuffer(STANDALONE_STREAM, options.clock, () => this.#touch());
     this.#streams.set(STANDALONE_STREAM, this.#standaloneStream);
-    this.#responseOwner = {
-      deadlines: options.deadlines,
-      openStream: () => this.#openStream(),
-      sendSeparately: (message) => void this.send(message),
-      onAnswered: (response) => this.#onAnswered(response),
-    };
   }
 
   get subset(): ServerSubset {
@@ -141,14 +133,11 @@ export class SessionTransport implements Transport {
   }
 
   pause(): void {
-    if (this.#paused !== undefined) return;
-    let resume = (): void => {};
-    const resumed = new Promise<void>((resolve) => (resume = resolve));
-    this.#paused = { resumed, resume };
+    this.#paused ??= deferred();
   }
 
   resume(): void {
-    this.#paused?.resume();
+    this.#paused?.resolve();
     this.#paused = undefined;
   }
 
@@ -162,7 +151,8 @@ export class SessionTransport implements Transport {
     this.#isClosed = true;
     this.resume();
     // Cancel these first: `closed()` below makes the owner cancel them without an answer.
-    for (const response of this.#responses.values()) response.cancel();
+    for (const response of this.#responses.values())
+      response.cancel(errorAnswer(404, "The session has ended."));
     this.#responses.clear();
     const events = this.#events;
     this.#events = undefined;
@@ -177,7 +167,7 @@ export class SessionTransport implements Transport {
   receive(message: Message, accepts: AcceptedTypes): HttpAnswer | Promise<HttpAnswer> {
     this.#touch();
     if (this.#paused !== undefined)
-      return this.#paused.resumed.then(() => this.receive(message, accepts));
+      return this.#paused.promise.then(() => this.receive(message, accepts));
     if (this.#isClosed) return errorAnswer(404, "The session has ended.");
     if (message.kind === "batch" && !allowsBatches(this.#version)) {
       return errorAnswer(400, "This protocol revision has no batches.");
@@ -190,7 +180,7 @@ export class SessionTransport implements Transport {
       const text = "Too much of what this session was sent is unread.";
       return errorAnswer(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
-    const response = new SessionPostResponse(this.#responseOwner, accepts);
+    const response = new PostResponse(this, accepts);
     response.tableKey = this.#responses.add(response);
     const isInitialize = message.kind === "request" && message.method === "initialize";
     this.#events?.frame(
@@ -244,7 +234,7 @@ export class SessionTransport implements Transport {
   }
 
   /** A responder that also reads the negotiated version from the answer to `initialize`. */
-  #initializeResponder(response: SessionPostResponse): Responder {
+  #initializeResponder(response: PostResponse): Responder {
     return {
       notify: (message) => response.notify(message),
       respond: (message) => {
@@ -254,16 +244,26 @@ export class SessionTransport implements Transport {
     };
   }
 
-  #onAnswered(response: SessionPostResponse): void {
+  /** A message that belongs to a request, but not on its response, goes to the standalone stream. */
+  sendSeparately(message: EncodedMessage): void {
+    this.send(message);
+  }
+
+  statusOf(): number {
+    return 200;
+  }
+
+  onResponseEnd(response: PostResponse): void {
+    if (this.#isClosed) return;
     this.#responses.remove(response.tableKey);
     this.#touch();
     this.#options.onAnswered();
-    if (response.stream === undefined) return;
+    if (response.stream?.key === undefined) return;
     this.#finished.push({ key: response.stream.key, at: this.#lastUse });
     this.prune();
   }
 
-  #openStream(): EventBuffer {
+  openStream(): EventBuffer {
     const key = ++this.#streamCount;
     const stream = new EventBuffer(key, this.#options.clock, () => this.#touch());
     if (this.#version === PRIMING_VERSION) stream.prime();
@@ -309,8 +309,8 @@ export interface HttpSessionsOptions {
 export class HttpSessions {
   readonly #options: HttpSessionsOptions;
   readonly #sessions = new Map<string, SessionTransport>();
-  /** Callbacks of `untilIdle`, called when no request is in flight. */
-  readonly #idleWaiters = new Set<() => void>();
+  /** Settles when no request is in flight; undefined: nobody waits for that. */
+  #idle: Deferred<void> | undefined;
   #cancelTimer: () => void;
 
   constructor(options: HttpSessionsOptions) {
@@ -363,10 +363,10 @@ export class HttpSessions {
 
   /** Settles when no request of any session is in flight. */
   untilIdle(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#idleWaiters.add(resolve);
-      this.#resolveIdle();
-    });
+    this.#idle ??= deferred();
+    const { promise } = this.#idle;
+    this.#resolveIdle();
+    return promise;
   }
 
   /** Ends all sessions. */
@@ -376,10 +376,10 @@ export class HttpSessions {
   }
 
   #resolveIdle(): void {
-    if (this.#idleWaiters.size === 0) return;
+    if (this.#idle === undefined) return;
     for (const { inFlight } of this.#sessions.values()) if (inFlight > 0) return;
-    for (const resolve of this.#idleWaiters) resolve();
-    this.#idleWaiters.clear();
+    this.#idle.resolve();
+    this.#idle = undefined;
   }
 
   #scheduleIdleCheck(): () => void {

@@ -154,6 +154,31 @@ describe("a stream of events", () => {
     assert.equal((await events.next())?.data, text.replaceAll(/[\r\n]/g, " "));
   });
 
+  it("has no event ids without a key, and keeps nothing that was sent", async () => {
+    const stream = new EventBuffer(undefined, new VirtualClock(), () => {});
+    const events = new EventStreamReader(streamAnswer(stream.attach()));
+    for (const size of [0, 2 * EVENT_BUFFER_LIMITS.maxBehind, 0]) {
+      stream.push(message(1, size));
+      assert.equal((await events.next())?.id, undefined);
+    }
+    for (let n = 0; n < 3; n++) stream.push(message(n, EVENT_BUFFER_LIMITS.maxBehind / 4));
+    for (let n = 0; n < 3; n++) await events.next();
+    assert.equal(stream.unsent, 0);
+    assert.ok(stream.size <= EVENT_BUFFER_LIMITS.maxBehind / 3, `${stream.size} bytes`);
+    stream.finish();
+    assert.deepEqual(await numbers(events), []);
+  });
+
+  it("fails without a key for a reader that is too far behind", async () => {
+    let left = 0;
+    const stream = new EventBuffer(undefined, new VirtualClock(), () => left++);
+    const events = new EventStreamReader(streamAnswer(stream.attach()));
+    for (let n = 0; n < 12; n++) stream.push(message(n, EVENT_BUFFER_LIMITS.maxBehind / 8));
+    assert.equal(stream.hasReader, false);
+    assert.equal(left, 1);
+    await assert.rejects(numbers(events), /does not read/);
+  });
+
   it("is over for who has all of it, and for nobody before it is finished", () => {
     const { stream } = make();
     stream.push(message(0));
