@@ -33,9 +33,9 @@ export class DownstreamRequests implements ServerRequestTarget {
   readonly #client: LegacyClient;
   readonly #openRequests = new Map<number, OpenRequest>();
   #count = 0;
-  /** Requests held back until `notifications/initialized` (MCP, lifecycle, initialization); undefined afterwards. */
-  #unsent: Set<number> | undefined = new Set();
-  #isClosed = false;
+  /** `initializing`: requests are held back until `notifications/initialized` (MCP, lifecycle, initialization). */
+  #state: "initializing" | "ready" | "closed" = "initializing";
+  readonly #unsent = new Set<number>();
 
   constructor(client: LegacyClient) {
     this.#client = client;
@@ -43,10 +43,10 @@ export class DownstreamRequests implements ServerRequestTarget {
 
   /** The client can receive requests: sends those held back, and later ones at once. */
   ready(): void {
-    const unsent = this.#unsent;
-    if (unsent === undefined) return;
-    this.#unsent = undefined;
-    for (const number of unsent) this.#sendRequest(number);
+    if (this.#state !== "initializing") return;
+    this.#state = "ready";
+    for (const number of this.#unsent) this.#sendRequest(number);
+    this.#unsent.clear();
   }
 
   /** @param responder responder of the client's request that the server's request belongs to; undefined: none */
@@ -54,13 +54,13 @@ export class DownstreamRequests implements ServerRequestTarget {
     request: ServerRequest,
     responder?: Pick<Responder, "notify">,
   ): (reason: CancelReason) => void {
-    if (this.#isClosed) {
+    if (this.#state === "closed") {
       request.fail(disconnectedError());
       return () => {};
     }
     const number = ++this.#count;
     this.#openRequests.set(number, { request, responder });
-    if (this.#unsent === undefined) this.#sendRequest(number);
+    if (this.#state === "ready") this.#sendRequest(number);
     else this.#unsent.add(number);
     return (reason) => this.#cancel(number, reason);
   }
@@ -104,7 +104,7 @@ export class DownstreamRequests implements ServerRequestTarget {
 
   /** The client has disconnected: all requests fail. */
   close(): void {
-    this.#isClosed = true;
+    this.#state = "closed";
     const openRequests = [...this.#openRequests.values()];
     this.#openRequests.clear();
     for (const { request } of openRequests) request.fail(disconnectedError());
@@ -132,7 +132,7 @@ export class DownstreamRequests implements ServerRequestTarget {
   #cancel(number: number, reason: CancelReason): void {
     const openRequest = this.#remove(number);
     // A request that was never sent needs no cancellation.
-    if (openRequest === undefined || this.#unsent?.delete(number) === true) return;
+    if (openRequest === undefined || this.#unsent.delete(number)) return;
     this.#sendMessage(openRequest, buildCancelled(formatOwnId(number), reason));
   }
 }
