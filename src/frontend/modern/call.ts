@@ -232,6 +232,10 @@ export class ModernCall implements Caller, AwaitingCall {
     responder: ModernResponder,
     answers: readonly JsonMember[],
   ): void {
+    if (this.#state === "over") {
+      responder.respond(undefined);
+      return;
+    }
     const { bytes, id } = modernRequest.request;
     const token = readProgressTokens(modernRequest.params).at(-1);
     this.#retry = { token: token && readId(bytes, token) };
