@@ -8,6 +8,8 @@ import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { SentRequest, ServerTransport } from "../transport/transport.ts";
 import type { NegotiationPlan } from "../upstream/negotiate.ts";
+import { Subscriptions } from "../upstream/subscriptions.ts";
+import { ServerTasks } from "../upstream/tasks.ts";
 import { NO_CLIENTS } from "../upstream/profile.ts";
 import { type SessionEvents, Session } from "../upstream/session.ts";
 
@@ -151,6 +153,8 @@ export class BenchConnection {
       transport,
       clients: NO_CLIENTS,
       clock: systemClock,
+      subscriptions: new Subscriptions({ clock: systemClock, timeout: () => 0, warn: () => {} }),
+      tasks: new ServerTasks(),
       events: {
         listChanged: () => {},
         log: () => {},

@@ -6,6 +6,8 @@ import { HubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import { NO_CLIENTS } from "../upstream/profile.ts";
 import { LEGACY_PLAN } from "../upstream/negotiate.ts";
+import { Subscriptions } from "../upstream/subscriptions.ts";
+import { ServerTasks } from "../upstream/tasks.ts";
 import { Session } from "../upstream/session.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { type Notification, paramsOf, type Response } from "../jsonrpc/message.ts";
@@ -48,6 +50,8 @@ export class InProcessClient {
       transport: clientEnd,
       clients: NO_CLIENTS,
       clock: systemClock,
+      subscriptions: new Subscriptions({ clock: systemClock, timeout: () => 0, warn: () => {} }),
+      tasks: new ServerTasks(),
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
     // This promise settles when the hub is closed, which is up to the caller.

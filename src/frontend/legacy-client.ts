@@ -41,6 +41,7 @@ import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
+import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
@@ -198,6 +199,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly connectionResponder: Responder;
   readonly #clients: Clients;
   readonly #router: Router;
+  readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdMap<LegacyClientRequest>();
@@ -228,7 +230,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     view: ClientView,
     plugin: PluginInstance | undefined,
   ) {
-    const { deadlines, callLog, plugins } = clients.options;
+    const { clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.id = id;
@@ -238,6 +240,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       notify: (message) => void transport.send(message),
       respond: (message) => void (message === undefined || transport.send(message)),
     };
+    this.#tasks = new ClientTasks("legacy", clock);
     this.#router = new Router(
       { id, name: undefined, version: undefined },
       {
@@ -247,7 +250,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         plugins,
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
-        clientChannel: () => this,
+        client: this,
+        tasks: this.#tasks,
       },
     );
   }
@@ -327,6 +331,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#running.clear();
     this.#serverRequests.close();
     this.#router.close();
+    this.#tasks.close();
     this.view.close();
     this.#clients.onDisconnect(this);
   }

@@ -2,7 +2,6 @@ import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { type JsonObject, removeMembers } from "../base/json.ts";
 import { editsOf, type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
-import { applyMessageEdits } from "../jsonrpc/parse.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
 export const LegacyTaskMethod = {
@@ -58,23 +57,24 @@ export function readCreatedTaskReference(result: JsonObject): TaskReference | un
   return readTaskReference(result.everyObject("task"));
 }
 
-/** The status of a task, read from the task or from the result that announces it. */
+/** The status of a legacy task, read from the task or from the result that announces it. */
 export function readTaskStatus(object: JsonObject): TaskStatus {
   const task = object.member("task") === undefined ? object : object.object("task");
-  const ttl = task.value("ttl");
   return {
     isOver: isTerminal(task.string("status")),
     createdAt: task.string("createdAt"),
-    ttl: typeof ttl === "number" ? ttl : null,
+    ttl: nonNegative(task.value("ttl")),
   };
 }
 
+/** What the server says of a task, in either era. */
 export interface TaskStatus {
   /** The status is terminal. */
   readonly isOver: boolean;
+  /** ISO 8601, if the server says it. */
   readonly createdAt: string | undefined;
-  /** How long the receiver keeps the task, in ms; null: without limit. */
-  readonly ttl: number | null;
+  /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
+  readonly ttl: number | undefined;
 }
 
 function isTerminal(status: string | undefined): boolean {
@@ -127,12 +127,8 @@ export function requiresOnlyTasks(required: unknown): boolean {
 }
 
 /** The status of a modern task. */
-export interface ModernTaskStatus {
+export interface ModernTaskStatus extends TaskStatus {
   readonly status: string | undefined;
-  /** The status is terminal. */
-  readonly isOver: boolean;
-  /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
-  readonly ttl: number | undefined;
   /** The server's minimum polling interval, in ms. */
   readonly interval: number | undefined;
   /** Equal as long as the server has nothing new to report. */
@@ -146,6 +142,7 @@ export function readModernTaskStatus(task: JsonObject): ModernTaskStatus {
   return {
     status,
     isOver: isTerminal(status),
+    createdAt: task.string("createdAt"),
     ttl: nonNegative(task.value("ttlMs")),
     interval: nonNegative(task.value("pollIntervalMs")),
     fingerprint: JSON.stringify(details),
@@ -164,79 +161,17 @@ function propertyOf(value: unknown, key: string): unknown {
   return isJsonObject(value) ? Object.getOwnPropertyDescriptor(value, key)?.value : undefined;
 }
 
-/**
- * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one
- * that the hub has assigned and the requestor gets. So two servers may use equal ids, or the same id after a restart.
- */
-export class TaskAlias {
-  readonly id: string;
-  readonly remoteId: string;
-  /** 1-based sequence number per requestor; the cursor of `tasks/list`. */
-  readonly sequence: number;
-
-  constructor(remoteId: string, sequence: number, id: string = crypto.randomUUID()) {
-    this.id = id;
-    this.remoteId = remoteId;
-    this.sequence = sequence;
-  }
-
-  /** Edits that replace the receiver's id by the hub's. */
-  toOwnId(...references: readonly (TaskReference | undefined)[]): Edit[] {
-    return replaceTaskId(references, this.remoteId, this.id);
-  }
-
-  /** Edits that replace the hub's id by the receiver's. */
-  toRemoteId(...references: readonly (TaskReference | undefined)[]): Edit[] {
-    return replaceTaskId(references, this.id, this.remoteId);
-  }
-
-  /** A message from the receiver about this task, with the receiver's id replaced by the hub's. */
-  withOwnId<M extends Notification | Request>(message: M): M {
-    return applyMessageEdits(message, this.toOwnId(...referencesIn(message)));
-  }
-}
-
-/** A map of tasks, by the ids that their receivers have assigned. */
-export class TaskAliases<T extends TaskAlias> {
-  readonly #byRemoteId = new Map<string, T>();
-
-  get isEmpty(): boolean {
-    return this.#byRemoteId.size === 0;
-  }
-
-  get all(): readonly T[] {
-    return [...this.#byRemoteId.values()];
-  }
-
-  add(task: T): void {
-    this.#byRemoteId.set(task.remoteId, task);
-  }
-
-  delete(task: T): void {
-    if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
-  }
-
-  clear(): void {
-    this.#byRemoteId.clear();
-  }
-
-  /** The task that a message from the receiver is about or belongs to. */
-  taskOfMessage(message: Notification | Request): T | undefined {
-    for (const reference of referencesIn(message)) {
-      const task = reference && this.#byRemoteId.get(reference.id);
-      if (task !== undefined) return task;
-    }
-    return undefined;
-  }
-}
-
-function referencesIn(message: Notification | Request): (TaskReference | undefined)[] {
+/** The task that a message of a legacy server is about, and the one that it belongs to according to `_meta`. */
+export function readTaskReferences(
+  message: Notification | Request,
+): readonly (TaskReference | undefined)[] {
   const params = paramsOf(message);
   const own = message.method === LegacyTaskMethod.status ? readTaskReference(params) : undefined;
   return [own, readRelatedTaskReference(params)];
 }
 
-function replaceTaskId(
+/** Edits that replace a task id by another wherever the references name it. */
+export function replaceTaskId(
   references: readonly (TaskReference | undefined)[],
   id: string,
   replacement: string,

@@ -1,13 +1,15 @@
-import type { ByteRange, Edit, Piece } from "../base/bytes.ts";
+import { type ByteRange, type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { CancelledBy, EventBus } from "../base/events.ts";
 import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import type { ListedItem } from "../catalog/listing.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { isWithin, skillRootOf } from "../catalog/skills.ts";
 import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
   buildError,
+  buildResult,
   type EncodedMessage,
   type Notification,
   replaceRanges,
@@ -32,7 +34,19 @@ import type { Session } from "../upstream/session.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
-import { deadlineAnswer, lostAnswer, timeoutMessage } from "./timeouts.ts";
+import type { ClientTasks } from "./tasks.ts";
+import {
+  deadlineAnswer,
+  lostAnswer,
+  notReadyReason,
+  serverGoneError,
+  timeoutMessage,
+} from "./timeouts.ts";
+import {
+  type UpstreamHandler,
+  UpstreamRequest,
+  type UpstreamRequestOptions,
+} from "./upstream-request.ts";
 
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
@@ -48,24 +62,13 @@ export interface Caller extends ServerRequestTarget {
    * @param edits turn a modern server's result into a legacy one, for a legacy client
    */
   toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
-  /**
-   * Adopts the task that the server has created for the call, for a client that supports tasks.
-   * @returns the response that announces the task to the client; undefined if the client does not support tasks
-   * @throws {HubError} invalidRequest if the client has too many open tasks
-   */
-  addTask?(answer: Response, location: TaskLocation): Response | undefined;
+  /** The client has declared the tasks extension: it polls the tasks that modern servers create for its calls. */
+  readonly supportsTasks?: boolean;
   /** A server's request for this call was refused because the client did not declare the capability. */
   onMissingCapability?(required: object): void;
   /** Answers the client; called exactly once. undefined: the call was cancelled, and must not be answered. */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
-}
-
-/** The connection and the session that run the task created for a call. */
-export interface TaskLocation {
-  readonly session: Session;
-  readonly connection: Connection;
-  readonly route: Route;
 }
 
 /** A client's request that is being processed. */
@@ -76,27 +79,30 @@ export interface RunningRequest {
   readonly call: Call | undefined;
 }
 
-/** The input of every call. */
+/** What all calls of one client share. */
 export interface CallContext {
+  readonly deadlines: Deadlines;
+  readonly callLog: CallLog;
+  /** Collects the resource links in results. */
+  readonly links: ResourceLinks;
+  /** The catalog and connections of the client. */
+  readonly view: ClientView;
+  /** The client, and its tasks. */
+  readonly client: ClientChannel;
+  readonly tasks: ClientTasks;
+}
+
+/** A client's request, whose server is known. */
+export interface RoutedRequest {
   readonly request: Request;
   readonly route: Route;
+  /** The edits that the server's copy of the request needs. */
+  readonly rewrite: RequestRewrite;
   /** The client's progress token, in its original bytes, if it gave one. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
   /** When the request arrived, in ms of the clock. */
   readonly startedAt: number;
-  readonly deadlines: Deadlines;
-  readonly callLog: Pick<CallLog, "nextNumber" | "logStart" | "logEnd" | "hasSubscribers">;
-  /** Collects the resource links in results. */
-  readonly links: ResourceLinks;
-  /** The catalog and connections of the client. */
-  readonly view: ClientView;
-}
-
-/** The input of a call that is sent over the connection's current session, whichever that is. */
-export interface SessionCallContext extends CallContext {
-  readonly rewrite: RequestRewrite;
-  readonly connection: Connection;
 }
 
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
@@ -105,13 +111,17 @@ const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
  * A client's request, from its arrival until its one response. Owns the deadline and writes the call log; subclasses
  * obtain the response. Start here to follow a call: `run`, the subclass's `start`, then `finish`.
  */
-export abstract class Call<Context extends CallContext = CallContext>
-  implements DeadlineTarget, ClientRequest
-{
+export abstract class Call implements DeadlineTarget, ClientRequest, RoutedRequest {
+  readonly request: Request;
+  readonly route: Route;
+  readonly rewrite: RequestRewrite;
+  readonly token: Piece | undefined;
+  readonly caller: Caller;
+  readonly startedAt: number;
   readonly number: number;
   deadline: number;
   slot: number | undefined;
-  protected readonly context: Context;
+  readonly context: CallContext;
   /** Whether the client has been answered or the call was cancelled. */
   isOver = false;
   #maxDeadline: number;
@@ -122,19 +132,28 @@ export abstract class Call<Context extends CallContext = CallContext>
   #pauseCount = 0;
   #pausedAt = 0;
 
-  constructor(context: Context) {
-    const { startedAt, route } = context;
+  constructor(
+    context: CallContext,
+    { request, route, rewrite, token, caller, startedAt }: RoutedRequest,
+  ) {
     const { limits } = route;
     this.context = context;
+    this.request = request;
+    this.route = route;
+    this.rewrite = rewrite;
+    this.token = token;
+    this.caller = caller;
+    this.startedAt = startedAt;
     this.number = context.callLog.nextNumber();
     this.#maxDeadline = startedAt + limits.maxTimeout;
     this.deadline = Math.min(startedAt + limits.timeout, this.#maxDeadline);
   }
 
   run(): void {
-    const { deadlines, callLog, route } = this.context;
+    const { route } = this;
+    const { deadlines, callLog } = this.context;
     deadlines.add(this);
-    if (route.kind === "tools") callLog.logStart(this.number, route);
+    if (this.isLogged) callLog.logStart(this.number, route);
     // A listener of the event emitted above may have cancelled the call.
     if (!this.isOver) this.start();
   }
@@ -143,15 +162,21 @@ export abstract class Call<Context extends CallContext = CallContext>
     return this;
   }
 
+  /** Whether the call log has events of it. */
+  protected get isLogged(): boolean {
+    return this.route.kind === "tools";
+  }
+
   /** The fields of the call's events. */
   describe(): RunningCall {
-    const { route, startedAt, deadlines } = this.context;
+    const { route, startedAt } = this;
+    const { deadlines } = this.context;
     const duration = deadlines.now() - startedAt;
     return { call: this.number, server: route.server, tool: route.remoteName, duration };
   }
 
   fail(error: HubError): void {
-    const { request } = this.context;
+    const { request } = this;
     const end: CallEnd = error.code === "serverStopped" ? ENDED_BY_SHUTDOWN : { cause: error };
     const message =
       error.code === "answerLost"
@@ -164,11 +189,11 @@ export abstract class Call<Context extends CallContext = CallContext>
   cancelByOperator(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
     this.cancelUpstream("Cancelled by the operator of the hub.", error);
-    this.finish(buildError(this.context.request.id, error.toRpc()), { by: "operator" });
+    this.finish(buildError(this.request.id, error.toRpc()), { by: "operator" });
   }
 
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
-    const { token, caller } = this.context;
+    const { token, caller } = this;
     this.restartTimeout();
     if (token === undefined) return;
     caller.notify(replaceRanges(notification, tokens, token));
@@ -176,14 +201,15 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /** Restarts the timeout, because there was progress; `maxTimeout` still applies. */
   restartTimeout(): void {
-    const { route, deadlines } = this.context;
+    const { route } = this;
+    const { deadlines } = this.context;
     if (this.#pauseCount > 0) this.#addPausedTime();
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
   }
 
   /** Forwards a log message of the server. A legacy client that has set no level gets every message. */
   log(severity: LogSeverity, message: EncodedMessage): void {
-    const { caller } = this.context;
+    const { caller } = this;
     const { era } = caller.sender;
     const level = era === "legacy" ? (this.channel?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
@@ -191,7 +217,7 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /** The name of the server that the call goes to. */
   get server(): string {
-    return this.context.route.server;
+    return this.route.server;
   }
 
   get channel(): ClientChannel | undefined {
@@ -200,11 +226,11 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /** Sends a server's request to the client of this call. */
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
-    return this.context.caller.sendServerRequest(request);
+    return this.caller.sendServerRequest(request);
   }
 
   onMissingCapability(needed: object): void {
-    const { caller, route } = this.context;
+    const { caller, route } = this;
     if (caller.onMissingCapability === undefined)
       this.channel?.onMissingCapability?.(route.server, needed);
     else caller.onMissingCapability(needed);
@@ -232,7 +258,7 @@ export abstract class Call<Context extends CallContext = CallContext>
   expire(): void {
     const text = this.#timeoutMessage();
     this.cancelUpstream("The call took too long.", new HubError("callTimeout", text));
-    this.finish(deadlineAnswer(this.context.request, text), { by: "deadline" });
+    this.finish(deadlineAnswer(this.request, text), { by: "deadline" });
   }
 
   /** Removes the deadline. */
@@ -243,7 +269,8 @@ export abstract class Call<Context extends CallContext = CallContext>
 
   /** Sets a new deadline, with the full timeouts. */
   resetDeadline(): void {
-    const { deadlines, route } = this.context;
+    const { route } = this;
+    const { deadlines } = this.context;
     this.#maxDeadline = deadlines.now() + route.limits.maxTimeout;
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
     deadlines.add(this);
@@ -263,14 +290,16 @@ export abstract class Call<Context extends CallContext = CallContext>
     if (response.outcome === "error") return;
     if (session.handshake?.hasResources === true)
       this.context.links.record(session.server, response);
-    const { request, route, links } = this.context;
+    const { request, route } = this;
+    const { links } = this.context;
     const isApp = route.kind === "resources" && isUiUri(route.remoteName);
     if (isApp && request.method === Method.resourcesRead) links.addUiServer(session.server);
   }
 
   /** The function that maps the server's URIs to those that the client knows; undefined if all are the same. */
   protected get rename(): UriRenamer | undefined {
-    const { view, route } = this.context;
+    const { route } = this;
+    const { view } = this.context;
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
@@ -286,19 +315,28 @@ export abstract class Call<Context extends CallContext = CallContext>
    * The response with the URIs by which the client can read the resources; the same object if none differ.
    * @param result the range of the method's result in the response
    */
-  protected renameUris(response: Response, result: ByteRange = response.body): Response {
+  protected withClientUris(response: Response, result: ByteRange = response.body): Response {
     const { rename } = this;
     if (rename === undefined || response.outcome === "error") return response;
     return applyMessageEdits(response, renameInResult(response.bytes, result, rename));
   }
 
+  /** @param message the answer to the client; undefined: it gets none */
   protected finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
-    const { deadlines, callLog, caller, route } = this.context;
-    deadlines.remove(this);
-    if (callLog.hasSubscribers && route.kind === "tools") callLog.logEnd(this.describe(), end);
-    caller.respond(message);
+    this.context.deadlines.remove(this);
+    this.logEnd(end);
+    this.respond(message);
+  }
+
+  protected logEnd(end: CallEnd): void {
+    const { callLog } = this.context;
+    if (callLog.hasSubscribers && this.isLogged) callLog.logEnd(this.describe(), end);
+  }
+
+  protected respond(message: EncodedMessage | undefined): void {
+    this.caller.respond(message);
   }
 
   /** Adds the paused time to the deadlines. */
@@ -311,11 +349,100 @@ export abstract class Call<Context extends CallContext = CallContext>
   }
 
   #timeoutMessage(): string {
-    const { route, deadlines } = this.context;
+    const { route } = this;
+    const { deadlines } = this.context;
     const isTotal = deadlines.now() >= this.#maxDeadline;
     const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
     return timeoutMessage(route, { isTotal, seconds, waitReason: this.waitReason(seconds) });
   }
+}
+
+/** A call that no plugin sees: one request to the server, whose response goes straight to the client. */
+export class RelayedCall extends Call implements UpstreamHandler {
+  protected readonly upstream: UpstreamRequest;
+
+  constructor(
+    context: CallContext,
+    routed: RoutedRequest,
+    connection: Connection,
+    options?: UpstreamRequestOptions,
+  ) {
+    super(context, routed);
+    this.upstream = new UpstreamRequest(this, connection, this, options);
+  }
+
+  get resultForm(): UpstreamHandler["resultForm"] {
+    return this.caller.sender.era === "modern" ? "unchanged" : "legacy";
+  }
+
+  get tool(): ListedItem | undefined {
+    const { route, caller } = this;
+    return route.kind === "tools" && caller.sender.era === "legacy" ? route.item : undefined;
+  }
+
+  onSession(_: Session, hasWaited: boolean): boolean {
+    const { route } = this;
+    const error = hasWaited ? removedError(this.upstream.connection, route) : undefined;
+    if (error !== undefined) this.fail(error);
+    return error === undefined;
+  }
+
+  renameUris(response: Response): Response {
+    return this.withClientUris(response);
+  }
+
+  onTask(response: Response, session: Session): Response | undefined {
+    const { caller } = this;
+    const { tasks } = this.context;
+    if (caller.supportsTasks !== true) return undefined;
+    return tasks.addCreated(session, response, this, this.upstream.connection).response;
+  }
+
+  onAnswer(session: Session, raw: Response, from: Era, edits: readonly Edit[]): void {
+    const { caller } = this;
+    const { tasks } = this.context;
+    const response =
+      this.upstream.isTask && session.era === "legacy"
+        ? (tasks.addIfCreated(session, raw, this, this.upstream.connection)?.response ?? raw)
+        : raw;
+    this.recordLinks(session, response);
+    this.finish(caller.toClientMessage(response, from, edits), "answered");
+  }
+
+  onFailure(error: HubError): void {
+    this.fail(error);
+  }
+
+  protected start(): void {
+    this.upstream.start();
+  }
+
+  protected cancelUpstream(reason: CancelReason): void {
+    this.upstream.cancel(reason);
+  }
+
+  protected waitReason(seconds: number): string | undefined {
+    const { isWaiting, connection } = this.upstream;
+    return isWaiting ? notReadyReason(seconds, connection) : undefined;
+  }
+}
+
+/** The result for servers without the capability `completions`, which the hub itself always declares. */
+const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
+
+/** A `completion/complete` request. */
+export class CompletionCall extends RelayedCall {
+  override onSession(session: Session, hasWaited: boolean): boolean {
+    if (session.supports("completions")) return super.onSession(session, hasWaited);
+    this.finish(buildResult(this.request.id, EMPTY_COMPLETION), "answered");
+    return false;
+  }
+}
+
+/** The error for a tool or prompt that a server no longer lists; undefined if it does, or for a resource. */
+export function removedError(connection: Connection, route: Route): HubError | undefined {
+  const { kind, remoteName } = route;
+  return isNamed(kind) && !connection.lists(kind, remoteName) ? serverGoneError(route) : undefined;
 }
 
 /** A call in progress. */
@@ -366,17 +493,3 @@ export class CallLog {
     return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }
 }
-
-/** A call log for requests that are not tool calls: it only assigns numbers. */
-export function silentCallLog(
-  callLog: Pick<CallLog, "nextNumber">,
-): Pick<CallLog, "nextNumber" | "logStart" | "logEnd" | "hasSubscribers"> {
-  return {
-    nextNumber: () => callLog.nextNumber(),
-    logStart: ignore,
-    logEnd: ignore,
-    hasSubscribers: false,
-  };
-}
-
-function ignore(): void {}

@@ -30,15 +30,15 @@ import { mayBeIncomplete, ModernErrorCode, readResultType } from "../protocol/mo
 import type { CancelReason } from "../protocol/notifications.ts";
 import { requiresOnlyTasks } from "../protocol/tasks.ts";
 import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
-import type { RequestRewrite } from "../upstream/pending.ts";
-import type { ClientDeclaration, ServerRequestTarget, ServerRequest } from "../upstream/profile.ts";
+import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import {
   isUrlElicitation,
   prefixServerName,
   readServerRequest,
   type ServerRequestContent,
 } from "../upstream/server-requests.ts";
-import type { Deadlines } from "./deadlines.ts";
+import type { Call } from "./call.ts";
+import type { UpstreamRequest } from "./upstream-request.ts";
 
 /** One entry of `inputRequests`: a server's request to the client. */
 export interface InputRequest {
@@ -279,21 +279,6 @@ export function responseOfBytes(message: EncodedMessage): Response | undefined {
   return parsed.kind === "response" ? parsed : undefined;
 }
 
-export interface InputRoundsOptions {
-  readonly server: string;
-  readonly request: Request;
-  readonly caller: ServerRequestTarget & {
-    readonly sender: ClientDeclaration;
-    notify(message: EncodedMessage): void;
-  };
-  readonly deadlines: Deadlines;
-  /** Pauses the call's deadline while the client is asked for input, or resumes it. */
-  setDeadlinePaused(paused: boolean): void;
-  /** Sends the request again. */
-  resend(): void;
-  fail(error: HubError): void;
-}
-
 /** Maximum number of rounds per call. */
 const MAX_ROUNDS = 10;
 /** Delay before a request is repeated because the server requires it without any input, in ms. */
@@ -308,33 +293,35 @@ const ANSWER_TIMEOUT = 10 * 60_000;
 export class InputRounds {
   /** Edits that add `inputResponses` and `requestState` to the client's request. */
   edits: readonly Edit[] = [];
-  readonly #options: InputRoundsOptions;
+  readonly #request: UpstreamRequest;
   #roundCount = 0;
   /** Ids of the URL elicitations that the client accepted. */
   readonly #acceptedElicitations: string[] = [];
   #cancelRound: (() => void) | undefined;
   #cancelTimer: () => void = () => {};
 
-  constructor(options: InputRoundsOptions) {
-    this.#options = options;
+  constructor(request: UpstreamRequest) {
+    this.#request = request;
   }
 
   start(required: InputRequired): void {
-    const { server, request, deadlines } = this.#options;
+    const { request, route } = this.#request.clientRequest;
+    const { deadlines } = this.#request.clientRequest.context;
+    const { server } = route;
     if (++this.#roundCount > MAX_ROUNDS) {
       const text = `Server "${server}" wanted more ${this.#roundCount} times, and still has not answered.`;
-      this.#options.fail(new HubError("internal", text, { server }));
+      this.#request.fail(new HubError("internal", text, { server }));
       return;
     }
     const resend = (answers: ReadonlyMap<string, Uint8Array>): void => {
       this.edits = addInputResponses(request, answers, required.state);
-      this.#options.resend();
+      this.#request.resend();
     };
     if (required.inputs.length === 0) {
       this.#cancelTimer = deadlines.after(REPEAT_DELAY, () => resend(new Map()));
       return;
     }
-    this.#cancelRound = requestInputs(this.#options, required, {
+    this.#cancelRound = requestInputs(this.#request, required, {
       onAnswered: (answers, acceptedElicitations) => {
         this.#cancelRound = undefined;
         this.#acceptedElicitations.push(...acceptedElicitations);
@@ -342,14 +329,14 @@ export class InputRounds {
       },
       onFailed: (error) => {
         this.#cancelRound = undefined;
-        this.#options.fail(error);
+        this.#request.fail(error);
       },
     });
   }
 
   /** The server has completed the call, so the accepted URL elicitations are complete. */
   finish(): void {
-    const { caller } = this.#options;
+    const { caller } = this.#request.clientRequest;
     // Modern clients do not know elicitation ids.
     if (caller.sender.era === "modern") return;
     for (const elicitationId of this.#acceptedElicitations.splice(0)) {
@@ -378,18 +365,12 @@ export interface InputRoundEvents {
   onFailed(error: HubError): void;
 }
 
-/** Identifies the client that is asked, and the server and call for which it is asked. */
-export type InputRoundOptions = Pick<
-  InputRoundsOptions,
-  "server" | "caller" | "deadlines" | "setDeadlinePaused"
->;
-
 /**
  * Sends all input requests to the client and pauses the call's deadline meanwhile.
  * @returns a function that cancels the requests
  */
 export function requestInputs(
-  options: InputRoundOptions,
+  request: UpstreamRequest,
   required: InputRequired,
   events: InputRoundEvents,
 ): () => void {
@@ -397,9 +378,9 @@ export function requestInputs(
   const finish = (): void => {
     isOver = true;
     cancelTimer();
-    options.setDeadlinePaused(false);
+    request.setDeadlinePaused(false);
   };
-  const round = new InputRound(options, required, {
+  const round = new InputRound(request.clientRequest, required, {
     onAnswered: (answers, visited) => {
       finish();
       events.onAnswered(answers, visited);
@@ -409,8 +390,9 @@ export function requestInputs(
       events.onFailed(error);
     },
   });
-  options.setDeadlinePaused(true);
-  const cancelTimer = options.deadlines.after(ANSWER_TIMEOUT, () => round.expire());
+  request.setDeadlinePaused(true);
+  const { deadlines } = request.clientRequest.context;
+  const cancelTimer = deadlines.after(ANSWER_TIMEOUT, () => round.expire());
   round.start();
   return () => {
     if (isOver) return;
@@ -423,7 +405,7 @@ const CANCEL_RESULT = utf8('{"action":"cancel"}');
 
 /** The input requests of one result, sent together. */
 class InputRound {
-  readonly #options: InputRoundOptions;
+  readonly #call: Call;
   readonly #required: InputRequired;
   readonly #events: InputRoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
@@ -432,8 +414,8 @@ class InputRound {
   readonly #openRequests = new Map<InputRequest, (reason: CancelReason) => void>();
   #isOver = false;
 
-  constructor(options: InputRoundOptions, required: InputRequired, events: InputRoundEvents) {
-    this.#options = options;
+  constructor(call: Call, required: InputRequired, events: InputRoundEvents) {
+    this.#call = call;
     this.#required = required;
     this.#events = events;
   }
@@ -459,7 +441,8 @@ class InputRound {
   }
 
   #sendRequest(input: InputRequest): void {
-    const { server, caller } = this.#options;
+    const { caller, route } = this.#call;
+    const { server } = route;
     let content: ServerRequestContent;
     try {
       const capabilities = readCapabilities(caller.sender.declaredCapabilities);
@@ -481,7 +464,6 @@ class InputRound {
           this.#acceptedElicitations.push(content.elicitation);
         }
         this.#answer(input, outcome, body);
-        return undefined;
       },
       fail: (error) => this.#reject(input, error.message),
       // The server's request was part of a result, so the server cannot receive progress for it.
@@ -507,7 +489,7 @@ class InputRound {
     }
     if (this.#isOver) return;
     this.cancel("Another request of the same call has failed.");
-    const { server } = this.#options;
+    const { server } = this.#call.route;
     const text = `Server "${server}" asked the client for "${input.method}" and cannot go on without: ${reason}`;
     this.#events.onFailed(new HubError("notAsked", text, { server }));
   }
@@ -548,15 +530,4 @@ function isAccepted(answer: Uint8Array): boolean {
 /** The message of a JSON-RPC error. */
 function errorMessageOf(error: Uint8Array): string {
   return JsonObject.of(error).string("message") ?? textOf(error);
-}
-
-/** The edits of a request that may be sent several times; a new array per send, as `Session` adds its own edits. */
-export function retryEditsOf(
-  { edits, tokens }: RequestRewrite,
-  unfinishedCall: { readonly edits: readonly Edit[] } | undefined,
-): RequestRewrite {
-  return {
-    edits: unfinishedCall === undefined ? [...edits] : [...edits, ...unfinishedCall.edits],
-    tokens,
-  };
 }

@@ -1,12 +1,12 @@
-import { type ByteRange, type Edit, textOf, utf8 } from "../base/bytes.ts";
+import { type Edit, textOf, utf8 } from "../base/bytes.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { type JsonMember, lastMember, skipWhitespace } from "../base/json.ts";
-import type { Route } from "../catalog/section.ts";
 import {
+  buildError,
   bytesOf,
   type EncodedMessage,
   joinMessage,
-  type Notification,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -17,27 +17,20 @@ import { describePluginFault, isOwnError, markHandled } from "../plugin/errors.t
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { CallPath, PluginSet } from "../plugin/plugin-set.ts";
 import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
-import { Method } from "../protocol/legacy.ts";
-import type { LogSeverity } from "../protocol/log-level.ts";
+import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
-import type { Connection, SessionWaiter } from "../upstream/connection.ts";
-import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
-import type { ClientChannel, ClientDeclaration, ClientRequest } from "../upstream/profile.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
-import { type CallEnd, type Caller, Call, type SessionCallContext } from "./call.ts";
-import type { Deadlines } from "./deadlines.ts";
+import { cancelCreatedTask, cancelTask, type Task } from "../upstream/tasks.ts";
+import { Call, type CallContext, type CallEnd, removedError, type RoutedRequest } from "./call.ts";
+import { toLegacyAnswer, wrapToolAnswer } from "./input-required.ts";
+import { notReadyReason } from "./timeouts.ts";
 import {
-  completeResultOf,
-  readAnswer,
-  retryEditsOf,
-  toLegacyAnswer,
-  wrapToolAnswer,
-} from "./input-required.ts";
-import type { TaskResultPluginCall } from "./plugin-task-result.ts";
-import { isRetryable, Retry } from "./retry.ts";
-import { UnfinishedCall } from "./task-polling.ts";
-import { notReadyReason, serverGoneError } from "./timeouts.ts";
-import { paramHeadersOf } from "./upstream-request.ts";
+  type UpstreamHandler,
+  UpstreamRequest,
+  type UpstreamRequestOptions,
+} from "./upstream-request.ts";
 
 /** The part of a call that stays the same however often plugins change the call. */
 export interface ToolCallContext extends CallChainState {
@@ -119,149 +112,85 @@ export class PluginToolCall implements ChainedCall {
   }
 }
 
-type RequestOutcome = Response | { readonly kind: "failure"; readonly reason: HubError };
+type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
- * One request of a plugin call to its server; a call may send several. It is also the promise that `next()` returns:
- * the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if there were no
- * plugins.
+ * The answer to one request of a plugin call to its server; a call may send several. It is the promise that `next()`
+ * returns: the actual Promise is created lazily. If no plugin awaits it, the answer goes to the client as if there were
+ * no plugins.
  */
-export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Promise<Answer> {
-  readonly method = Method.toolsCall;
-  readonly isClientRequest = true;
-  readonly name: string;
-  readonly #owner: UpstreamRequestOwner;
-  readonly #rewrite: RequestRewrite;
-  /** The arguments as JSON, if plugins have changed them. */
-  readonly #changedArguments: string | undefined;
-  #sent: { readonly session: Session; readonly id: number } | undefined;
-  #waited = false;
-  /** Whether the request was sent and is not answered yet. */
-  #isInFlight = false;
-  #createdRetry: Retry | undefined;
-  #unfinishedCall: UnfinishedCall | undefined;
-  #isDeadlinePaused = false;
-  #isOver = false;
-  /** Whether the response goes to the client directly, even if a plugin also reads it. */
+export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
+  readonly resultForm = "legacy";
+  readonly #call: PluginCall;
+  readonly #request: UpstreamRequest;
+  /** Whether the answer goes to the client directly, even if a plugin also reads it. */
   #isForwarded = false;
-  #outcome: RequestOutcome | undefined;
-  #promise: Promise<Answer> | undefined;
-  #settlePromise: ((outcome: RequestOutcome) => void) | undefined;
+  #outcome: Outcome | undefined;
+  #deferred: Deferred<Answer> | undefined;
   /** Removes the abort listener. */
   #removeAbortListener: (() => void) | undefined;
 
-  /** @param changedArguments the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
-  constructor(
-    owner: UpstreamRequestOwner,
-    rewrite: RequestRewrite,
-    changedArguments: string | undefined,
-  ) {
-    this.#owner = owner;
-    this.#rewrite = rewrite;
-    this.#changedArguments = changedArguments;
-    this.name = owner.route.remoteName;
+  constructor(call: PluginCall, connection: Connection, options: UpstreamRequestOptions) {
+    this.#call = call;
+    this.#request = new UpstreamRequest(call, connection, this, options);
   }
 
   get [Symbol.toStringTag](): string {
     return "Promise";
   }
 
-  get sender(): ClientDeclaration {
-    return this.#unfinishedCall?.sender ?? this.#owner.sender;
-  }
-
-  get channel(): ClientChannel | undefined {
-    return this.#owner.channel;
-  }
-
-  get clientRequest(): ClientRequest {
-    return this.#owner;
-  }
-
-  get paramHeaders(): Readonly<Record<string, string>> | undefined {
-    return paramHeadersOf(this.#owner, this.#changedArguments);
-  }
-
   get isSent(): boolean {
-    return this.#sent !== undefined;
+    return this.#request.isSent;
   }
 
-  /** @param cancelSignals cancels the request when one of them is aborted */
+  /** The connection that the request goes to. */
+  get connection(): Connection {
+    return this.#request.connection;
+  }
+
+  /** Sends the request. @param cancelSignals cancels it when one of them is aborted */
   run(cancelSignals: readonly AbortSignal[]): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
-    if (this.#isOver) return;
-    this.#owner.connection.withSession(this);
-    this.#waited = this.#sent === undefined;
+    if (this.#outcome === undefined) this.#request.start();
   }
 
-  /** Makes the response go to the client directly. */
+  /** Makes the answer go to the client directly. */
   forward(): void {
     this.#isForwarded = true;
-    if (this.#outcome !== undefined) this.#forwardOutcome(this.#outcome);
+    if (this.#outcome !== undefined) this.#forward(this.#outcome);
   }
 
-  onSession(session: Session): void {
-    if (this.#isOver) return;
-    const { route, connection, request } = this.#owner;
-    if (this.#waited && !connection.lists("tools", route.remoteName)) {
-      this.fail(serverGoneError(route));
-      return;
-    }
-    const ownRewrite = session.mayResend
-      ? retryEditsOf(this.#rewrite, this.#unfinishedCall)
-      : this.#rewrite;
-    this.#isInFlight = true;
-    this.#sent = { session, id: session.relay(this, request, ownRewrite) };
+  onSession(_: Session, hasWaited: boolean): boolean {
+    const error = hasWaited ? removedError(this.#request.connection, this.#call.route) : undefined;
+    if (error !== undefined) this.onFailure(error);
+    return error === undefined;
   }
 
-  get isTask(): boolean {
-    return this.#owner.taskResultCall !== undefined;
+  /** URIs are renamed in the plugins' answer. */
+  renameUris(response: Response): Response {
+    return response;
   }
 
-  onResponse(response: Response): void {
-    if (this.#isOver) return;
-    this.#isInFlight = false;
-    const session = this.#sent?.session;
-    const isRefused = session?.mayResend === true && response.outcome === "error";
-    if (isRefused && this.#retry.handleHeaderMismatch(response)) return;
-    const answer = session?.era === "modern" ? this.#readModern(session, response) : response;
-    if (answer === undefined || (session?.era === "legacy" && this.#detectTask(session, answer)))
-      return;
-    this.#complete(session, answer);
+  onAnswer(session: Session, response: Response, _: Era, edits: readonly Edit[]): void {
+    if (session.era === "legacy" && this.#call.onPossibleTask(this, session, response)) return;
+    this.settle(session, toLegacyAnswer({ kind: "complete", response, edits }));
   }
 
-  fail(error: HubError): void {
-    const reason =
-      this.#isInFlight && !this.#isOver && isRetryable(error)
-        ? this.#retry.handleError(error)
-        : error;
-    this.#isInFlight = false;
-    if (reason !== undefined && this.#end()) this.#finish({ kind: "failure", reason });
+  onFailure(reason: HubError): void {
+    if (this.#end({ kind: "failure", reason }) && this.#isForwarded) this.#call.fail(reason);
   }
 
-  onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
-    if (!this.#isOver) this.#owner.onProgress(notification, tokens);
+  /** Settles with the response of a server. */
+  settle(session: Session, response: Response): void {
+    if (this.#outcome !== undefined) return;
+    this.#call.recordLinks(session, response);
+    if (this.#end(response) && this.#isForwarded) this.#call.onForwarded(response);
   }
 
-  log(severity: LogSeverity, message: EncodedMessage): void {
-    if (!this.#isOver) this.#owner.log(severity, message);
-  }
-
-  setDeadlinePaused(paused: boolean): void {
-    if (this.#isOver || paused === this.#isDeadlinePaused) return;
-    this.#isDeadlinePaused = paused;
-    this.#owner.setDeadlinePaused(paused);
-  }
-
-  /** The call no longer needs the response: cancels the request at the server. */
+  /** The call no longer needs the answer: cancels the request at the server. */
   cancel(cancelReason: CancelReason, reason: HubError): void {
-    if (!this.#end()) return;
-    this.#unfinishedCall?.cancel();
-    if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, cancelReason);
-    if (!this.#isInFlight) {
-      this.#owner.connection.cancelWait(this);
-    }
-    this.#settleWith({ kind: "failure", reason });
+    this.#request.cancel(cancelReason);
+    this.#end({ kind: "failure", reason });
   }
 
   // oxlint-disable-next-line unicorn/no-thenable -- it is a promise
@@ -269,132 +198,59 @@ export class PluginUpstreamRequest implements PendingRequest, SessionWaiter, Pro
     onAnswer?: ((answer: Answer) => A | PromiseLike<A>) | null,
     onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.#asPromise().then(onAnswer, onFailure);
+    return this.#promise.then(onAnswer, onFailure);
   }
 
   catch<B = never>(
     onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<Answer | B> {
-    return this.#asPromise().catch(onFailure);
+    return this.#promise.catch(onFailure);
   }
 
   finally(onEnd?: (() => void) | null): Promise<Answer> {
-    return this.#asPromise().finally(onEnd);
+    return this.#promise.finally(onEnd);
   }
 
-  #asPromise(): Promise<Answer> {
-    if (this.#promise === undefined) {
-      this.#promise = new Promise((resolve, reject) => {
-        this.#settlePromise = (outcome) => {
-          if (outcome.kind === "failure") reject(outcome.reason);
-          else resolve(new RelayedAnswer(outcome));
-        };
-      });
+  get #promise(): Promise<Answer> {
+    if (this.#deferred === undefined) {
+      this.#deferred = deferred<Answer>();
       // Avoids an unhandled rejection if the plugin ignores the promise.
-      this.#promise.catch(() => {});
-      if (this.#outcome !== undefined) this.#settlePromise?.(this.#outcome);
+      this.#deferred.promise.catch(() => {});
+      if (this.#outcome !== undefined) this.#settlePromise(this.#outcome);
     }
-    return this.#promise;
+    return this.#deferred.promise;
   }
 
-  #finish(outcome: RequestOutcome): void {
-    if (this.#isForwarded) this.#forwardOutcome(outcome);
-    this.#settleWith(outcome);
+  #settlePromise(outcome: Outcome): void {
+    if (outcome.kind === "failure") this.#deferred?.reject(outcome.reason);
+    else this.#deferred?.resolve(new RelayedAnswer(outcome));
   }
 
-  #forwardOutcome(outcome: RequestOutcome): void {
-    if (outcome.kind === "failure") this.#owner.fail(outcome.reason);
-    else this.#owner.onResponse(outcome);
-  }
-
-  /** Settles the promise, if it was created. */
-  #settleWith(outcome: RequestOutcome): void {
-    if (outcome.kind === "failure") markHandled(outcome.reason);
-    this.#outcome = outcome;
-    this.#settlePromise?.(outcome);
-  }
-
-  #complete(session: Session | undefined, answer: Response): void {
-    if (!this.#end()) return;
-    if (session !== undefined) this.#owner.recordLinks(session, answer);
-    this.#finish(answer);
-  }
-
-  /** @returns a modern server's response as a legacy one; undefined if it is not complete */
-  #readModern(session: Session, response: Response): Response | undefined {
-    const { sender } = this;
-    const { route, request, caller, deadlines, connection } = this.#owner;
-    const { server } = route;
-    const answer = readAnswer(response, {
-      server,
-      method: this.method,
-      sender,
-      isUnchanged: false,
-    });
-    if (answer instanceof HubError) {
-      this.fail(answer);
-      return undefined;
-    }
-    if (answer.kind === "complete") {
-      if (answer.response.outcome === "result") this.#unfinishedCall?.finish();
-      return toLegacyAnswer(answer);
-    }
-    this.#unfinishedCall ??= new UnfinishedCall({
-      server,
-      request,
-      caller,
-      deadlines,
-      setDeadlinePaused: (isPaused) => this.setDeadlinePaused(isPaused),
-      restartTimeout: () => this.#owner.restartTimeout(),
-      resend: () => connection.withSession(this),
-      onResponse: (final) =>
-        this.#complete(session, toLegacyAnswer(completeResultOf(final, undefined))),
-      fail: (error) => this.fail(error),
-    });
-    this.#unfinishedCall.continueCall(session, answer);
-    return undefined;
-  }
-
-  /** @returns whether the response created a task, whose result is delivered later */
-  #detectTask(session: Session, answer: Response): boolean {
-    const { taskResultCall } = this.#owner;
-    if (taskResultCall === undefined) return false;
-    // Server requests that belong to the task do not pause the deadline.
-    this.setDeadlinePaused(false);
-    return taskResultCall.detectTask(this, session, answer);
-  }
-
-  get #retry(): Retry {
-    const { deadlines, connection, route } = this.#owner;
-    const { method } = this;
-    const resend = (): void => {
-      this.#waited = true;
-      connection.withSession(this);
-    };
-    this.#createdRetry ??= new Retry({ deadlines, connection, route, method, resend });
-    return this.#createdRetry;
+  #forward(outcome: Outcome): void {
+    if (outcome.kind === "failure") this.#call.fail(outcome.reason);
+    else this.#call.onForwarded(outcome);
   }
 
   #cancelOnAbort(signal: AbortSignal): void {
     const onAbort = (): void => {
-      if (this.#isOver) return;
+      if (this.#outcome !== undefined) return;
       const reason = pluginCancelError(signal.reason);
       this.cancel("Cancelled by a plugin of the hub.", reason);
-      if (this.#isForwarded) this.#owner.fail(reason);
+      if (this.#isForwarded) this.#call.fail(reason);
     };
     signal.addEventListener("abort", onAbort, { once: true });
     this.#removeAbortListener = () => signal.removeEventListener("abort", onAbort);
     if (signal.aborted) onAbort();
   }
 
-  /** Ends the request. @returns false if it has ended before */
-  #end(): boolean {
-    if (this.#isOver) return false;
-    this.setDeadlinePaused(false);
-    this.#isOver = true;
-    this.#createdRetry?.cancel();
+  /** Ends it with this outcome. @returns false if it has ended before */
+  #end(outcome: Outcome): boolean {
+    if (this.#outcome !== undefined) return false;
+    if (outcome.kind === "failure") markHandled(outcome.reason);
+    this.#outcome = outcome;
     this.#removeAbortListener?.();
-    this.#owner.onRequestEnd(this);
+    this.#call.onAnswerEnd(this);
+    this.#settlePromise(outcome);
     return true;
   }
 }
@@ -414,19 +270,23 @@ export interface PluginCallContext {
   readonly excludedPlugin: PluginMember | undefined;
   /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
-  /** Set if the call is task-augmented. */
-  readonly taskResultCall: TaskResultPluginCall | undefined;
+  /** The call is task-augmented: a legacy server may create a task. */
+  readonly isTask: boolean;
 }
 
-/** A call that plugins see: they answer it, or send it once or several times, unchanged or changed. */
-export class PluginCall
-  extends Call<SessionCallContext>
-  implements ToolCallContext, UpstreamRequestOwner
-{
+/**
+ * A call that plugins see: they answer it, or send it once or several times, unchanged or changed.
+ *
+ * If the call is task-augmented and the server creates a task, the client is answered when the task is created. For the
+ * plugins the call goes on until the task's result is there, and their answer is what the client gets from
+ * `tasks/result`.
+ */
+export class PluginCall extends Call implements ToolCallContext {
   latestAnswer: Promise<Answer> | undefined;
+  readonly #connection: Connection;
   readonly #pluginContext: PluginCallContext;
-  /** The requests in flight; rarely more than one. */
-  #requests: readonly PluginUpstreamRequest[] = EMPTY;
+  /** The answers that have not come; rarely more than one. */
+  #answers: readonly UpstreamAnswer[] = EMPTY;
   #holders: readonly PluginMember[] = EMPTY;
   /** The response to its only request is the answer, and no plugin reads it. */
   #isForwarded = false;
@@ -434,9 +294,26 @@ export class PluginCall
   #wasSent = false;
   #controller: AbortController | undefined;
   #endError: HubError | undefined;
+  /** The task that the server has created for the call, and the answer that waits for the task's result. */
+  #task:
+    | {
+        readonly task: Task;
+        readonly answer: UpstreamAnswer;
+        /** What `tasks/result` gets. */
+        readonly final: Deferred<Response>;
+        /** "delivered": the plugins have got the result; "decided": they have answered. */
+        state: "running" | "delivered" | "decided";
+      }
+    | undefined;
 
-  constructor(context: SessionCallContext, pluginContext: PluginCallContext) {
-    super(context);
+  constructor(
+    context: CallContext,
+    routed: RoutedRequest,
+    connection: Connection,
+    pluginContext: PluginCallContext,
+  ) {
+    super(context, routed);
+    this.#connection = connection;
     this.#pluginContext = pluginContext;
   }
 
@@ -456,36 +333,8 @@ export class PluginCall
     return this.#holders.length;
   }
 
-  get taskResultCall(): TaskResultPluginCall | undefined {
-    return this.#pluginContext.taskResultCall;
-  }
-
   get members(): readonly JsonMember[] {
     return this.#pluginContext.members;
-  }
-
-  get request(): Request {
-    return this.context.request;
-  }
-
-  get route(): Route {
-    return this.context.route;
-  }
-
-  get connection(): Connection {
-    return this.context.connection;
-  }
-
-  get sender(): ClientDeclaration {
-    return this.context.caller.sender;
-  }
-
-  get caller(): Caller {
-    return this.context.caller;
-  }
-
-  get deadlines(): Deadlines {
-    return this.context.deadlines;
   }
 
   get signal(): AbortSignal {
@@ -498,22 +347,97 @@ export class PluginCall
 
   /** Sends the call to the server, with the plugins' changes. */
   send({ changedArguments, cancelSignals }: ChainedCall): Promise<Answer> {
-    const upstreamRequest = new PluginUpstreamRequest(
-      this,
-      this.#rewriteWith(changedArguments),
+    const answer = new UpstreamAnswer(this, this.#connection, {
+      rewrite: this.#rewriteWith(changedArguments),
       changedArguments,
-    );
-    this.#requests = [...this.#requests, upstreamRequest];
+      isTask: this.#pluginContext.isTask,
+    });
+    this.#answers = [...this.#answers, answer];
     // The call may have ended in this very turn of the event loop.
     const isOver = this.isOver || this.#endError !== undefined;
-    if (isOver) upstreamRequest.cancel("The call has ended.", this.#endReason());
-    else upstreamRequest.run(cancelSignals);
-    return upstreamRequest;
+    if (isOver) answer.cancel("The call has ended.", this.#endReason());
+    else answer.run(cancelSignals);
+    return answer;
   }
 
-  onRequestEnd(upstreamRequest: Pick<PluginUpstreamRequest, "isSent">): void {
-    this.#wasSent ||= upstreamRequest.isSent;
-    this.#requests = this.#requests.filter((other) => other !== upstreamRequest);
+  onAnswerEnd(answer: UpstreamAnswer): void {
+    this.#wasSent ||= answer.isSent;
+    this.#answers = this.#answers.filter((other) => other !== answer);
+  }
+
+  /**
+   * A legacy server has answered a request, maybe with a task.
+   * @returns whether it did, so that `answer` waits for the task's result
+   */
+  onPossibleTask(answer: UpstreamAnswer, session: Session, response: Response): boolean {
+    if (!this.#pluginContext.isTask) return false;
+    const { caller } = this;
+    const { tasks } = this.context;
+    if (this.#task !== undefined) {
+      // A call has at most one task, the first; any further task is cancelled.
+      if (!cancelCreatedTask(session, response)) return false;
+      const text = "A call that has become a task is not sent again.";
+      answer.onFailure(new HubError("notSupported", text));
+      return true;
+    }
+    const created = tasks.addIfCreated(session, response, this, answer.connection, this);
+    if (created === undefined) return false;
+    this.logEnd("answered");
+    this.#task = { task: created.task, answer, final: deferred(), state: "running" };
+    this.removeDeadline();
+    caller.respond(caller.toClientMessage(created.response, session.era));
+    return true;
+  }
+
+  /** The plugins' answer to the task's result; undefined while they wait for that. */
+  get finalAnswer(): Promise<Response> | undefined {
+    return this.#task?.state === "running" ? undefined : this.#task?.final.promise;
+  }
+
+  /** Gives the task's result to the plugins. */
+  deliver(result: Response): void {
+    this.#deliver((answer, { session }) => answer.settle(session, result));
+  }
+
+  /** The task will have no result: the plugins get the error. */
+  onTaskLost(cause: HubError): void {
+    this.#deliver((answer) => answer.onFailure(cause));
+  }
+
+  /** The task's result cannot be requested any more. */
+  onTaskDropped(): void {
+    if (!this.isOver) this.cancel("Nobody waits for it.", "disconnect");
+  }
+
+  /** Passes the task's outcome to the plugins, once; a new deadline limits how long they take. */
+  #deliver(deliver: (answer: UpstreamAnswer, task: Task) => void): void {
+    if (this.#task?.state !== "running") return;
+    this.#task.state = "delivered";
+    if (!this.isOver) this.resetDeadline();
+    deliver(this.#task.answer, this.#task.task);
+  }
+
+  /** The answer of a call with a task is what `tasks/result` gets. */
+  protected override respond(message: EncodedMessage | undefined): void {
+    if (this.#task === undefined) {
+      super.respond(message);
+      return;
+    }
+    const { task, final, state } = this.#task;
+    // If plugins answer without waiting for the result, the task is cancelled.
+    if (state === "running" && message !== undefined && !task.isOver)
+      cancelTask(task.session, task.remoteId);
+    const droppedError = new HubError("cancelled", "The task was forgotten.");
+    const answer = message ?? buildError(this.request.id, droppedError.toRpc());
+    const response = parseMessage(joinMessage(answer));
+    if (response.kind !== "response") return;
+    this.#task.state = "decided";
+    final.resolve(response);
+  }
+
+  /** The end was logged when the task was created. */
+  protected override logEnd(end: CallEnd): void {
+    if (this.#task === undefined) super.logEnd(end);
   }
 
   addHolder(member: PluginMember, index: number): void {
@@ -525,18 +449,16 @@ export class PluginCall
     this.#holders = this.#holders.filter((_, i) => i !== index);
   }
 
-  onResponse(response: Response): void {
-    this.finish(
-      this.context.caller.toClientMessage(this.renameUris(response), "legacy"),
-      "answered",
-    );
+  /** The response to the call's only request, which no plugin reads. */
+  onForwarded(response: Response): void {
+    this.finish(this.caller.toClientMessage(this.withClientUris(response), "legacy"), "answered");
   }
 
   protected start(): void {
     const { plugins, callPath } = this.#pluginContext;
     plugins.addUse();
     const answer = callPath.run(new PluginToolCall(this));
-    if (!(answer instanceof PluginUpstreamRequest)) {
+    if (!(answer instanceof UpstreamAnswer)) {
       const end = answer.then(
         (it) => this.#finishWith(it),
         (error: unknown) => this.fail(toHubError(error)),
@@ -559,10 +481,10 @@ export class PluginCall
   }
 
   protected waitReason(seconds: number): string | undefined {
-    if (this.#requests.some(({ isSent }) => isSent)) return undefined;
-    const holder = this.#requests.length === 0 ? this.#holders.at(-1) : undefined;
+    if (this.#answers.some(({ isSent }) => isSent)) return undefined;
+    const holder = this.#answers.length === 0 ? this.#holders.at(-1) : undefined;
     if (holder === undefined)
-      return this.#wasSent ? undefined : notReadyReason(seconds, this.context.connection);
+      return this.#wasSent ? undefined : notReadyReason(seconds, this.#connection);
     holder.recordFailure("call", new Error("it did not end before the call's deadline"));
     const held = `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
     if (!this.#wasSent) return held;
@@ -573,14 +495,14 @@ export class PluginCall
     if (this.isOver) return;
     super.finish(message && this.#wrapOutput(message), end);
     // Plugins may still run, but their requests in flight are no longer needed.
-    if (this.#requests.length > 0)
-      this.#cancelRequests("The call was answered.", this.#endReason());
+    if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 
   /** Wraps a modern server's structured output, which has to be an object for a legacy client. */
   #wrapOutput(message: EncodedMessage): EncodedMessage {
-    const { caller, route, view } = this.context;
+    const { caller, route } = this;
+    const { view } = this.context;
     const isMixed =
       caller.sender.era === "legacy" && view.catalog.tools.info.modernServers.has(route.server);
     return isMixed ? wrapToolAnswer(message, route.item) : message;
@@ -590,7 +512,7 @@ export class PluginCall
   #renameAnswerUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
     const parsed = parseMessage(joinMessage(message));
-    return parsed.kind === "response" ? bytesOf(this.renameUris(parsed)) : message;
+    return parsed.kind === "response" ? bytesOf(this.withClientUris(parsed)) : message;
   }
 
   #finishWith(answer: Answer): void {
@@ -606,11 +528,11 @@ export class PluginCall
   }
 
   #cancelRequests(reason: CancelReason, error: HubError): void {
-    for (const upstreamRequest of this.#requests) upstreamRequest.cancel(reason, error);
+    for (const answer of this.#answers) answer.cancel(reason, error);
   }
 
   #rewriteWith(changedArguments: string | undefined): RequestRewrite {
-    const { rewrite } = this.context;
+    const { rewrite } = this;
     const edits = [...rewrite.edits];
     if (changedArguments !== undefined)
       edits.push(...argumentEdits(this.request, this.members, changedArguments));
@@ -629,26 +551,4 @@ function argumentEdits(request: Request, members: readonly JsonMember[], json: s
   // `params` is not empty: it has at least the tool's name.
   const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
-}
-
-/** A plugin call, from the point of view of its requests to the server. */
-export interface UpstreamRequestOwner extends ClientRequest {
-  readonly request: Request;
-  readonly route: Route;
-  readonly connection: Connection;
-  readonly sender: ClientDeclaration;
-  readonly caller: Caller;
-  readonly deadlines: Deadlines;
-  /** The call that adopts a created task; undefined unless the call is task-augmented. */
-  readonly taskResultCall: TaskResultPluginCall | undefined;
-  onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
-  restartTimeout(): void;
-  /** Records the links of a server's response, before plugins change it. */
-  recordLinks(session: Session, response: Response): void;
-  setDeadlinePaused(paused: boolean): void;
-  /** A request of the call has ended. */
-  onRequestEnd(upstreamRequest: { readonly isSent: boolean }): void;
-  /** The response to the call's only request, if no plugin reads it. */
-  onResponse(response: Response): void;
-  fail(error: HubError): void;
 }

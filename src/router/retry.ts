@@ -4,15 +4,15 @@ import { HubError } from "../base/errors.ts";
 import { ModernTaskMethod } from "../protocol/tasks.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernErrorCode } from "../protocol/modern.ts";
-import type { Connection } from "../upstream/connection.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import type { Deadlines } from "./deadlines.ts";
 
 export interface RetryOptions {
   readonly deadlines: Deadlines;
-  readonly connection: Connection;
   readonly route: Route;
   readonly method: string;
+  /** Lists the server again. */
+  refresh(): Promise<void>;
   /** Sends the request again, over the connection's current session. */
   resend(): void;
 }
@@ -68,10 +68,9 @@ export class Retry {
   handleHeaderMismatch(response: Response): boolean {
     if (this.#hasRefreshed || !isHeaderMismatch(response)) return false;
     this.#hasRefreshed = true;
-    const { connection } = this.#options;
     let isOver = false;
     this.#cancelPending = () => (isOver = true);
-    void connection.refresh().then(() => {
+    void this.#options.refresh().then(() => {
       if (!isOver) this.#options.resend();
     });
     return true;

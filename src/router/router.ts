@@ -1,7 +1,7 @@
 /**
  * The router: finds the server for each client request, and handles the request until its one response. `Router`
- * finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin sees. Start here with
- * `route`, then read `call.ts` and `upstream-request.ts`.
+ * finds the route, `Call` is a request in progress until its one response, `UpstreamRequest` is that request at one
+ * server. Start here with `route`, then read `call.ts` and `upstream-request.ts`.
  */
 
 import { type Edit, utf8 } from "../base/bytes.ts";
@@ -19,22 +19,23 @@ import { Method } from "../protocol/legacy.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
-import type { Caller, CallLog, Call, RunningRequest } from "./call.ts";
-import { CompletionRequest, TaskAugmentedCall, UpstreamRequest } from "./upstream-request.ts";
 import {
-  type ModernClientTasks,
-  ModernTaskRequest,
-  type TaskSubscriptionEvents,
-  TaskSubscription,
-} from "./modern-tasks.ts";
+  type Caller,
+  type Call,
+  type CallContext,
+  type CallLog,
+  CompletionCall,
+  RelayedCall,
+  type RoutedRequest,
+  type RunningRequest,
+} from "./call.ts";
 import type { Deadlines } from "./deadlines.ts";
-import { TaskResultPluginCall } from "./plugin-task-result.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
 import { UnlistedRequest } from "./unlisted.ts";
-import { LegacyClientTasks } from "./tasks.ts";
+import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from "./tasks.ts";
 import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
-import { ResourceSubscriptions, SubscribeRequest } from "./subscriptions.ts";
+import { ResourceSubscriptions, SubscribeCall } from "./subscriptions.ts";
 
 /** The options of a router. */
 export interface RouterOptions {
@@ -47,12 +48,12 @@ export interface RouterOptions {
   notify(message: EncodedMessage): void;
   /** The plugin that makes these calls, if one does: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
-  /** The channel through which servers' messages reach the client. */
-  clientChannel(): ClientChannel;
+  /** The client, as servers' messages reach it. */
+  readonly client: ClientChannel;
+  /** The client's tasks at servers of its era. */
+  readonly tasks: ClientTasks;
   /** Whether several clients that the hub cannot tell apart may share this router. */
   readonly isAnonymous?: boolean;
-  /** The tasks at modern servers; only for a modern client. */
-  readonly modernTasks?: ModernClientTasks;
 }
 
 /** Maps the requests of one client to routes and creates the calls. It alone parses `params` and looks up names. */
@@ -60,15 +61,18 @@ export class Router {
   /** The client's name and version, as plugins see them. */
   client: ClientInfo;
   readonly #options: RouterOptions;
-  readonly #links = new ResourceLinks();
+  readonly #context: CallContext;
   readonly #subscriptions: ResourceSubscriptions;
-  readonly #legacyTasks: LegacyClientTasks;
 
   constructor(client: ClientInfo, options: RouterOptions) {
     this.client = client;
     this.#options = options;
-    this.#subscriptions = new ResourceSubscriptions((message) => options.notify(message));
-    this.#legacyTasks = new LegacyClientTasks(() => options.clientChannel());
+    const { deadlines, callLog, view, client: channel, tasks } = options;
+    const links = new ResourceLinks();
+    this.#context = { deadlines, callLog, view, client: channel, tasks, links };
+    this.#subscriptions = new ResourceSubscriptions(options.view, (message) =>
+      options.notify(message),
+    );
   }
 
   /**
@@ -82,15 +86,9 @@ export class Router {
     methodSpec: AnyMethodSpec,
     subscriptions = this.#subscriptions,
   ): RunningRequest {
-    const { deadlines, callLog, view } = this.#options;
+    const { deadlines, view, tasks } = this.#context;
     const startedAt = deadlines.now();
-    if (methodSpec === "task") {
-      const context = { request, caller, startedAt, deadlines, callLog, links: this.#links, view };
-      const { modernTasks } = this.#options;
-      return modernTasks === undefined
-        ? this.#legacyTasks.route(context)
-        : new ModernTaskRequest(context, modernTasks);
-    }
+    if (methodSpec === "task") return tasks.route(this.#context, request, caller, startedAt);
     const params = readParams(request, methodSpec);
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
     if (call !== undefined) return call;
@@ -103,7 +101,17 @@ export class Router {
       caller.onListed?.(view.catalog);
       return this.#findCall(request, params, caller, startedAt, isLast, subscriptions);
     };
-    const options = { request, caller, kind, name, connections, find, notFoundError, startedAt };
+    const options = {
+      request,
+      caller,
+      kind,
+      name,
+      connections,
+      view,
+      find,
+      notFoundError,
+      startedAt,
+    };
     return new UnlistedRequest({ ...options, timeout, deadlines });
   }
 
@@ -112,9 +120,9 @@ export class Router {
    * @throws {HubError} invalidParams if the client has no such task
    */
   subscribeTask(id: string, events: TaskSubscriptionEvents): TaskSubscription {
-    const { modernTasks, view } = this.#options;
-    if (modernTasks === undefined) throw new HubError("invalidParams", "There is no such task.");
-    return new TaskSubscription(modernTasks.find(id, view), modernTasks, this.#links, events);
+    const { tasks, view } = this.#context;
+    const { task } = tasks.find(id, view);
+    return new TaskSubscription(task, this.#context, events);
   }
 
   /**
@@ -128,7 +136,6 @@ export class Router {
   /** The client has disconnected. */
   close(): void {
     this.#subscriptions.close();
-    this.#legacyTasks.close();
   }
 
   /** @param mayGuess whether a resource that is not listed may be located by links, templates and scheme */
@@ -140,7 +147,7 @@ export class Router {
     mayGuess: boolean,
     subscriptions: ResourceSubscriptions,
   ): Call | undefined {
-    const { view, deadlines, callLog } = this.#options;
+    const { view, tasks } = this.#context;
     const { kind, name, tokens, token } = params;
     const listed = view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name);
     const route =
@@ -148,51 +155,38 @@ export class Router {
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
     if (request.method === SkillMethod.readDirectory) checkDirectories(connection);
-    const context = {
+    const routed: RoutedRequest = {
       request,
       route,
       rewrite: { edits: nameEdits(params, route), tokens },
       token,
       caller,
-      connection,
       startedAt,
-      deadlines,
-      callLog,
-      links: this.#links,
-      view,
     };
-    if (request.method === Method.complete) return new CompletionRequest(context);
-    if (request.method === Method.subscribe) return new SubscribeRequest(context, subscriptions);
-    if (kind !== "tools" || listed === undefined) return new UpstreamRequest(context);
+    const context = this.#context;
+    if (request.method === Method.complete) return new CompletionCall(context, routed, connection);
+    if (request.method === Method.subscribe)
+      return new SubscribeCall(context, routed, connection, subscriptions);
+    if (kind !== "tools" || listed === undefined)
+      return new RelayedCall(context, routed, connection);
     // Modern calls do not have the member `task`.
     const isTask =
       lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
-    if (isTask) this.#legacyTasks.makeRoom();
+    if (isTask) tasks.makeRoom();
     const plugins = this.#options.plugins();
     const callPath = plugins?.callPath(listed, connection.spec.isolation);
-    if (plugins === undefined || callPath === undefined) {
-      return isTask
-        ? new TaskAugmentedCall(context, this.#legacyTasks)
-        : new UpstreamRequest(context);
-    }
-    const { client } = this;
+    if (plugins === undefined || callPath === undefined)
+      return new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined);
     const { excludedPlugin } = this.#options;
     const { members } = params;
-    const pluginContext = { plugins, callPath, client, excludedPlugin, members };
-    if (!isTask) return new PluginCall(context, { ...pluginContext, taskResultCall: undefined });
-    const taskResultCall: TaskResultPluginCall = new TaskResultPluginCall(
-      context,
-      (session, response) =>
-        this.#legacyTasks.addCreated(session, response, context, taskResultCall),
-    );
-    const pluginCallContext = {
-      ...context,
-      caller: taskResultCall,
-      callLog: taskResultCall.callLog,
-    };
-    const pluginCall = new PluginCall(pluginCallContext, { ...pluginContext, taskResultCall });
-    taskResultCall.setCall(pluginCall);
-    return pluginCall;
+    return new PluginCall(context, routed, connection, {
+      plugins,
+      callPath,
+      client: this.client,
+      excludedPlugin,
+      members,
+      isTask,
+    });
   }
 
   /**
@@ -208,7 +202,7 @@ export class Router {
     if (more.length === 0) return only;
     const isOneClient = this.#options.isAnonymous !== true;
     const withUi = isOneClient
-      ? routes.filter(({ server }) => this.#links.hasUiServer(server))
+      ? routes.filter(({ server }) => this.#context.links.hasUiServer(server))
       : [];
     if (withUi.length === 1) return withUi[0];
     const names = routes.map((route) => `"${route.name}"`).join(", ");
@@ -223,7 +217,7 @@ export class Router {
     const known = kind === "skills" ? undefined : catalog.resources.find(name);
     if (known !== undefined) return known;
     const hints = {
-      links: this.#links,
+      links: this.#context.links,
       isOneClient: this.#options.isAnonymous !== true,
       hasServer: (server: string) => view.has(server),
     };
@@ -244,6 +238,8 @@ export class Router {
     return { kind: "resources", ...common, item: undefined };
   }
 }
+
+const TASK_AUGMENTED = { isTask: true };
 
 /** @throws {HubError} invalidParams if the server has not declared that it lists directories */
 function checkDirectories({ listing: offer, spec }: Connection): void {

@@ -1,9 +1,12 @@
-import { utf8 } from "../base/bytes.ts";
+import { type Edit, utf8 } from "../base/bytes.ts";
 import { encodeUriTemplate, encodeUri } from "../catalog/uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { Connection } from "../upstream/connection.ts";
 import type { Session } from "../upstream/session.ts";
+import type { ClientView } from "../upstream/view.ts";
 import type { Subscriber, Subscriptions } from "../upstream/subscriptions.ts";
 import {
   buildNotification,
@@ -13,28 +16,38 @@ import {
   replaceRanges,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { CallEnd, SessionCallContext } from "./call.ts";
-import { UpstreamRequest } from "./upstream-request.ts";
+import { type CallContext, type CallEnd, RelayedCall, type RoutedRequest } from "./call.ts";
 
 /** The resource subscriptions of one client. */
 export class ResourceSubscriptions {
+  readonly #view: ClientView;
   readonly #notify: (message: EncodedMessage) => void;
   /** Subscriptions by the URI that the client uses. */
   readonly #subscriptions = new Map<string, ResourceSubscription>();
 
   /** @param notify sends the client a notification that belongs to no request */
-  constructor(notify: (message: EncodedMessage) => void) {
+  constructor(view: ClientView, notify: (message: EncodedMessage) => void) {
+    this.#view = view;
     this.#notify = notify;
   }
 
   add(route: Route, subscriptions: Subscriptions): ResourceSubscription {
-    const subscription = new ResourceSubscription(route, subscriptions, this, this.#notify);
+    const subscription = new ResourceSubscription(route, subscriptions, this);
     const existing = this.#subscriptions.get(route.name);
     if (existing?.server === subscription.server && existing.uri === subscription.uri)
       return existing;
     this.remove(route.name);
     this.#subscriptions.set(route.name, subscription);
     return subscription;
+  }
+
+  /** The subscriptions of the connection to a server that the client uses now. */
+  subscriptionsAt(server: string): Subscriptions | undefined {
+    return this.#view.connection(server)?.subscriptions;
+  }
+
+  notify(message: EncodedMessage): void {
+    this.#notify(message);
   }
 
   remove(name: string, isRefused = false): void {
@@ -50,25 +63,23 @@ export class ResourceSubscriptions {
 
 /** One client's subscription to one resource. */
 class ResourceSubscription implements Subscriber {
-  readonly client: object;
+  readonly client: ResourceSubscriptions;
   readonly server: string;
   readonly uri: string;
   readonly #name: string;
-  readonly #subscriptions: Subscriptions;
-  readonly #notify: (message: EncodedMessage) => void;
+  /** The subscriptions that it is one of. */
+  #subscriptions: Subscriptions;
 
   constructor(
     { server, name, remoteName }: Route,
     subscriptions: Subscriptions,
-    client: object,
-    notify: (message: EncodedMessage) => void,
+    client: ResourceSubscriptions,
   ) {
     this.client = client;
     this.server = server;
     this.uri = remoteName;
     this.#name = name;
     this.#subscriptions = subscriptions;
-    this.#notify = notify;
   }
 
   /** Adds the subscription. @returns whether the hub has already subscribed at the server: then no request is needed */
@@ -84,15 +95,24 @@ class ResourceSubscription implements Subscriber {
     this.#subscriptions.remove(this.uri, this, isRefused);
   }
 
+  onRetired(): void {
+    const present = this.client.subscriptionsAt(this.server);
+    if (present === undefined) return;
+    this.#subscriptions = present;
+    present.add(this.uri, this);
+  }
+
   updated(uri: string, notice?: Parameters<Subscriber["updated"]>[1]): void {
     const name = this.#clientUriOf(uri);
     if (notice === undefined) {
-      this.#notify(buildNotification(Method.resourceUpdated, { uri: name }));
+      this.client.notify(buildNotification(Method.resourceUpdated, { uri: name }));
       return;
     }
     const { notification, uris } = notice;
     const json = utf8(JSON.stringify(name));
-    this.#notify(name === uri ? bytesOf(notification) : replaceRanges(notification, uris, json));
+    this.client.notify(
+      name === uri ? bytesOf(notification) : replaceRanges(notification, uris, json),
+    );
   }
 
   /** Converts the server's URI of an updated resource, the subscribed one or one below it, to the client's. */
@@ -108,36 +128,41 @@ class ResourceSubscription implements Subscriber {
 const EMPTY_RESULT = utf8("{}");
 
 /** A `resources/subscribe` request: sent to the server only if no other client has subscribed to the same resource. */
-export class SubscribeRequest extends UpstreamRequest {
+export class SubscribeCall extends RelayedCall {
   readonly #subscriptions: ResourceSubscriptions;
   #subscription: ResourceSubscription | undefined;
   #isConfirmed = false;
   readonly #abort = new AbortController();
 
-  constructor(context: SessionCallContext, subscriptions: ResourceSubscriptions) {
-    super(context);
+  constructor(
+    context: CallContext,
+    routed: RoutedRequest,
+    connection: Connection,
+    subscriptions: ResourceSubscriptions,
+  ) {
+    super(context, routed, connection);
     this.#subscriptions = subscriptions;
   }
 
-  override onSession(session: Session): void {
-    if (this.isOver) return;
-    const { route, request } = this.context;
+  override onSession(session: Session, hasWaited: boolean): boolean {
+    const { route, request } = this;
     const { subscriptions, server } = session;
-    if (subscriptions === undefined || !session.supports("subscriptions")) {
+    if (!session.supports("subscriptions")) {
       const text = `Server "${server}" has no subscriptions.`;
       this.fail(new HubError("methodNotFound", text, { server }));
-      return;
+      return false;
     }
     this.#subscription = this.#subscriptions.add(route, subscriptions);
     this.#isConfirmed = this.#subscription.start();
     if (this.#isConfirmed) this.finish(buildResult(request.id, EMPTY_RESULT), "answered");
-    else if (session.era === "legacy") super.onSession(session);
+    else if (session.era === "legacy") return super.onSession(session, hasWaited);
     else void this.#subscribeModern(session);
+    return false;
   }
 
   /** Modern servers have one `subscriptions/listen` stream for all subscriptions instead of a request for each. */
   async #subscribeModern(session: Session): Promise<void> {
-    const { route, request } = this.context;
+    const { route, request } = this;
     try {
       await session.subscribe(route.remoteName, this.#abort.signal);
       this.#isConfirmed = true;
@@ -148,20 +173,20 @@ export class SubscribeRequest extends UpstreamRequest {
     }
   }
 
-  override onResponse(response: Response): void {
+  override onAnswer(session: Session, response: Response, from: Era, edits: readonly Edit[]): void {
     if (response.outcome === "error") {
-      this.#subscriptions.remove(this.context.route.name, true);
+      this.#subscriptions.remove(this.route.name, true);
       this.#subscription = undefined;
     } else {
       this.#isConfirmed = true;
       this.#subscription?.confirm();
     }
-    super.onResponse(response);
+    super.onAnswer(session, response, from, edits);
   }
 
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.#subscription !== undefined && !this.#isConfirmed)
-      this.#subscriptions.remove(this.context.route.name);
+      this.#subscriptions.remove(this.route.name);
     this.#subscription = undefined;
     this.#abort.abort();
     super.finish(message, end);

@@ -1,4 +1,4 @@
-import { type Edit, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
+import { makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import {
   bodyOf,
@@ -12,28 +12,12 @@ import {
   ModernTaskMethod,
   type ModernTaskStatus,
   readModernTaskStatus,
+  readTaskReference,
 } from "../protocol/tasks.ts";
-import type { ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import { cancelServerTask, type OpenTask, readCreatedModernTask } from "../upstream/tasks.ts";
-import {
-  type InputRoundOptions,
-  type InputRoundsOptions,
-  InputRounds,
-  readInputs,
-  requestInputs,
-  responseOfBytes,
-  type UnfinishedResult,
-} from "./input-required.ts";
-
-export interface TaskPollingOptions extends InputRoundOptions {
-  readonly sender: ClientDeclaration;
-  /** The task has made progress: restarts the call's timeout. */
-  restartTimeout(): void;
-  /** The call's response. */
-  onResponse(response: Response): void;
-  fail(error: HubError): void;
-}
+import { cancelTask, type OpenTask } from "../upstream/tasks.ts";
+import { readInputs, requestInputs, responseOfBytes } from "./input-required.ts";
+import type { UpstreamRequest } from "./upstream-request.ts";
 
 /** Polling interval in ms: lower and upper bound of the server's `pollIntervalMs`, and the default. */
 const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
@@ -41,7 +25,7 @@ const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
 /** Polls a task that a server created for a call until it ends, for a client that does not support tasks. */
 export class TaskPolling implements OpenTask {
   readonly #session: Session;
-  readonly #options: TaskPollingOptions;
+  readonly #request: UpstreamRequest;
   /**
    * Keys of inputs that were already requested from the client: the server may repeat them until it has processed the
    * answer.
@@ -53,26 +37,26 @@ export class TaskPolling implements OpenTask {
   #cancelInputs: () => void = () => {};
   #pollNow: () => void = () => {};
 
-  constructor(session: Session, options: TaskPollingOptions) {
+  constructor(session: Session, request: UpstreamRequest) {
     this.#session = session;
-    this.#options = options;
+    this.#request = request;
   }
 
   /** @param answer the result that announced the task */
   start(answer: Response): void {
-    const created = readCreatedModernTask(answer);
-    if (created === undefined) {
-      this.#options.fail(
+    const result = bodyOf(answer);
+    const task = readTaskReference(result);
+    if (task === undefined) {
+      this.#request.fail(
         this.#protocolError("has made a task of the call, but does not say which."),
       );
       return;
     }
-    this.#taskId = created.task.id;
-    const { modernTasks } = this.#session.subscriptions ?? {};
-    modernTasks?.add(this);
-    void this.#poll(created.status).then(
-      (final) => this.#finish(() => this.#options.onResponse(final)),
-      (error: unknown) => this.#finish(() => this.#options.fail(toHubError(error))),
+    this.#taskId = task.id;
+    this.#session.tasks.add(this);
+    void this.#poll(readModernTaskStatus(result)).then(
+      (final) => this.#finish(() => this.#request.onTaskEnded(this.#session, final)),
+      (error: unknown) => this.#finish(() => this.#request.fail(toHubError(error))),
     );
   }
 
@@ -81,13 +65,16 @@ export class TaskPolling implements OpenTask {
     if (this.#isOver || this.#taskId === "") return;
     this.#close();
     this.#cancelInputs();
-    cancelServerTask(this.#session, this.#taskId);
+    cancelTask(this.#session, this.#taskId);
   }
 
   /** The next poll shows whether the task still exists after the end of its session. */
   onSessionLost(): void {
     this.#pollNow();
   }
+
+  /** The polling goes on over its session until that is closed. */
+  onRetired(): void {}
 
   /** Polls the task until it ends. @returns the call's response */
   async #poll(status: ModernTaskStatus): Promise<Response> {
@@ -100,7 +87,7 @@ export class TaskPolling implements OpenTask {
       if (response.outcome === "error") return response;
       const current = readModernTaskStatus(bodyOf(response));
       if (current.isOver) return this.#finalResponse(response, current);
-      if (current.fingerprint !== fingerprint) this.#options.restartTimeout();
+      if (current.fingerprint !== fingerprint) this.#request.clientRequest.restartTimeout();
       ({ fingerprint, interval } = current);
       pollsAtOnce = current.status === "input_required" && (await this.#requestInputs(response));
     }
@@ -119,7 +106,7 @@ export class TaskPolling implements OpenTask {
         signal.removeEventListener("abort", abort);
         resolve();
       };
-      const cancelTimer = this.#options.deadlines.after(ms, wake);
+      const cancelTimer = this.#request.clientRequest.context.deadlines.after(ms, wake);
       this.#pollNow = wake;
       signal.addEventListener("abort", abort, { once: true });
     });
@@ -143,7 +130,7 @@ export class TaskPolling implements OpenTask {
         : responseOfBytes(buildResponse("0", outcome, makeSlice(bytes, member.start, member.end)));
     if (answer !== undefined) return answer;
     throw status === "cancelled"
-      ? new HubError("cancelled", `Server "${this.#options.server}" has cancelled the call.`)
+      ? new HubError("cancelled", `Server "${this.#session.server}" has cancelled the call.`)
       : this.#protocolError(`has brought the call to its end, but does not say to which.`);
   }
 
@@ -159,14 +146,14 @@ export class TaskPolling implements OpenTask {
     try {
       const answers = await new Promise<ReadonlyMap<string, Uint8Array>>((answered, failed) => {
         this.#cancelInputs = requestInputs(
-          this.#options,
+          this.#request,
           { ...required, inputs },
           { onAnswered: answered, onFailed: failed },
         );
       });
       await this.#sendAnswers(answers);
     } catch (error) {
-      if (!this.#isOver) cancelServerTask(this.#session, this.#taskId);
+      if (!this.#isOver) cancelTask(this.#session, this.#taskId);
       throw error;
     }
     return true;
@@ -185,7 +172,7 @@ export class TaskPolling implements OpenTask {
     const request = parseMessage(
       joinMessage(buildRequestWithParams("0", method, [...pieces, "}}"])),
     );
-    const { info, declaredCapabilities } = this.#options.sender;
+    const { info, declaredCapabilities } = this.#request.sender;
     const sender = {
       era: "legacy",
       info,
@@ -222,70 +209,12 @@ export class TaskPolling implements OpenTask {
 
   #close(): void {
     this.#isOver = true;
-    this.#session.subscriptions?.modernTasks.delete(this);
+    this.#session.tasks.delete(this);
     this.#abort.abort(new HubError("cancelled", "The call is over."));
   }
 
   #protocolError(what: string): HubError {
-    const { server } = this.#options;
+    const { server } = this.#session;
     return new HubError("internal", `Server "${server}" ${what}`, { server });
   }
 }
-
-/** The options of an unfinished call. */
-export type UnfinishedCallOptions = InputRoundsOptions & Omit<TaskPollingOptions, "sender">;
-
-/**
- * Continues a call whose modern server has not completed it yet: the server requires input, has created a task, or
- * requires a client with the tasks extension.
- */
-export class UnfinishedCall {
-  /** What further requests declare to the server about the client. */
-  sender: ClientDeclaration;
-  readonly #options: UnfinishedCallOptions;
-  #inputRounds: InputRounds | undefined;
-  #taskPolling: TaskPolling | undefined;
-
-  constructor(options: UnfinishedCallOptions) {
-    this.#options = options;
-    this.sender = options.caller.sender;
-  }
-
-  /** The edits that add the client's answers to its request. */
-  get edits(): readonly Edit[] {
-    return this.#inputRounds?.edits ?? NO_EDITS;
-  }
-
-  continueCall(session: Session, unfinished: UnfinishedResult): void {
-    switch (unfinished.kind) {
-      case "inputRequired":
-        this.#inputRounds ??= new InputRounds(this.#options);
-        this.#inputRounds.start(unfinished);
-        return;
-      case "tasksRequired":
-        this.sender = { ...this.sender, hubPollsTasks: true };
-        this.#options.resend();
-        return;
-      case "task":
-        this.#pollTask(session, unfinished.response);
-    }
-  }
-
-  /** The server has completed the call. */
-  finish(): void {
-    this.#inputRounds?.finish();
-  }
-
-  /** The call is over. */
-  cancel(): void {
-    this.#inputRounds?.cancel();
-    this.#taskPolling?.cancel();
-  }
-
-  #pollTask(session: Session, created: Response): void {
-    this.#taskPolling = new TaskPolling(session, { ...this.#options, sender: this.sender });
-    this.#taskPolling.start(created);
-  }
-}
-
-const NO_EDITS: readonly Edit[] = [];

@@ -1,186 +1,416 @@
-import { JsonObject } from "../base/json.ts";
+import type { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { bodyOf, buildResult, paramsOf, readId, type Response } from "../jsonrpc/message.ts";
+import type { JsonObject } from "../base/json.ts";
+import {
+  bodyOf,
+  buildResult,
+  bytesOf,
+  type EncodedMessage,
+  type Notification,
+  paramsOf,
+  readId,
+  type Request,
+  type Response,
+} from "../jsonrpc/message.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
-import { type CancelReason, readProgressTokens } from "../protocol/notifications.ts";
+import type { Era } from "../protocol/modern.ts";
+import { readProgressTokens } from "../protocol/notifications.ts";
 import {
   isTaskIdMethod,
+  LegacyTaskMethod,
+  ModernTaskMethod,
+  readModernTaskStatus,
   readRelatedTaskReference,
   readTaskReference,
   readTaskStatus,
-  LegacyTaskMethod,
-  type TaskIdMethod,
 } from "../protocol/tasks.ts";
-import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
-import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
+import type { Connection, SessionWaiter } from "../upstream/connection.ts";
+import type { ClientChannel } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import {
+  cancelCreatedTask,
   type CreatedTask,
   exposeTask,
   isUnknownTaskError,
   readTaskPage,
-  type ServerTask,
-  type TaskOrigin,
+  type Task,
   type TaskPage,
+  type TaskWatcher,
 } from "../upstream/tasks.ts";
-import { type CallContext, Call, type RunningRequest, silentCallLog } from "./call.ts";
+import type { ClientView } from "../upstream/view.ts";
+import {
+  type Call,
+  type CallContext,
+  type Caller,
+  RelayedCall,
+  type RoutedRequest,
+  type RunningRequest,
+} from "./call.ts";
 import type { DeadlineTarget } from "./deadlines.ts";
-import type { TaskResultPluginCall } from "./plugin-task-result.ts";
+import { prefixInputNames, readInputs } from "./input-required.ts";
+import type { PluginCall } from "./plugin-call.ts";
 import { deadlineError } from "./timeouts.ts";
+import type { UpstreamHandler } from "./upstream-request.ts";
 
-/** The context that all requests of a client have. */
-export type ClientRequestContext = Pick<
-  CallContext,
-  "request" | "caller" | "startedAt" | "deadlines" | "links" | "view"
-> & {
-  readonly callLog: Pick<CallContext["callLog"], "nextNumber">;
-};
+/** Maximum number of remembered tasks per client; ended ones are dropped first. */
+const MAX_TASKS: Readonly<Record<Era, number>> = { legacy: 256, modern: 1024 };
+/** How often expired tasks are dropped, in ms. */
+const EXPIRY_CHECK_INTERVAL = 60_000;
 
-/** A legacy task, the session that runs it, and the plugin call that waits for its result, if there is one. */
-export interface TaskEntry {
-  readonly task: ServerTask;
-  readonly session: Session;
-  readonly taskResultCall: TaskResultPluginCall | undefined;
+/** A task, and the call of plugins that waits for its result, if there is one. */
+interface TaskEntry {
+  readonly task: Task;
+  readonly pluginCall: PluginCall | undefined;
 }
 
-/** The input of a task request. */
-export type TaskRequestContext = ClientRequestContext &
-  Pick<CallContext, "token"> & { readonly rewrite: RequestRewrite };
+/** The tasks that one client has created at servers of its own era. Clients cannot use each other's tasks. */
+export class ClientTasks {
+  readonly #era: Era;
+  readonly #clock: Clock;
+  /** By the hub's task id, oldest first. */
+  readonly #entries = new Map<string, TaskEntry>();
+  #lastSequence = 0;
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(era: Era, clock: Clock) {
+    this.#era = era;
+    this.#clock = clock;
+  }
+
+  /** All tasks, oldest first. */
+  get all(): readonly Task[] {
+    return [...this.#entries.values()].map(({ task }) => task);
+  }
+
+  /** Whether a client has tasks that have not ended. */
+  hasOpen(client: ClientChannel): boolean {
+    return this.all.some(({ isOver, origin }) => !isOver && origin.client === client);
+  }
+
+  /**
+   * Makes room for one more task.
+   * @throws {HubError} invalidRequest if there are too many open tasks
+   */
+  makeRoom(): void {
+    const limit = MAX_TASKS[this.#era];
+    if (this.#entries.size < limit) return;
+    const ended = this.all.find(({ isOver }) => isOver);
+    if (ended === undefined)
+      throw new HubError("invalidRequest", `${limit} tasks of this client have not ended.`);
+    this.remove(ended);
+  }
+
+  /**
+   * Registers the task that a server's answer to a call announces.
+   * @throws {HubError} internal if it does not say which, invalidRequest if there are too many open tasks
+   */
+  addCreated(
+    session: Session,
+    response: Response,
+    call: Call,
+    connection: Connection,
+  ): CreatedTask {
+    const { server } = session;
+    try {
+      this.makeRoom();
+    } catch (error) {
+      cancelCreatedTask(session, response);
+      throw error;
+    }
+    const created = this.addIfCreated(session, response, call, connection);
+    if (created !== undefined) return created;
+    const text = `Server "${server}" has made a task of the call, but does not say which.`;
+    throw new HubError("internal", text, { server });
+  }
+
+  /**
+   * Registers the task that a server's answer to a call announces.
+   * @param pluginCall waits for the task's result
+   * @returns undefined if it announces none
+   */
+  addIfCreated(
+    session: Session,
+    response: Response,
+    { route, token, context }: Call,
+    connection: Connection,
+    pluginCall?: PluginCall,
+  ): CreatedTask | undefined {
+    const created = session.tasks.addCreated(session, response, {
+      client: context.client,
+      view: context.view,
+      route,
+      token,
+      connection,
+      sequence: ++this.#lastSequence,
+      createdAt: this.#clock.now(),
+      onLost: (task, cause) => {
+        // The result of an ended task of a closed session can no longer be requested: it is treated as expired.
+        if (task.isOver) this.#entries.delete(task.id);
+        pluginCall?.onTaskLost(cause);
+      },
+    });
+    if (created === undefined) return undefined;
+    this.#entries.set(created.task.id, { task: created.task, pluginCall });
+    if (this.#era === "modern") this.#scheduleExpiry();
+    return created;
+  }
+
+  /**
+   * @param view the catalog and connections of the client that asks
+   * @throws {HubError} invalidParams if the client has no task of that id, or does not see its server
+   */
+  find(id: string | undefined, view: ClientView): TaskEntry {
+    const entry = id === undefined ? undefined : this.#entries.get(id);
+    if (entry === undefined) throw unknownTaskError();
+    const { task } = entry;
+    if (task.era === "legacy") return entry;
+    const current = view.connection(task.origin.route.server);
+    if (current === undefined) throw unknownTaskError();
+    // If its connection was replaced or stopped, the task may still exist at the server's present connection.
+    if (!task.connection.canStart) task.connection = current;
+    return entry;
+  }
+
+  /** A server has reported the status of a modern task. */
+  recordStatus(task: Task, status: JsonObject): void {
+    task.update(readModernTaskStatus(status), this.#clock.now());
+  }
+
+  /** Handles a `tasks/*` request. @throws {HubError} invalidParams if the client has no such task */
+  route(context: CallContext, request: Request, caller: Caller, startedAt: number): RunningRequest {
+    const { bytes, method } = request;
+    if (this.#era === "legacy" && !isTaskIdMethod(method))
+      return new TaskListRequest(context, request, caller, startedAt);
+    const params = paramsOf(request);
+    const reference = readTaskReference(params);
+    const { task, pluginCall } = this.find(reference?.id, context.view);
+    const tokens = readProgressTokens(params);
+    const last = tokens.at(-1);
+    const { route } = task.origin;
+    const routed: RoutedRequest = {
+      request,
+      caller,
+      startedAt,
+      token: last && readId(bytes, last),
+      rewrite: { edits: task.toRemoteId(reference, readRelatedTaskReference(params)), tokens },
+      route: method === LegacyTaskMethod.result ? { ...route, limits: NO_TIMEOUT } : route,
+    };
+    return task.era === "legacy"
+      ? new LegacyTaskCall(context, routed, task, pluginCall)
+      : new ModernTaskCall(context, routed, task);
+  }
+
+  /** Drops a task; cancels it if it has not ended. */
+  remove(task: Task): void {
+    const entry = this.#entries.get(task.id);
+    this.#entries.delete(task.id);
+    entry?.pluginCall?.onTaskDropped();
+    task.connection.tasks.drop(task);
+  }
+
+  /** The client has disconnected: drops its tasks and cancels those that have not ended. */
+  close(): void {
+    this.#cancelTimer?.();
+    for (const task of this.all) this.remove(task);
+  }
+
+  #scheduleExpiry(): void {
+    this.#cancelTimer ??= this.#clock.after(EXPIRY_CHECK_INTERVAL, () => {
+      this.#cancelTimer = undefined;
+      const now = this.#clock.now();
+      for (const task of this.all) {
+        if (task.expiresAt > now) continue;
+        this.#entries.delete(task.id);
+        task.connection.tasks.delete(task);
+      }
+      if (this.#entries.size > 0) this.#scheduleExpiry();
+    });
+  }
+}
+
+function unknownTaskError(): HubError {
+  return new HubError("invalidParams", "This client has no task of that id.");
+}
 
 /** `tasks/result` is answered when the task has ended: it has no timeout. */
 const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 
-/** A legacy client's request about one of its tasks, sent over the session that has the task. */
-export class TaskRequest extends Call implements PendingRequest {
-  readonly method: TaskIdMethod;
-  readonly isClientRequest = true;
-  readonly #entry: TaskEntry;
-  readonly #rewrite: RequestRewrite;
-  #requestId: number | undefined;
+/** A client's request about one of its tasks. */
+abstract class TaskCall extends RelayedCall {
+  protected readonly task: Task;
 
-  constructor(context: TaskRequestContext, entry: TaskEntry, method: TaskIdMethod) {
-    const { route } = entry.task.origin;
-    const limits = method === LegacyTaskMethod.result ? NO_TIMEOUT : route.limits;
-    const { callLog } = context;
-    super({ ...context, route: { ...route, limits }, callLog: silentCallLog(callLog) });
-    this.method = method;
-    this.#entry = entry;
-    this.#rewrite = context.rewrite;
+  constructor(context: CallContext, routed: RoutedRequest, task: Task) {
+    super(context, routed, task.connection, { taskId: task.remoteId });
+    this.task = task;
   }
 
-  get sender(): ClientDeclaration {
-    return this.context.caller.sender;
+  override get resultForm(): UpstreamHandler["resultForm"] {
+    return "any";
   }
 
-  onResponse(response: Response): void {
-    const { task, session, taskResultCall } = this.#entry;
-    const { bytes, outcome } = response;
-    this.#requestId = undefined;
-    const result = outcome === "error" ? new JsonObject(bytes, []) : bodyOf(response);
-    const related = readRelatedTaskReference(result);
-    if (this.method !== LegacyTaskMethod.result) {
-      task.recordStatus(readTaskStatus(result).isOver);
-      const edits = task.toOwnId(readTaskReference(result), related);
-      this.#answer(applyMessageEdits(response, edits));
-      return;
-    }
-    task.recordStatus(outcome === "result");
-    const exposed = applyMessageEdits(response, task.toOwnId(related));
-    this.recordLinks(session, exposed);
-    if (taskResultCall === undefined) this.#answer(exposed);
-    else taskResultCall.deliver(exposed, (final) => this.#answer(final));
+  /** The server's answer is edited before its URIs are renamed. */
+  override renameUris(response: Response): Response {
+    return response;
   }
 
   override expire(): void {
     this.cancelUpstream("It took too long.");
-    this.fail(deadlineError(this.context));
+    this.fail(deadlineError(this));
   }
 
-  protected start(): void {
-    const { task, session, taskResultCall } = this.#entry;
-    if (this.method === LegacyTaskMethod.result && taskResultCall?.isDecided === true) {
-      taskResultCall.onFinalResponse((final) => this.#answer(final));
-    } else if (task.lostCause === undefined) {
-      this.#requestId = session.relay(this, this.context.request, this.#rewrite);
-    } else {
-      this.#answerLost(task.lostCause);
+  protected override get isLogged(): boolean {
+    return false;
+  }
+
+  protected answer(response: Response, from: Era): void {
+    this.finish(this.caller.toClientMessage(response, from), "answered");
+  }
+}
+
+/** A request about a legacy task, sent over the session that has the task. */
+class LegacyTaskCall extends TaskCall {
+  readonly #pluginCall: PluginCall | undefined;
+
+  constructor(
+    context: CallContext,
+    routed: RoutedRequest,
+    task: Task,
+    pluginCall: PluginCall | undefined,
+  ) {
+    super(context, routed, task);
+    this.#pluginCall = pluginCall;
+  }
+
+  override onSession(session: Session): boolean {
+    if (session === this.task.session) return true;
+    this.#answerLost(this.task.lostCause ?? unknownTaskError());
+    return false;
+  }
+
+  override onAnswer(session: Session, response: Response): void {
+    const { task } = this;
+    const { outcome } = response;
+    const body = outcome === "error" ? undefined : bodyOf(response);
+    const related = body && readRelatedTaskReference(body);
+    if (this.#method !== LegacyTaskMethod.result) {
+      if (body !== undefined && readTaskStatus(body).isOver) task.isOver = true;
+      const edits = task.toOwnId(body && readTaskReference(body), related);
+      this.#answer(applyMessageEdits(response, edits));
+      return;
     }
+    if (outcome === "result") task.isOver = true;
+    const exposed = applyMessageEdits(response, task.toOwnId(related));
+    this.recordLinks(session, exposed);
+    if (this.#pluginCall === undefined) {
+      this.#answer(exposed);
+      return;
+    }
+    this.#pluginCall.deliver(exposed);
+    void this.#pluginCall.finalAnswer?.then((final) => this.#answer(final));
   }
 
-  protected cancelUpstream(reason: CancelReason): void {
-    if (this.#requestId !== undefined) this.#entry.session.cancel(this.#requestId, reason);
+  protected override start(): void {
+    const isResult = this.#method === LegacyTaskMethod.result;
+    const final = isResult ? this.#pluginCall?.finalAnswer : undefined;
+    if (final !== undefined) void final.then((response) => this.#answer(response));
+    else if (this.task.lostCause === undefined) this.upstream.onSession(this.task.session);
+    else this.#answerLost(this.task.lostCause);
   }
 
-  protected waitReason(): undefined {
-    return undefined;
+  get #method(): string {
+    return this.request.method;
   }
 
   /** Answers from the last known status of the task, because its session is closed. */
   #answerLost(cause: HubError): void {
-    switch (this.method) {
-      case LegacyTaskMethod.get: {
-        const task = utf8(JSON.stringify(this.#entry.task.toTaskJson()));
-        this.finish(buildResult(this.context.request.id, task), "answered");
-        return;
-      }
-      case LegacyTaskMethod.result:
-        this.fail(cause);
-        return;
-      case LegacyTaskMethod.cancel:
-        this.fail(new HubError("invalidParams", "The task has ended, so it cannot be cancelled."));
+    if (this.#method === LegacyTaskMethod.get) {
+      const task = utf8(JSON.stringify(this.task.toTaskJson()));
+      this.finish(buildResult(this.request.id, task), "answered");
+    } else if (this.#method === LegacyTaskMethod.result) {
+      this.fail(cause);
+    } else {
+      const text = "The task has ended, so it cannot be cancelled.";
+      this.fail(new HubError("invalidParams", text));
     }
   }
 
   #answer(response: Response): void {
-    this.finish(
-      this.context.caller.toClientMessage(this.renameUris(response), "legacy"),
-      "answered",
-    );
+    this.answer(this.withClientUris(response), "legacy");
   }
 }
 
-/** A `tasks/list` request: asks each task's server for the task's status. */
-export class TaskListRequest implements RunningRequest, DeadlineTarget {
+/** A modern client's request about a task, sent over the task's connection. */
+class ModernTaskCall extends TaskCall {
+  override onSession(): boolean {
+    return true;
+  }
+
+  override onAnswer(session: Session, response: Response): void {
+    const { task } = this;
+    const { method } = this.request;
+    if (response.outcome === "error" || method !== ModernTaskMethod.get) {
+      this.answer(response, session.era);
+      return;
+    }
+    const status = bodyOf(response);
+    this.context.tasks.recordStatus(task, status);
+    const answer = exposeStatus(response, task, status);
+    const embedded = resultOfTask(response.bytes, status);
+    if (embedded !== undefined) this.recordLinks(session, embedded);
+    const result = bodyOf(answer).member("result");
+    this.answer(result === undefined ? answer : this.withClientUris(answer, result), session.era);
+  }
+}
+
+/** The result embedded in a task's status, as a response of its own. */
+function resultOfTask(bytes: Buffer, status: JsonObject): Response | undefined {
+  const body = status.member("result");
+  if (body === undefined) return undefined;
+  const { start, end } = body;
+  const shape = { kind: "scanned", ids: [] } as const;
+  return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
+}
+
+/** A status as the client gets it: with the hub's task id, and the server's name in the messages of its inputs. */
+function exposeStatus<M extends Notification | Response>(
+  message: M,
+  task: Task,
+  status: JsonObject,
+): M {
+  const required = readInputs(status);
+  const names = required === undefined ? [] : prefixInputNames(task.server, required);
+  return applyMessageEdits(message, [...task.toOwnId(readTaskReference(status)), ...names]);
+}
+
+/** A legacy client's `tasks/list`: asks each task's server for the task's status. */
+class TaskListRequest implements RunningRequest, DeadlineTarget {
   readonly deadline: number;
   slot: number | undefined;
   readonly call = undefined;
-  readonly #context: ClientRequestContext;
-  readonly #page: TaskPage<TaskEntry>;
-  readonly #removeTask: (entry: TaskEntry) => void;
+  readonly #context: CallContext;
+  readonly #request: Request;
+  readonly #caller: Caller;
+  readonly #page: TaskPage<Task>;
   readonly #abort = new AbortController();
   #isOver = false;
 
-  /**
-   * @param removeTask drops a task that its server does not know any more
-   * @throws {HubError} invalidParams
-   */
-  constructor(
-    context: ClientRequestContext,
-    entries: readonly TaskEntry[],
-    removeTask: (entry: TaskEntry) => void,
-  ) {
+  /** @throws {HubError} invalidParams */
+  constructor(context: CallContext, request: Request, caller: Caller, startedAt: number) {
     this.#context = context;
-    this.#page = readTaskPage(
-      entries,
-      ({ task: serverTask }) => serverTask.sequence,
-      context.request,
-    );
-    this.#removeTask = removeTask;
-    const timeouts = this.#page.entries.map(
-      ({ task: serverTask }) => serverTask.origin.route.limits.timeout,
-    );
-    this.deadline = context.startedAt + Math.max(0, ...timeouts);
+    this.#request = request;
+    this.#caller = caller;
+    this.#page = readTaskPage(context.tasks.all, ({ origin }) => origin.sequence, request);
+    const timeouts = this.#page.entries.map(({ origin }) => origin.route.limits.timeout);
+    this.deadline = startedAt + Math.max(0, ...timeouts);
   }
 
   run(): void {
     this.#context.deadlines.add(this);
     const { signal } = this.#abort;
-    void Promise.all(this.#page.entries.map((entry) => this.#fetchStatus(entry, signal))).then(
-      (tasks) => {
-        const { request } = this.#context;
-        this.#respond(() => buildResult(request.id, this.#page.write(tasks)));
-      },
+    void Promise.all(this.#page.entries.map((task) => this.#fetchStatus(task, signal))).then(
+      (tasks) => this.#respond(() => buildResult(this.#request.id, this.#page.write(tasks))),
     );
   }
 
@@ -194,126 +424,109 @@ export class TaskListRequest implements RunningRequest, DeadlineTarget {
     this.#abort.abort(new HubError("callTimeout", "It took too long."));
   }
 
-  async #fetchStatus(entry: TaskEntry, signal: AbortSignal): Promise<Uint8Array | undefined> {
-    const { task, session } = entry;
+  async #fetchStatus(task: Task, signal: AbortSignal): Promise<Uint8Array | undefined> {
     if (task.lostCause !== undefined) return utf8(JSON.stringify(task.toTaskJson()));
     try {
       const params = { taskId: task.remoteId };
-      const { outcome, bytes, body } = await session.sendRequest(
-        LegacyTaskMethod.get,
-        params,
-        signal,
-      );
-      const taskBytes = bytes.subarray(body.start, body.end);
-      if (outcome === "result") return exposeTask(task, taskBytes);
-      if (isUnknownTaskError(taskBytes)) this.#removeTask(entry);
+      const response = await task.session.sendRequest(LegacyTaskMethod.get, params, signal);
+      const { outcome, bytes, body } = response;
+      const status = bytes.subarray(body.start, body.end);
+      if (outcome === "result") return exposeTask(task, status);
+      if (isUnknownTaskError(status)) this.#context.tasks.remove(task);
     } catch {
       // If a server does not answer, only its own tasks are missing.
     }
     return undefined;
   }
 
-  #respond(message: () => ReturnType<typeof buildResult> | undefined): void {
+  #respond(message: () => EncodedMessage | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#context.deadlines.remove(this);
-    this.#context.caller.respond(message());
+    this.#caller.respond(message());
   }
 }
 
-/** Maximum number of remembered tasks per client; ended ones are dropped first. */
-const MAX_TASKS = 256;
+/** Callbacks of the subscriber. */
+export interface TaskSubscriptionEvents {
+  /** Tells whether the server will send notifications about the task. Called at most once. */
+  onSubscribeAnswer(isAccepted: boolean): void;
+  /** The task's status has changed. */
+  onNotification(message: EncodedMessage): void;
+}
 
-/** The tasks at legacy servers that one client has created, for all servers. Clients cannot use each other's tasks. */
-export class LegacyClientTasks {
-  readonly #clientChannel: () => ClientChannel;
-  /** Tasks by the hub's task id, oldest first. */
-  readonly #entries = new Map<string, TaskEntry>();
-  #taskCount = 0;
+/** A modern client's subscription to the notifications about one task. */
+export class TaskSubscription implements SessionWaiter, TaskWatcher {
+  readonly #task: Task;
+  readonly #context: Pick<CallContext, "tasks" | "links" | "view">;
+  readonly #events: TaskSubscriptionEvents;
+  readonly #abort = new AbortController();
+  #session: Session | undefined;
+  #isAnswered = false;
 
-  constructor(clientChannel: () => ClientChannel) {
-    this.#clientChannel = clientChannel;
+  constructor(
+    task: Task,
+    context: Pick<CallContext, "tasks" | "links" | "view">,
+    events: TaskSubscriptionEvents,
+  ) {
+    this.#task = task;
+    this.#context = context;
+    this.#events = events;
   }
 
-  /**
-   * Makes room for one more task.
-   * @throws {HubError} invalidRequest if there are too many open tasks
-   */
-  makeRoom(): void {
-    if (this.#entries.size < MAX_TASKS) return;
-    const ended = [...this.#entries.values()].find(({ task }) => task.isOver);
-    if (ended === undefined) {
-      throw new HubError("invalidRequest", `${MAX_TASKS} tasks of this client have not ended.`);
-    }
-    this.#remove(ended);
+  start(): void {
+    this.#task.connection.withSession(this);
   }
 
-  /**
-   * Registers the task that a response announces for a call.
-   * @returns undefined if the response announces none
-   */
-  addCreated(
-    session: Session,
-    response: Response,
-    call: Pick<TaskOrigin, "route" | "token">,
-    taskResultCall?: TaskResultPluginCall,
-  ): CreatedTask | undefined {
-    const created = session.serverTasks.addCreated(response, {
-      client: this.#clientChannel(),
-      route: call.route,
-      token: call.token,
-      sequence: ++this.#taskCount,
-      onLost: (serverTask, cause) => {
-        // An ended task of a closed session can no longer be requested: it is treated as expired.
-        if (serverTask.isOver) this.#entries.delete(serverTask.id);
-        taskResultCall?.fail(cause);
+  onSession(session: Session): void {
+    const { remoteId } = this.#task;
+    this.#session = session;
+    session.tasks.watch(remoteId, this);
+    session.subscribe(remoteId, this.#abort.signal, "task").then(
+      () => this.#answer(true),
+      () => {
+        if (session === this.#session) this.fail();
       },
-    });
-    if (created === undefined) return undefined;
-    const { task } = created;
-    this.#entries.set(task.id, { task, session, taskResultCall });
-    return created;
-  }
-
-  /**
-   * Handles a `tasks/*` request.
-   * @throws {HubError} invalidParams if the client has no such task
-   */
-  route(context: ClientRequestContext): RunningRequest {
-    const { method } = context.request;
-    return isTaskIdMethod(method) ? this.#taskRequest(context, method) : this.#listRequest(context);
-  }
-
-  /** The client has disconnected: drops its tasks and cancels those that are open. */
-  close(): void {
-    for (const entry of this.#entries.values()) this.#remove(entry);
-  }
-
-  #taskRequest(context: ClientRequestContext, method: TaskIdMethod): TaskRequest {
-    const { request } = context;
-    const { bytes } = request;
-    const params = paramsOf(request);
-    const task = readTaskReference(params);
-    const entry = task && this.#entries.get(task.id);
-    if (entry === undefined) {
-      throw new HubError("invalidParams", `${method} needs the id of a task of this client.`);
-    }
-    const tokens = readProgressTokens(params);
-    const last = tokens.at(-1);
-    const token = last && readId(bytes, last);
-    const edits = entry.task.toRemoteId(task, readRelatedTaskReference(params));
-    return new TaskRequest({ ...context, token, rewrite: { edits, tokens } }, entry, method);
-  }
-
-  #listRequest(context: ClientRequestContext): TaskListRequest {
-    return new TaskListRequest(context, [...this.#entries.values()], (entry) =>
-      this.#remove(entry),
     );
   }
 
-  #remove({ task, session, taskResultCall }: TaskEntry): void {
-    this.#entries.delete(task.id);
-    taskResultCall?.cancel();
-    session.serverTasks.drop(task);
+  fail(): void {
+    if (this.#abort.signal.aborted) return;
+    this.stop();
+    this.#answer(false);
+  }
+
+  /** Goes on at the connection in place of the one that is no longer used. */
+  onRetired(): void {
+    this.#session = undefined;
+    const connection = this.#context.view.connection(this.#task.origin.route.server);
+    if (connection === undefined) {
+      this.fail();
+      return;
+    }
+    this.#task.connection = connection;
+    connection.withSession(this);
+  }
+
+  onNotification(notification: Notification): void {
+    const status = paramsOf(notification);
+    this.#context.tasks.recordStatus(this.#task, status);
+    const result = resultOfTask(notification.bytes, status);
+    if (result !== undefined) this.#context.links.record(this.#task.server, result);
+    this.#events.onNotification(bytesOf(exposeStatus(notification, this.#task, status)));
+  }
+
+  /** Ends the subscription. */
+  stop(): void {
+    this.#abort.abort();
+    const { connection, remoteId } = this.#task;
+    connection.cancelWait(this);
+    this.#session?.tasks.unwatch(remoteId, this);
+  }
+
+  #answer(isAccepted: boolean): void {
+    if (this.#isAnswered) return;
+    this.#isAnswered = true;
+    this.#events.onSubscribeAnswer(isAccepted);
   }
 }

@@ -1,7 +1,8 @@
 import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
-import type { Connection, SessionWaiter } from "../upstream/connection.ts";
+import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
+import type { ClientView } from "../upstream/view.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Caller, Call } from "./call.ts";
@@ -16,6 +17,7 @@ export interface UnlistedRequestOptions {
   readonly name: string;
   /** The servers that may have an item of that name and whose listing is not known yet. */
   readonly connections: readonly Connection[];
+  readonly view: ClientView;
   /**
    * The call, if the catalog contains the name by now.
    * @param isLast no other server is awaited, so a resource may be located by links, templates and scheme
@@ -50,15 +52,8 @@ export class UnlistedRequest implements DeadlineTarget {
 
   run(): void {
     this.#options.deadlines.add(this);
-    for (const connection of this.#options.connections) {
-      this.#waiters.set(connection, {
-        onSession: () => this.#onSettled(connection),
-        fail: (error) => {
-          this.#cause ??= error;
-          this.#onSettled(connection);
-        },
-      });
-    }
+    for (const connection of this.#options.connections)
+      this.#waiters.set(connection, this.#waiterOf(connection));
     for (const [connection, waiter] of this.#waiters) connection.withSession(waiter);
   }
 
@@ -82,6 +77,28 @@ export class UnlistedRequest implements DeadlineTarget {
     const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
     const text = `${noun} "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
     caller.respond(deadlineAnswer(request, text));
+  }
+
+  #waiterOf(connection: Connection): SessionWaiter {
+    return {
+      onSession: () => this.#onSettled(connection),
+      fail: (error) => {
+        this.#cause ??= error;
+        this.#onSettled(connection);
+      },
+      onRetired: () => {
+        const next = this.#options.view.connection(connection.spec.name);
+        if (next === undefined) {
+          this.#cause ??= serverStoppedError(connection.spec.name);
+          this.#onSettled(connection);
+          return;
+        }
+        const waiter = this.#waiterOf(next);
+        this.#waiters.delete(connection);
+        this.#waiters.set(next, waiter);
+        next.withSession(waiter);
+      },
+    };
   }
 
   #onSettled(connection: Connection): void {

@@ -1,40 +1,331 @@
-import { utf8 } from "../base/bytes.ts";
+import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { isNamed } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
-import type { Route } from "../catalog/section.ts";
 import {
-  buildResult,
   type EncodedMessage,
+  type Notification,
   paramsOf,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
+import type { LogSeverity } from "../protocol/log-level.ts";
+import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { mirroredParamsOf, paramHeaders } from "../protocol/param-headers.ts";
-import type { Connection, SessionWaiter } from "../upstream/connection.ts";
-import type { PendingRequest } from "../upstream/pending.ts";
-import type { ClientDeclaration } from "../upstream/profile.ts";
+import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
+import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import { type CallEnd, Call, type SessionCallContext } from "./call.ts";
+import type { Call } from "./call.ts";
 import {
   completeResultOf,
-  type CompleteResult,
-  passThrough,
+  InputRounds,
   readAnswer,
-  retryEditsOf,
   toLegacyAnswer,
   type UnfinishedResult,
 } from "./input-required.ts";
 import { isRetryable, Retry } from "./retry.ts";
-import { UnfinishedCall } from "./task-polling.ts";
-import type { LegacyClientTasks } from "./tasks.ts";
-import { notReadyReason, serverGoneError } from "./timeouts.ts";
+import { TaskPolling } from "./task-polling.ts";
 
-export interface ParamHeadersOptions {
-  readonly connection: Pick<Connection, "listing">;
-  readonly route: Route;
-  readonly request: Request;
+/** Prepares an upstream request for its session, and receives what comes of it. */
+export interface UpstreamHandler {
+  /**
+   * How results of modern servers are read: "unchanged" for a modern client, "legacy" to be turned into those of a
+   * legacy server, "any" for requests whose result is complete by definition.
+   */
+  readonly resultForm: "unchanged" | "legacy" | "any";
+  /** The called tool, if a legacy client gets its structured output. */
+  readonly tool?: ListedItem | undefined;
+  /**
+   * The session is open.
+   * @param hasWaited the request had to wait, so its tool may be known from a saved listing only
+   * @returns whether the request is to be sent; else the handler has ended it
+   */
+  onSession(session: Session, hasWaited: boolean): boolean;
+  /** The response with the URIs by which the client can read the resources. */
+  renameUris(response: Response): Response;
+  /**
+   * A modern server has created a task.
+   * @returns the response that announces it to the client; undefined: the hub polls the task for the client
+   * @throws {HubError} if the client cannot have the task
+   */
+  onTask?(response: Response, session: Session): Response | undefined;
+  /**
+   * The server has answered completely.
+   * @param from the era whose form the response has
+   * @param edits turn a modern server's response into a legacy one
+   */
+  onAnswer(session: Session, response: Response, from: Era, edits: readonly Edit[]): void;
+  /** No answer will come. */
+  onFailure(error: HubError): void;
+}
+
+/** How an upstream request differs from its call. */
+export interface UpstreamRequestOptions {
+  /** The server's id of the task that the request is about. */
+  readonly taskId?: string;
+  /** The edits that the server's copy needs, if plugins have changed the arguments, and these arguments as JSON. */
+  readonly rewrite?: RequestRewrite;
+  readonly changedArguments?: string | undefined;
+  /** The request is task-augmented: a legacy server may create a task. */
+  readonly isTask?: boolean;
+}
+
+const NO_OPTIONS: UpstreamRequestOptions = {};
+const NO_EDITS: readonly Edit[] = [];
+
+/**
+ * A client's request at one server: waits for the session, is sent, sent again where that is safe, continued in further
+ * rounds where a modern server needs more, and ends once, with an answer or an error. The object is also the record of
+ * the pending request.
+ */
+export class UpstreamRequest implements PendingRequest, SessionWaiter {
+  readonly clientRequest: Call;
+  /** Where it is sent; another one after this one was replaced. */
+  connection: Connection;
+  /** What is declared to the server about the client. */
+  sender: ClientDeclaration;
+  readonly #handler: UpstreamHandler;
+  readonly #options: UpstreamRequestOptions;
+  /** "retrying": waits to be sent again; "unfinished": the server needs more, or has created a task. */
+  #state: "waiting" | "sent" | "retrying" | "unfinished" | "done" = "waiting";
+  /** The session and the id with which it was sent last. */
+  #session: Session | undefined;
+  #id = 0;
+  #hasWaited = false;
+  /** Created at the first retry; stdio transports never retry. */
+  #createdRetry: Retry | undefined;
+  #inputRounds: InputRounds | undefined;
+  #taskPolling: TaskPolling | undefined;
+  /** Number of server requests during which the call's deadline is paused because of this request. */
+  #pauseCount = 0;
+
+  constructor(call: Call, connection: Connection, handler: UpstreamHandler, options = NO_OPTIONS) {
+    this.clientRequest = call;
+    this.connection = connection;
+    this.sender = call.caller.sender;
+    this.#handler = handler;
+    this.#options = options;
+  }
+
+  get isClientRequest(): true {
+    return true;
+  }
+
+  get method(): string {
+    return this.clientRequest.request.method;
+  }
+
+  /** The server's own name of the tool, prompt, resource or task. */
+  get name(): string {
+    return this.#options.taskId ?? this.clientRequest.route.remoteName;
+  }
+
+  get isTask(): boolean {
+    return this.#options.isTask === true;
+  }
+
+  get channel(): ClientChannel | undefined {
+    return this.clientRequest.channel;
+  }
+
+  get paramHeaders(): Readonly<Record<string, string>> | undefined {
+    return paramHeadersOf(this.connection, this.clientRequest, this.#options.changedArguments);
+  }
+
+  /** Whether it was sent at least once. */
+  get isSent(): boolean {
+    return this.#session !== undefined;
+  }
+
+  /** Whether it waits to be sent for the first time, or after its answer was lost. */
+  get isWaiting(): boolean {
+    const isContinued = this.#inputRounds !== undefined || this.#taskPolling !== undefined;
+    return (this.#state === "waiting" || this.#state === "retrying") && !isContinued;
+  }
+
+  /** Sends it as soon as its connection has a session. */
+  start(): void {
+    this.connection.withSession(this);
+    this.#hasWaited = this.#state === "waiting";
+  }
+
+  /** Sends it again, over the current session. */
+  resend(): void {
+    this.#state = "waiting";
+    this.connection.withSession(this);
+  }
+
+  onSession(session: Session): void {
+    if (this.#state !== "waiting") return;
+    if (!this.#handler.onSession(session, this.#hasWaited)) {
+      this.#end();
+      return;
+    }
+    this.#state = "sent";
+    this.#session = session;
+    const { request } = this.clientRequest;
+    this.#id = session.relay(this, request, session.mayResend ? this.#nextRewrite : this.#rewrite);
+  }
+
+  onRetired(): void {
+    const { route } = this.clientRequest;
+    const { view } = this.clientRequest.context;
+    try {
+      const connection = view.connection(route.server);
+      if (connection === undefined) throw serverStoppedError(route.server);
+      this.connection = connection;
+      connection.withSession(this);
+    } catch (error) {
+      this.fail(toHubError(error));
+    }
+  }
+
+  onResponse(raw: Response): void {
+    const session = this.#session;
+    if (this.#state !== "sent" || session === undefined) return;
+    if (session.mayResend && raw.outcome === "error" && this.#retry.handleHeaderMismatch(raw)) {
+      this.#state = "retrying";
+      return;
+    }
+    const response = this.#handler.renameUris(raw);
+    if (session.era === "legacy" || this.#handler.resultForm === "any") {
+      this.#end();
+      this.#handler.onAnswer(session, response, session.era, NO_EDITS);
+      return;
+    }
+    const { sender, method, connection } = this;
+    const answer = readAnswer(response, {
+      server: connection.spec.name,
+      method,
+      sender,
+      isUnchanged: this.#handler.resultForm === "unchanged",
+      tool: this.#handler.tool,
+    });
+    if (answer instanceof HubError) {
+      this.#failWith(answer);
+    } else if (answer.kind === "complete") {
+      if (answer.response.outcome === "result") this.#inputRounds?.finish();
+      this.#end();
+      this.#handler.onAnswer(session, answer.response, "modern", answer.edits);
+    } else {
+      this.#continue(session, answer);
+    }
+  }
+
+  /** The request was lost, or its server or connection failed: sends it again where that is safe. */
+  fail(error: HubError): void {
+    const isLost = this.#state === "sent" && isRetryable(error);
+    const cause = isLost ? this.#retry.handleError(error) : error;
+    if (cause === undefined) this.#state = "retrying";
+    else this.#failWith(cause);
+  }
+
+  onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
+    if (this.#state !== "done") this.clientRequest.onProgress(notification, tokens);
+  }
+
+  log(severity: LogSeverity, message: EncodedMessage): void {
+    if (this.#state !== "done") this.clientRequest.log(severity, message);
+  }
+
+  /** Pauses the call's deadline while the server waits for the client, and resumes it. */
+  setDeadlinePaused(isPaused: boolean): void {
+    if (this.#state === "done") return;
+    this.#pauseCount += isPaused ? 1 : -1;
+    this.clientRequest.setDeadlinePaused(isPaused);
+  }
+
+  /** The answer is no longer needed: cancels the request at the server. */
+  cancel(reason: CancelReason): void {
+    const state = this.#state;
+    if (state === "done") return;
+    this.#end();
+    this.#inputRounds?.cancel();
+    this.#taskPolling?.cancel();
+    if (state === "sent") this.#session?.cancel(this.#id, reason);
+    else if (state === "waiting") this.connection.cancelWait(this);
+  }
+
+  /** The server has ended the task that it had created for the request. @param response has the form of a call's */
+  onTaskEnded(session: Session, response: Response): void {
+    const named = this.#handler.renameUris(response);
+    const final = toLegacyAnswer(completeResultOf(named, this.#handler.tool));
+    this.#end();
+    this.#handler.onAnswer(session, final, "legacy", NO_EDITS);
+  }
+
+  /** Continues a request that the server has not completed. */
+  #continue(session: Session, unfinished: UnfinishedResult): void {
+    this.#state = "unfinished";
+    switch (unfinished.kind) {
+      case "inputRequired":
+        this.#inputRounds ??= new InputRounds(this);
+        this.#inputRounds.start(unfinished);
+        return;
+      case "tasksRequired":
+        this.sender = { ...this.sender, hubPollsTasks: true };
+        this.resend();
+        return;
+      case "task":
+        this.#onTask(session, unfinished.response);
+    }
+  }
+
+  #onTask(session: Session, response: Response): void {
+    let announced: Response | undefined;
+    try {
+      announced = this.#handler.onTask?.(response, session);
+    } catch (error) {
+      this.#failWith(toHubError(error));
+      return;
+    }
+    if (announced === undefined) {
+      this.#taskPolling = new TaskPolling(session, this);
+      this.#taskPolling.start(response);
+      return;
+    }
+    this.#end();
+    this.#handler.onAnswer(session, announced, "modern", NO_EDITS);
+  }
+
+  get #rewrite(): RequestRewrite {
+    return this.#options.rewrite ?? this.clientRequest.rewrite;
+  }
+
+  /** The edits of a request that may be sent several times: a new array per send, as `Session` adds its own edits. */
+  get #nextRewrite(): RequestRewrite {
+    const { edits, tokens } = this.#rewrite;
+    return { edits: [...edits, ...(this.#inputRounds?.edits ?? NO_EDITS)], tokens };
+  }
+
+  get #retry(): Retry {
+    const { route } = this.clientRequest;
+    const { deadlines } = this.clientRequest.context;
+    this.#createdRetry ??= new Retry({
+      deadlines,
+      route,
+      method: this.method,
+      refresh: () => this.connection.refresh(),
+      resend: () => {
+        this.#hasWaited = true;
+        this.resend();
+      },
+    });
+    return this.#createdRetry;
+  }
+
+  #failWith(error: HubError): void {
+    if (this.#state === "done") return;
+    this.#end();
+    this.#handler.onFailure(error);
+  }
+
+  #end(): void {
+    this.#state = "done";
+    this.#createdRetry?.cancel();
+    for (; this.#pauseCount > 0; this.#pauseCount--) this.clientRequest.setDeadlinePaused(false);
+  }
 }
 
 const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
@@ -43,9 +334,10 @@ const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string
  * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
  * @param changedArguments the arguments as JSON, if they differ from those of the request
  */
-export function paramHeadersOf(
-  { connection, route, request }: ParamHeadersOptions,
-  changedArguments?: string,
+function paramHeadersOf(
+  connection: Connection,
+  { route, request }: Call,
+  changedArguments: string | undefined,
 ): Readonly<Record<string, string>> | undefined {
   const tools = connection.listing?.tools;
   const item = tools && mirroredToolsOf(tools).get(route.remoteName);
@@ -78,233 +370,4 @@ function parseArguments(json: string): unknown {
 
 function readArguments(request: Request): unknown {
   return paramsOf(request).value("arguments");
-}
-
-type RequestState =
-  | { readonly at: "waiting" }
-  | { readonly at: "sent"; readonly session: Session; readonly id: number }
-  /** The server has answered with `input_required` or a task. */
-  | { readonly at: "unfinished"; readonly unfinishedCall: UnfinishedCall }
-  | { readonly at: "done" };
-const WAITING: RequestState = { at: "waiting" };
-const DONE: RequestState = { at: "done" };
-
-/**
- * A call that no plugin sees: one request to the server, whose response goes straight to the client. The object is also
- * the record of the pending request.
- */
-export class UpstreamRequest
-  extends Call<SessionCallContext>
-  implements PendingRequest, SessionWaiter
-{
-  #state: RequestState = WAITING;
-  #unfinishedCall: UnfinishedCall | undefined;
-  /** Created at the first retry; stdio transports never retry. */
-  #createdRetry: Retry | undefined;
-  /** The request had to wait, so its tool may be known from a saved listing only. */
-  #waited = false;
-
-  get isClientRequest(): true {
-    return true;
-  }
-
-  get method(): string {
-    return this.context.request.method;
-  }
-
-  get name(): string {
-    return this.context.route.remoteName;
-  }
-
-  onSession(session: Session): void {
-    if (this.#state.at !== "waiting") return;
-    const { route, connection, request, rewrite } = this.context;
-    const { kind } = route;
-    if (this.#waited && isNamed(kind) && !connection.lists(kind, route.remoteName)) {
-      this.fail(serverGoneError(route));
-      return;
-    }
-    const ownRewrite = session.mayResend ? retryEditsOf(rewrite, this.#unfinishedCall) : rewrite;
-    this.#state = { at: "sent", session, id: session.relay(this, request, ownRewrite) };
-  }
-
-  get sender(): ClientDeclaration {
-    return this.#unfinishedCall?.sender ?? this.context.caller.sender;
-  }
-
-  get clientRequest(): this {
-    return this;
-  }
-
-  get paramHeaders(): Readonly<Record<string, string>> | undefined {
-    return paramHeadersOf(this.context);
-  }
-
-  override fail(error: HubError): void {
-    const cause =
-      this.#state.at === "sent" && isRetryable(error) ? this.#retry.handleError(error) : error;
-    if (cause === undefined) this.#state = WAITING;
-    else super.fail(cause);
-  }
-
-  onResponse(response: Response): void {
-    if (this.#state.at !== "sent") return;
-    const { session } = this.#state;
-    const { caller } = this.context;
-    if (
-      session.mayResend &&
-      response.outcome === "error" &&
-      this.#retry.handleHeaderMismatch(response)
-    ) {
-      this.#state = WAITING;
-      return;
-    }
-    const renamed = this.renameUris(response);
-    if (session.era === "legacy") {
-      this.recordLinks(session, renamed);
-      this.finish(caller.toClientMessage(renamed, "legacy"), "answered");
-      return;
-    }
-    const answer = this.#readModern(session, renamed);
-    if (answer === undefined) return;
-    this.recordLinks(session, answer.response);
-    this.finish(caller.toClientMessage(answer.response, "modern", answer.edits), "answered");
-  }
-
-  protected start(): void {
-    this.context.connection.withSession(this);
-    this.#waited = this.#state === WAITING;
-  }
-
-  protected cancelUpstream(reason: CancelReason): void {
-    if (this.#state.at === "sent") this.#state.session.cancel(this.#state.id, reason);
-    else if (this.#state.at === "waiting") this.context.connection.cancelWait(this);
-    else if (this.#state.at === "unfinished") this.#state.unfinishedCall.cancel();
-  }
-
-  protected waitReason(seconds: number): string | undefined {
-    return this.#state.at === "waiting" && this.#unfinishedCall === undefined
-      ? notReadyReason(seconds, this.context.connection)
-      : undefined;
-  }
-
-  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
-    this.#state = DONE;
-    this.#createdRetry?.cancel();
-    super.finish(message, end);
-  }
-
-  get #retry(): Retry {
-    const { deadlines, connection, route } = this.context;
-    this.#createdRetry ??= new Retry({
-      deadlines,
-      connection,
-      route,
-      method: this.method,
-      resend: () => {
-        this.#waited = true;
-        connection.withSession(this);
-      },
-    });
-    return this.#createdRetry;
-  }
-
-  /** @returns a modern server's response; undefined if it is not complete */
-  #readModern(session: Session, response: Response): CompleteResult | undefined {
-    const { sender, method } = this;
-    const { server } = this.context.route;
-    const isUnchanged = sender.era === "modern";
-    const tool = this.#tool;
-    const answer = readAnswer(response, { server, method, sender, isUnchanged, tool });
-    if (answer instanceof HubError) {
-      this.fail(answer);
-      return undefined;
-    }
-    if (answer.kind !== "complete") return this.#continue(session, answer);
-    if (answer.response.outcome === "result") this.#unfinishedCall?.finish();
-    return answer;
-  }
-
-  /** The called tool, if a legacy client gets its structured output. */
-  get #tool(): ListedItem | undefined {
-    const { route } = this.context;
-    return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
-  }
-
-  /**
-   * Continues a call that the server has not completed.
-   * @returns for a client that supports tasks: the response that announces the task; undefined if the hub completes the
-   * call
-   */
-  #continue(session: Session, unfinished: UnfinishedResult): CompleteResult | undefined {
-    const { route, request, caller, deadlines, connection } = this.context;
-    if (unfinished.kind === "task") {
-      try {
-        const announced = caller.addTask?.(unfinished.response, { session, connection, route });
-        if (announced !== undefined) return passThrough(announced);
-      } catch (error) {
-        this.fail(toHubError(error));
-        return undefined;
-      }
-    }
-    const unfinishedCall = (this.#unfinishedCall ??= new UnfinishedCall({
-      server: route.server,
-      request,
-      caller,
-      deadlines,
-      setDeadlinePaused: (isPaused) => this.setDeadlinePaused(isPaused),
-      restartTimeout: () => this.restartTimeout(),
-      resend: () => {
-        this.#state = WAITING;
-        connection.withSession(this);
-      },
-      onResponse: (answer) => {
-        const named = this.renameUris(answer);
-        this.recordLinks(session, named);
-        const final = toLegacyAnswer(completeResultOf(named, this.#tool));
-        this.finish(caller.toClientMessage(final, "legacy"), "answered");
-      },
-      fail: (error) => this.fail(error),
-    }));
-    this.#state = { at: "unfinished", unfinishedCall };
-    unfinishedCall.continueCall(session, unfinished);
-    return undefined;
-  }
-}
-
-/** A legacy client's task-augmented call. A legacy server may create a task or answer; a modern server answers. */
-export class TaskAugmentedCall extends UpstreamRequest {
-  readonly isTask = true;
-  readonly #tasks: LegacyClientTasks;
-  #session: Session | undefined;
-
-  constructor(context: SessionCallContext, tasks: LegacyClientTasks) {
-    super(context);
-    this.#tasks = tasks;
-  }
-
-  override onSession(session: Session): void {
-    this.#session = session;
-    super.onSession(session);
-  }
-
-  override onResponse(response: Response): void {
-    const session = this.#session;
-    const created =
-      session?.era === "legacy"
-        ? this.#tasks.addCreated(session, response, this.context)
-        : undefined;
-    super.onResponse(created?.response ?? response);
-  }
-}
-
-/** The result for servers without the capability `completions`, which the hub itself always declares. */
-const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
-
-/** A `completion/complete` request. */
-export class CompletionRequest extends UpstreamRequest {
-  override onSession(session: Session): void {
-    if (session.supports("completions")) super.onSession(session);
-    else this.finish(buildResult(this.context.request.id, EMPTY_COMPLETION), "answered");
-  }
 }

@@ -4,12 +4,12 @@ import type { LogLine } from "../protocol/notifications.ts";
 import { readRelatedTaskReference } from "../protocol/tasks.ts";
 import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type { ClientChannel, ConnectionClients } from "./profile.ts";
-import type { ServerTask, ServerTasks } from "./tasks.ts";
+import type { ServerTasks, Task } from "./tasks.ts";
 
 /** What is known about a server's message besides its bytes. */
 export interface MessageOrigin {
   /** The server's task that the message names. */
-  readonly task: ServerTask | undefined;
+  readonly task: Task | undefined;
   /** The request on whose response stream the message arrived, where the transport knows it. */
   readonly record: PendingRequest | undefined;
 }
@@ -84,9 +84,7 @@ export class MessageAttribution {
       return undefined;
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
-    if (!this.#tasks.isEmpty) {
-      for (const { isOver, origin } of this.#tasks.all) if (!isOver) candidates.add(origin.client);
-    }
+    for (const client of this.#tasks.clients) candidates.add(client);
     // If only one client is present, a plugin's request counts as that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;

@@ -1,18 +1,19 @@
-import { type Clock, abortable } from "../base/clock.ts";
+import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import type { LogLevel, LogSource } from "../base/events.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { DetectedEra } from "../snapshot/snapshots.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
-import type { MalformedOutput, Transport } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
 import type { ConnectionClients } from "./profile.ts";
-import { Session } from "./session.ts";
+import { Session, type SessionEvents } from "./session.ts";
 import type { StartLimiter } from "./start-limiter.ts";
+import type { Subscriptions } from "./subscriptions.ts";
+import type { ServerTasks } from "./tasks.ts";
 
 /** A server's listing. A kind is missing if it could not be listed: its items of the last listing stay. */
 export type PartialListing = Partial<ServerListing>;
@@ -84,28 +85,41 @@ export interface ConnectEnvironment {
   ) => Promise<void>;
 }
 
-/** What an attempt, and the session that it opens, reports to the connection. */
-export interface ConnectEvents {
+/** The input of `connect`. */
+export interface ConnectOptions {
+  readonly spec: RunnableServer;
+  readonly clients: ConnectionClients;
+  readonly subscriptions: Subscriptions;
+  readonly tasks: ServerTasks;
+  readonly environment: ConnectEnvironment;
+  readonly eraMemory: EraMemory;
+  /** The server was connected until just now: a remote one may only be restarting. */
+  readonly wasConnected: boolean;
+  /** Settles when the processes that must end before have ended. */
+  readonly ready: Promise<unknown>;
+  /** Aborts the attempt. The caller closes the session that it was given last. */
+  readonly signal: AbortSignal;
+  readonly events: ConnectEvents;
+}
+
+/** What an attempt and its session report to the connection. */
+export interface ConnectEvents extends SessionEvents {
+  /** A session was made, over a transport that is about to be opened; it replaces the one before. */
+  sessionMade(session: Session): void;
   /**
-   * The session is open and listed.
-   * @param changedKinds kinds for which `list_changed` arrived during the attempt: they must be listed again
-   * @param duration of the attempt, in ms
+   * The attempt goes on after `connectTimeout` has passed.
+   * @param since when it began, in ms of the clock
+   * @param reason the error for the calls that wait for it
    */
-  opened(
-    session: Session,
-    listing: PartialListing,
-    changedKinds: readonly Kind[],
-    duration: number,
-  ): void;
-  /** The attempt has failed, or its session has ended. */
-  lost(cause: HubError): void;
-  /** The attempt continues after `connectTimeout` has passed. @param since when it began, in ms of the clock */
   late(since: number, reason: HubError): void;
-  listChanged(kinds: readonly Kind[]): void;
-  /** The server has answered 401 or 403, be it to one request or to the opening of the transport. */
-  challenged(challenge: AuthChallenge): void;
-  log(level: LogLevel, source: LogSource, text: string): void;
-  malformedOutput(output: MalformedOutput): void;
+}
+
+/** The result of a successful attempt. */
+export interface Connected {
+  readonly session: Session;
+  readonly listing: PartialListing;
+  /** Duration of the attempt, in ms. */
+  readonly duration: number;
 }
 
 const MAX_STDERR_LINES = 10;
@@ -131,263 +145,220 @@ const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
 /** The share of `connectTimeout` that listing the optional kinds (all but tools) may take. */
 const OPTIONAL_LISTS_TIME_SHARE = 0.5;
 
-/**
- * One attempt to connect: waits for a slot of the start limiter, creates and opens the transport, negotiates the
- * protocol version and lists the server's items. Also owns the session that it has opened.
- */
-export class ConnectAttempt {
-  readonly #spec: RunnableServer;
-  readonly #clients: ConnectionClients;
-  readonly #environment: ConnectEnvironment;
-  readonly #eraMemory: EraMemory;
-  /** The server is remote and was connected until just now. */
-  readonly #wasConnected: boolean;
-  readonly #events: ConnectEvents;
-  readonly #abort = new AbortController();
-  #connectPhase: ConnectPhase = "resolve";
-  #session: Session | undefined;
-  #transport: Transport | undefined;
-  #status: "opening" | "open" | "closed" = "opening";
-  readonly #changedKinds = new Set<Kind>();
-  readonly #stderrTail: string[] = [];
-  /** Releases the slot of the start limiter. */
-  #releaseSlot: () => void = () => {};
+/** The state of an attempt. */
+interface Attempt extends Omit<ConnectOptions, "signal"> {
+  /** Aborted by the caller, at `startLimit`, and when the session's transport closes. */
+  readonly signal: AbortSignal;
+  abort(cause: HubError): void;
+  phase: ConnectPhase;
+  session: Session | undefined;
+  /** The last lines of the server's stderr, with secrets removed. */
+  readonly stderrTail: string[];
   /** Why the first process exited during negotiation, if a second one had to be started. */
-  #earlyExit: EarlyExit | undefined;
+  earlyExit: EarlyExit | undefined;
+  /** Whether the session is open and listed: then its events no longer concern the attempt. */
+  isOpen: boolean;
+  /** Releases the slot of the start limiter. */
+  releaseSlot(): void;
+  /** Removes the secrets that the transport knows from a text. */
+  redact(text: string): string;
+}
 
-  constructor(
-    spec: RunnableServer,
-    clients: ConnectionClients,
-    environment: ConnectEnvironment,
-    eraMemory: EraMemory,
-    wasConnected: boolean,
-    events: ConnectEvents,
-  ) {
-    this.#spec = spec;
-    this.#clients = clients;
-    this.#environment = environment;
-    this.#eraMemory = eraMemory;
-    this.#wasConnected = wasConnected && spec.kind === "remote";
-    this.#events = events;
+/**
+ * Connects to a server once `ready` has settled: waits for a slot of the start limiter, creates and opens the transport,
+ * negotiates the protocol version and lists the server's items. Timeouts count from when the slot is granted: after
+ * `connectTimeout` the attempt is late, after `startLimit` it is aborted.
+ * @throws {HubError} with the phase that failed and the last lines of stderr
+ */
+export async function connect(options: ConnectOptions): Promise<Connected> {
+  const { environment, signal } = options;
+  const { startLimiter, clock } = environment;
+  const abort = new AbortController();
+  const attempt: Attempt = {
+    ...options,
+    signal: AbortSignal.any([signal, abort.signal]),
+    abort: (cause) => abort.abort(cause),
+    phase: "resolve",
+    session: undefined,
+    stderrTail: [],
+    earlyExit: undefined,
+    isOpen: false,
+    releaseSlot: () => {},
+    redact: (text) => text,
+  };
+  let cancelTimer = (): void => {};
+  try {
+    await options.ready;
+    attempt.releaseSlot = await startLimiter.acquire(attempt.signal);
+    const began = clock.now();
+    cancelTimer = startTimers(attempt, began);
+    const session = await openAnySession(attempt);
+    attempt.phase = "list";
+    const listing = await listWithin(attempt, session);
+    attempt.signal.throwIfAborted();
+    attempt.isOpen = true;
+    return { session, listing, duration: clock.now() - began };
+  } catch (thrown) {
+    throw describeFailure(attempt, toHubError(thrown));
+  } finally {
+    attempt.releaseSlot();
+    cancelTimer();
   }
+}
 
-  /** The session, from the creation of the transport until the attempt or its session is over. */
-  get session(): Session | undefined {
-    return this.#status === "closed" ? undefined : this.#session;
-  }
+/** Starts the timers of `connectTimeout` and `startLimit`. @returns a function that cancels them */
+function startTimers(attempt: Attempt, began: number): () => void {
+  const { clock } = attempt.environment;
+  const { connectTimeout, startLimit = connectTimeout } = attempt.spec;
+  const end = (): void => attempt.abort(startLimitError(attempt));
+  if (startLimit <= connectTimeout) return clock.after(connectTimeout, end);
+  let cancelTimer = clock.after(connectTimeout, () => {
+    cancelTimer = clock.after(startLimit - connectTimeout, end);
+    // Other servers can start meanwhile, and calls stop waiting.
+    attempt.releaseSlot();
+    const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
+    attempt.events.late(began, failure(attempt, "connectTimeout", text));
+  });
+  return () => cancelTimer();
+}
 
-  /**
-   * Tries to connect once `ready` has settled. Timeouts count from when the start limiter grants a slot: after
-   * `connectTimeout` the attempt is late, after `startLimit` it is aborted. Never rejects.
-   */
-  async run(ready: Promise<unknown>): Promise<void> {
-    const { startLimiter, clock } = this.#environment;
-    const { signal } = this.#abort;
-    let cancelTimer = (): void => {};
+/** Opens a session; with a second process if the first one exited on `server/discover`. */
+async function openAnySession(attempt: Attempt): Promise<Session> {
+  const { spec, wasConnected, eraMemory } = attempt;
+  const first =
+    wasConnected && spec.kind === "remote"
+      ? await openAfterRestart(attempt)
+      : await openSession(attempt);
+  if (first !== undefined) return first;
+  eraMemory.onProbeExit();
+  const second = await openSession(attempt);
+  if (second === undefined) throw failure(attempt, "connectionLost", "It ended when it was met.");
+  return second;
+}
+
+/** Tries repeatedly to open a session with a remote server whose connection was just lost. */
+async function openAfterRestart(attempt: Attempt): Promise<Session | undefined> {
+  const { environment, signal } = attempt;
+  const { clock } = environment;
+  const limit = clock.now() + RESTART_RETRY.limit;
+  for (;;) {
     try {
-      await ready;
-      this.#releaseSlot = await startLimiter.acquire(signal);
-      const began = clock.now();
-      cancelTimer = this.#startTimers(began);
-      const listing = await this.#connectAndList(signal);
-      this.#onListed(listing, clock.now() - began);
+      return await openSession(attempt);
     } catch (error) {
-      this.#onLost(toHubError(error));
-    } finally {
-      this.#releaseSlot();
-      cancelTimer();
+      const isTimeOver = signal.aborted || clock.now() >= limit;
+      if (isTimeOver || !(error instanceof HubError && UNAVAILABLE_CODES.has(error.code)))
+        throw error;
     }
+    // The wait must not occupy a slot of the start limiter.
+    attempt.releaseSlot();
+    await attempt.session?.close();
+    await pause(clock, RESTART_RETRY.pause, signal);
   }
+}
 
-  /** Starts the timers of `connectTimeout` and `startLimit`. @returns a function that cancels them */
-  #startTimers(began: number): () => void {
-    const { clock } = this.#environment;
-    const { connectTimeout, startLimit = connectTimeout } = this.#spec;
-    if (startLimit <= connectTimeout)
-      return clock.after(connectTimeout, () => this.#onStartLimit());
-    let cancelTimer = clock.after(connectTimeout, () => {
-      cancelTimer = clock.after(startLimit - connectTimeout, () => this.#onStartLimit());
-      this.#onConnectTimeout(began);
-    });
-    return () => cancelTimer();
-  }
-
-  /** Aborts the attempt, or closes its session, within a limited time. No event is reported afterwards. */
-  async close(reason: HubError): Promise<void> {
-    this.#status = "closed";
-    this.#abort.abort(reason);
-    await this.#session?.close();
-  }
-
-  async #connectAndList(signal: AbortSignal): Promise<PartialListing> {
-    const environment = this.#environment;
-    const { era, connectTimeout } = this.#spec;
-    const probeTimeout = Math.min(MAX_PROBE_TIMEOUT, connectTimeout * PROBE_TIME_SHARE);
-    const plan = (): NegotiationPlan => ({
-      era,
-      clientEra: this.#clients.era,
-      knownEra: this.#eraMemory.knownEra,
-      probeTimeout,
-    });
-    const first = this.#wasConnected
-      ? await this.#openAfterRestart(plan, signal)
-      : await this.#openSession(plan(), signal);
-    if (first === undefined) this.#eraMemory.onProbeExit();
-    const session = first ?? (await this.#openSession(plan(), signal));
-    if (session === undefined) throw this.#error("connectionLost", "It ended when it was met.");
-    this.#connectPhase = "list";
-    const optionalListsAbort = new AbortController();
-    const text = `Server "${this.#spec.name}" takes too long to list all that it has.`;
-    const cancelTimer = environment.clock.after(
-      this.#spec.connectTimeout * OPTIONAL_LISTS_TIME_SHARE,
-      () => {
-        optionalListsAbort.abort(new HubError("connectTimeout", text));
+/**
+ * Creates a transport and opens a session over it.
+ * @returns undefined if the server exited when it was sent `server/discover`; the session is already closed then
+ */
+async function openSession(attempt: Attempt): Promise<Session | undefined> {
+  const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
+  attempt.phase = "resolve";
+  attempt.stderrTail.length = 0;
+  const transport = await abortable(environment.openTransport(spec), signal);
+  attempt.phase = spec.kind === "remote" ? "dial" : "spawn";
+  const redact = (text: string): string => transport.redact?.(text) ?? text;
+  attempt.redact = redact;
+  const session: Session = new Session({
+    server: spec.name,
+    transport,
+    clients,
+    subscriptions,
+    tasks,
+    clock: environment.clock,
+    events: {
+      listChanged: (kinds) => events.listChanged(kinds),
+      malformedOutput: (output) => events.malformedOutput?.(output),
+      challenged: (challenge) => events.challenged(challenge),
+      log: (level, source, raw) => {
+        const text = redact(raw);
+        const { isOpen, stderrTail } = attempt;
+        if (source === "stderr" && !isOpen && stderrTail.push(text) > MAX_STDERR_LINES)
+          stderrTail.shift();
+        events.log(level, source, text);
       },
-    );
-    const warn = (reason: string): void => this.#log("warn", "server", reason);
-    try {
-      return await listServer({ session, signal, optionalSignal: optionalListsAbort.signal, warn });
-    } finally {
-      cancelTimer();
-    }
-  }
+      closed: (cause) => {
+        if (attempt.isOpen) events.closed(cause.mapTexts(redact));
+        else if (session === attempt.session) attempt.abort(cause);
+      },
+    },
+  });
+  attempt.session = session;
+  events.sessionMade(session);
+  const { connectTimeout, era } = spec;
+  const plan: NegotiationPlan = {
+    era,
+    clientEra: clients.era,
+    knownEra: eraMemory.knownEra,
+    probeTimeout: Math.min(MAX_PROBE_TIMEOUT, connectTimeout * PROBE_TIME_SHARE),
+  };
+  const earlyExit = await session.open(environment.clientInfo(), plan, signal, () => {
+    attempt.phase = "handshake";
+  });
+  if (earlyExit === undefined) return session;
+  attempt.earlyExit = earlyExit;
+  await session.close();
+  return undefined;
+}
 
-  /** Tries repeatedly to open a session with a remote server whose connection was just lost. */
-  async #openAfterRestart(
-    plan: () => NegotiationPlan,
-    signal: AbortSignal,
-  ): Promise<Session | undefined> {
-    const { clock } = this.#environment;
-    const limit = clock.now() + RESTART_RETRY.limit;
-    for (;;) {
-      try {
-        return await this.#openSession(plan(), signal);
-      } catch (error) {
-        const isTimeOver = signal.aborted || clock.now() >= limit;
-        if (isTimeOver || !(error instanceof HubError && UNAVAILABLE_CODES.has(error.code)))
-          throw error;
-      }
-      // The wait must not occupy a slot of the start limiter.
-      this.#releaseSlot();
-      await this.#session?.close();
-      const pause = new Promise<void>((resolve) => clock.after(RESTART_RETRY.pause, resolve));
-      await abortable(pause, signal);
-    }
-  }
-
-  /**
-   * Creates a transport and opens a session over it.
-   * @returns undefined if the server exited when it was sent `server/discover`; the session is already closed then
-   */
-  async #openSession(plan: NegotiationPlan, signal: AbortSignal): Promise<Session | undefined> {
-    const environment = this.#environment;
-    this.#connectPhase = "resolve";
-    this.#stderrTail.length = 0;
-    const transport = await abortable(environment.openTransport(this.#spec), signal);
-    this.#transport = transport;
-    this.#connectPhase = this.#spec.kind === "remote" ? "dial" : "spawn";
-    const session = new Session({
-      server: this.#spec.name,
-      transport,
-      clients: this.#clients,
+/** Lists the server; all kinds but tools within a share of `connectTimeout`. */
+function listWithin(attempt: Attempt, session: Session): Promise<PartialListing> {
+  const { spec, environment, signal } = attempt;
+  const text = `Server "${spec.name}" takes too long to list all that it has.`;
+  return withTimeLimit(
+    {
       clock: environment.clock,
-      events: {
-        listChanged: (kinds) => this.#listChanged(kinds),
-        log: (level, source, text) => this.#log(level, source, text),
-        malformedOutput: (output) => this.#events.malformedOutput(output),
-        challenged: (challenge) => this.#onChallenged(challenge),
-        closed: (cause) => this.#onLost(cause),
-      },
-    });
-    this.#session = session;
-    const earlyExit = await session.open(environment.clientInfo(), plan, signal, () => {
-      this.#connectPhase = "handshake";
-    });
-    if (earlyExit === undefined) return session;
-    this.#earlyExit = earlyExit;
-    await session.close();
-    return undefined;
-  }
+      after: spec.connectTimeout * OPTIONAL_LISTS_TIME_SHARE,
+      signal,
+      reason: () => new HubError("connectTimeout", text),
+    },
+    (optionalSignal) =>
+      listServer({
+        session,
+        signal,
+        optionalSignal,
+        warn: (reason) => attempt.events.log("warn", "server", reason),
+      }),
+  );
+}
 
-  #onListed(listing: PartialListing, duration: number): void {
-    if (this.#status !== "opening" || this.#session === undefined) return;
-    this.#status = "open";
-    this.#events.opened(this.#session, listing, [...this.#changedKinds], duration);
-  }
+function startLimitError(attempt: Attempt): HubError {
+  const { spec, earlyExit } = attempt;
+  // The exit of the first process explains more than the timeout of the second.
+  if (earlyExit !== undefined)
+    return failure(attempt, earlyExit.cause.code, earlyExit.cause.message);
+  const { connectTimeout, startLimit } = spec;
+  const text =
+    startLimit === undefined
+      ? `${describeDelay(attempt, connectTimeout)} (connectTimeout).`
+      : `${describeDelay(attempt, startLimit)}.`;
+  return failure(attempt, "connectTimeout", text);
+}
 
-  #onChallenged(challenge: AuthChallenge): void {
-    if (this.#status !== "closed") this.#events.challenged(challenge);
-  }
+function describeDelay({ spec, phase }: Attempt, limit: number): string {
+  return `Server "${spec.name}" did not get beyond step "${phase}" within ${limit} ms`;
+}
 
-  /**
-   * Reports why the attempt failed or its session ended; only the first cause counts. If the session was not open yet,
-   * the connect phase and the last lines of stderr are added to the error.
-   */
-  #onLost(cause: HubError): void {
-    if (this.#status === "closed") return;
-    if (this.#status === "opening" && cause.code === "unauthorized") {
-      // Credentials that are known to be missing or expired fail before a request is sent: treated like a 401.
-      this.#events.challenged({ status: 401, header: undefined });
-      return;
-    }
-    const isEarly = this.#status === "opening" && cause.step === undefined;
-    this.#status = "closed";
-    const error = isEarly ? this.#error(cause.code, cause.message) : cause;
-    // The message may quote text of the server that contains a secret.
-    this.#events.lost(error.mapTexts((text) => this.#redact(text)));
-  }
+/**
+ * Adds the phase and the last lines of stderr to an error that has no phase. Its message may quote text of the server
+ * that contains a secret.
+ */
+function describeFailure(attempt: Attempt, cause: HubError): HubError {
+  const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
+  return error.mapTexts((text) => attempt.redact(text));
+}
 
-  /** Releases the slot, so that other servers can start, and reports the delay, so that calls stop waiting. */
-  #onConnectTimeout(began: number): void {
-    if (this.#status !== "opening") return;
-    this.#releaseSlot();
-    const text = `${this.#describeDelay(this.#spec.connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
-    this.#events.late(began, this.#error("connectTimeout", text));
-  }
-
-  #onStartLimit(): void {
-    const { connectTimeout, startLimit } = this.#spec;
-    // The exit of the first process explains more than the timeout of the second.
-    const cause = this.#earlyExit?.cause;
-    if (cause !== undefined) {
-      this.#abort.abort(this.#error(cause.code, cause.message));
-      return;
-    }
-    const text =
-      startLimit === undefined
-        ? `${this.#describeDelay(connectTimeout)} (connectTimeout).`
-        : `${this.#describeDelay(startLimit)}.`;
-    this.#abort.abort(this.#error("connectTimeout", text));
-  }
-
-  #describeDelay(limit: number): string {
-    return `Server "${this.#spec.name}" did not get beyond step "${this.#connectPhase}" within ${limit} ms`;
-  }
-
-  #error(code: ErrorCode, text: string): HubError {
-    const details = {
-      server: this.#spec.name,
-      step: this.#connectPhase,
-      stderr: [...this.#stderrTail],
-    };
-    return new HubError(code, text, details);
-  }
-
-  #listChanged(kinds: readonly Kind[]): void {
-    if (this.#status === "opening") for (const kind of kinds) this.#changedKinds.add(kind);
-    else if (this.#status === "open") this.#events.listChanged(kinds);
-  }
-
-  #redact(text: string): string {
-    return this.#transport?.redact?.(text) ?? text;
-  }
-
-  #log(level: LogLevel, source: LogSource, text: string): void {
-    if (source === "stderr" && this.#status === "opening") {
-      if (this.#stderrTail.push(text) > MAX_STDERR_LINES) this.#stderrTail.shift();
-    }
-    this.#events.log(level, source, this.#redact(text));
-  }
+function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: string): HubError {
+  return new HubError(code, text, { server: spec.name, step: phase, stderr: [...stderrTail] });
 }
 
 /** The detected era of one server, kept between its processes, so that not each of them is probed. */

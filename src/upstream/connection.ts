@@ -1,84 +1,36 @@
-import type { Clock } from "../base/clock.ts";
+import type { Alerts } from "../base/alerts.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { LogLevel, LogSource } from "../base/events.ts";
+import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { AuthorizationProgress } from "../transport/http/target.ts";
-import { LoginElicitation } from "./authorization.ts";
-import { ConnectionLifecycle } from "./lifecycle.ts";
+import type { AuthChallenge } from "../transport/http/target.ts";
+import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
+import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";
+import { HealthMonitor } from "./health.ts";
 import { ListingSync } from "./listing.ts";
-import type { ClientRequest } from "./profile.ts";
-import type { ConnectionOptions } from "./saved-listings.ts";
+import type { ClientRequest, ConnectionClients } from "./profile.ts";
+import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 import {
   causeOfState,
+  type Effect,
+  eventOfMove,
   hasFailed,
   lateSince,
   retryTimeOf,
   sessionOf,
+  type Signal,
   stateAfterStop,
   type State,
+  step,
+  updateAlerts,
 } from "./state.ts";
 import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
+import type { MalformedOutputReporter } from "./stray-output.ts";
 import { Subscriptions } from "./subscriptions.ts";
-
-/**
- * The history of a connection (counters, last failure, last start), and the status that it makes of history and present
- * state.
- */
-export class ConnectionHistory {
-  /** The last failure; kept after the connection has recovered. */
-  lastError: HubError | undefined;
-  /** Duration of the last successful start, in ms. */
-  startDuration: number | undefined;
-  #calls = 0;
-  #lastTool: string | undefined;
-  #peer: PeerInfo | undefined;
-
-  /** Adds up the counters of a session that has ended. */
-  addSession({ callCount, lastTool, handshake }: Session): void {
-    this.#calls += callCount;
-    this.#lastTool = lastTool ?? this.#lastTool;
-    this.#peer = handshake?.peer;
-  }
-
-  status(
-    client: string | undefined,
-    state: State<Session>,
-    clock: Clock,
-    { source, listing }: ListingSync,
-  ): ConnectionStatus {
-    const next = stateAfterStop(state);
-    const session = sessionOf(state);
-    const since = lateSince(state);
-    return {
-      client,
-      state: state.at,
-      attempt: "attempt" in next ? next.attempt : undefined,
-      retryAt: retryTimeOf(next, clock),
-      ...(since !== undefined && { late: clock.now() - since }),
-      responsive: state.at === "connected" ? state.responsive : undefined,
-      way: session?.httpTransportKind,
-      progress: state.at === "authenticating" ? state.progress : undefined,
-      cause: causeOfState(next),
-      lastError: this.lastError,
-      peer: session?.handshake?.peer ?? this.#peer,
-      listing: source,
-      tools: listing && countShowable(listing.tools),
-      prompts: listing && countShowable(listing.prompts),
-      resources: listing && countShowable(listing.resources),
-      startDuration: this.startDuration,
-      calls: this.#calls + (session?.callCount ?? 0),
-      inFlight: session?.inFlight ?? 0,
-      lastTool: session?.lastTool ?? this.#lastTool,
-    };
-  }
-}
-
-function countShowable(items: readonly ListedItem[]): number {
-  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
-}
+import { ServerTasks } from "./tasks.ts";
 
 /** Waits for a session: receives it when it is open, or the error because of which it will not open. */
 export interface SessionWaiter {
@@ -86,6 +38,8 @@ export interface SessionWaiter {
   readonly clientRequest?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
+  /** The connection is no longer used: the pool knows the one to wait for instead. */
+  onRetired(): void;
 }
 
 /**
@@ -134,20 +88,26 @@ export class SessionWaiters {
     this.#callAll((waiter) => waiter.fail(error));
   }
 
-  /** Removes all waiters and passes each to `redirect`. */
-  redirectAll(redirect: (waiter: SessionWaiter) => void): void {
-    this.#callAll(redirect);
+  retireAll(): void {
+    this.#callAll((waiter) => waiter.onRetired());
+  }
+
+  /** Tells one waiter that the connection is no longer used. */
+  retire(waiter: SessionWaiter): void {
+    this.#call(waiter, (each) => each.onRetired());
   }
 
   #callAll(call: (waiter: SessionWaiter) => void): void {
     const waiters = [...this.#waiting];
     this.#waiting.clear();
-    for (const waiter of waiters) {
-      try {
-        call(waiter);
-      } catch (thrown) {
-        this.#failAfterException(waiter, toHubError(thrown));
-      }
+    for (const waiter of waiters) this.#call(waiter, call);
+  }
+
+  #call(waiter: SessionWaiter, call: (waiter: SessionWaiter) => void): void {
+    try {
+      call(waiter);
+    } catch (thrown) {
+      this.#failAfterException(waiter, toHubError(thrown));
     }
   }
 
@@ -161,35 +121,103 @@ export class SessionWaiters {
   }
 }
 
+/** The options of a connection. */
+export interface ConnectionOptions {
+  readonly spec: RunnableServer;
+  /** The client's id if the server has a connection per client; undefined if it is shared. */
+  readonly client: string | undefined;
+  /** Identifies the connection among the connections to the same server. */
+  readonly key: string;
+  /** The clients that the connection serves. */
+  readonly clients: ConnectionClients;
+  readonly environment: ConnectEnvironment;
+  readonly bus: EventBus;
+  readonly alerts: Alerts;
+  /** Reports malformed output of the server, over all its connections. */
+  readonly malformedOutput: MalformedOutputReporter;
+  /** The listing of the connection that this one replaces. */
+  readonly listing: ServerListing | undefined;
+  /** Settles when the processes that must end before the first connection attempt have ended. */
+  readonly ready: Promise<unknown>;
+  goal(): Goal;
+  /** Returns a random number from 0 to 1, for the jitter of retry delays. */
+  random(): number;
+  /** The listing that was saved when the server last ran. Never rejects. */
+  loadSaved(): Promise<SavedListing | undefined>;
+  save(saved: SavedListing): void;
+  /** The listing, as the catalog shows it, has changed. */
+  changed(): void;
+  /** The connection may have settled or become listable. */
+  settled(): void;
+  /** The server was unused for its idle time and is being stopped. */
+  onIdleStop(): void;
+}
+
 /**
- * One server for one client profile, through all its sessions: hands out the session, keeps the listing and reports the
- * status. Its state belongs to `ConnectionLifecycle`.
+ * One server for one client profile, through all its processes and sessions: owns the state, which `step` computes, and
+ * runs its effects; hands out the session, keeps the listing and reports the status.
  */
 export class Connection {
   readonly client: string | undefined;
   readonly #options: ConnectionOptions;
-  readonly #listingSync: ListingSync;
-  readonly #lifecycle: ConnectionLifecycle;
+  #spec: RunnableServer;
+  #state: State<Session> = { at: "idle" };
+  /** The queue of signals; the first one is being applied. */
+  readonly #signals: Signal<Session>[] = [];
+  /** Cancels the timer of the present state. */
+  #cancelTimer: () => void = () => {};
+  /** The number of the current attempt, and of its session. What earlier ones report is ignored. */
+  #epoch = 0;
+  /** Aborts the current attempt. */
+  #abort = new AbortController();
+  /** The present session, from the creation of its transport. */
+  #session: Session | undefined;
+  /** Kinds for which `list_changed` arrived during the attempt: they are listed again. */
+  readonly #changedKinds = new Set<Kind>();
+  /** Whether the last session was lost while connected: a remote server may only be restarting. */
+  #wasConnected = false;
+  readonly #ready: Promise<unknown>;
+  #stopped: Deferred<void> | undefined;
   readonly #waiters = new SessionWaiters((error) => this.#logInternalError(error));
+  readonly #listingSync: ListingSync;
+  /** The clients' subscriptions to the server's resources. */
+  readonly subscriptions: Subscriptions;
+  /** The server's tasks, which clients' calls have created. */
+  readonly tasks = new ServerTasks();
+  #healthMonitor: HealthMonitor | undefined;
+  readonly #authorizations: AuthorizationRunner;
   readonly #loginElicitation: LoginElicitation;
+  /** The server's last 401 or 403. */
+  #challenge: AuthChallenge = { status: 401, header: undefined };
   /** The server was started only to learn its listing; the connection becomes idle afterwards. */
   #isStartedToList = false;
   /** Whether a connection attempt has ended since the connection was last started. */
   #hasAttempted = false;
   /** The connection has failed until a user acts: its tools are not shown meanwhile. */
   #hasFailed = false;
+  /** Reading from the server is paused. */
   #isPaused = false;
-  /** The connection is draining: waiting and new requests go to the successor, if there is one. */
-  #draining: { readonly successor: Connection | undefined } | undefined;
-  readonly #history = new ConnectionHistory();
-  readonly #subscriptions: Subscriptions;
+  /** The connection is draining: the pool hands out another one, or none. */
+  #isRetired = false;
+  /** The last failure; kept after the connection has recovered. */
+  #lastError: HubError | undefined;
+  /** Duration of the last successful start, in ms. */
+  #startDuration: number | undefined;
+  /** The calls, the last tool and the server of the sessions that have ended. */
+  #past: {
+    readonly calls: number;
+    readonly lastTool: string | undefined;
+    readonly peer: PeerInfo | undefined;
+  } = { calls: 0, lastTool: undefined, peer: undefined };
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
+    this.#spec = options.spec;
     this.client = options.client;
+    const { clock, authorize } = options.environment;
     this.#listingSync = new ListingSync(
       {
-        clock: options.environment.clock,
+        clock,
         loadSaved: () => options.loadSaved(),
         save: (saved) => options.save(saved),
         changed: () => options.changed(),
@@ -198,8 +226,8 @@ export class Connection {
       },
       options.listing,
     );
-    this.#subscriptions = new Subscriptions({
-      clock: options.environment.clock,
+    this.subscriptions = new Subscriptions({
+      clock,
       timeout: () => this.spec.callTimeout,
       warn: (text) => this.#log("warn", "server", text),
     });
@@ -207,56 +235,37 @@ export class Connection {
       server: options.spec.name,
       clients: options.clients,
       clientRequest: () => this.#waiters.clientRequest,
-      onDeclined: () =>
-        this.#lifecycle.declineAuthorization("The person at the client does not want to."),
+      onDeclined: () => this.#authorizations.decline("The person at the client does not want to."),
     });
-    const ready = Promise.all([options.ready, this.#listingSync.savedLoaded]);
-    this.#lifecycle = new ConnectionLifecycle(
-      options.spec,
-      {
-        ...options,
-        goal: () => this.#goal,
-        eraMemory: this.#listingSync.eraMemory,
-        ready,
-      },
-      {
-        moved: (before, state, cause) => this.#onStateMove(before, state, cause),
-        listed: (session, listing, duration) => {
-          this.#history.startDuration = duration;
-          this.#listingSync.eraMemory.onConnected(session, this.spec);
-          this.#listingSync.update(listing);
-        },
-        late: (reason) => this.#onLate(reason),
-        listChanged: (kinds) => this.#listingSync.relist(kinds),
-        idle: () => options.onIdleStop(),
-        authorizationProgress: (progress) => this.#onAuthorizationProgress(progress),
-        signalFailed: (error) => this.#logInternalError(error),
-        log: (level, source, text) => this.#log(level, source, text),
-        malformedOutput: (output) =>
-          options.malformedOutput.add(output, (level, text) => this.#log(level, "stdout", text)),
-      },
-    );
+    this.#authorizations = new AuthorizationRunner({
+      clock,
+      server: options.spec.name,
+      authorize: authorize && ((challenge, run) => authorize(this.spec, challenge, run)),
+      onProgress: (progress) => this.#signal({ kind: "progressed", progress }),
+      onAuthorized: () => this.#signal({ kind: "authorized" }),
+      onDenied: (cause, isFor401) => this.#signal({ kind: isFor401 ? "lost" : "denied", cause }),
+    });
+    this.#ready = Promise.all([options.ready, this.#listingSync.savedLoaded]);
   }
 
   get spec(): RunnableServer {
-    return this.#lifecycle.spec;
+    return this.#spec;
   }
 
   get state(): State<Session> {
-    return this.#lifecycle.state;
+    return this.#state;
   }
 
   /** The present session, also while it is still being opened or listed. */
   get session(): Session | undefined {
-    return this.#lifecycle.session;
+    return this.#session;
   }
 
   /**
    * The listing that clients are shown: the last known one, or undefined if the goal is "down" or the connection has
-   * failed. While the connection is draining, it is the successor's, because the successor gets the calls.
+   * failed.
    */
   get listing(): ServerListing | undefined {
-    if (this.#draining?.successor !== undefined) return this.#draining.successor.listing;
     return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.listing;
   }
 
@@ -266,7 +275,7 @@ export class Connection {
   }
 
   get #goal(): Goal {
-    return this.#draining === undefined ? this.#options.goal() : "down";
+    return this.#isRetired ? "down" : this.#options.goal();
   }
 
   /** Whether the running attempt has taken longer than `connectTimeout`. */
@@ -296,10 +305,35 @@ export class Connection {
   }
 
   get status(): ConnectionStatus {
+    const state = this.#state;
     const { clock } = this.#options.environment;
-    const status = this.#history.status(this.client, this.state, clock, this.#listingSync);
+    const next = stateAfterStop(state);
+    const session = sessionOf(state);
+    const since = lateSince(state);
+    const { source, listing } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
-    return strayOutput === undefined ? status : { ...status, strayOutput };
+    return {
+      client: this.client,
+      state: state.at,
+      attempt: "attempt" in next ? next.attempt : undefined,
+      retryAt: retryTimeOf(next, clock),
+      ...(since !== undefined && { late: clock.now() - since }),
+      responsive: state.at === "connected" ? state.responsive : undefined,
+      way: session?.httpTransportKind,
+      progress: state.at === "authenticating" ? state.progress : undefined,
+      cause: causeOfState(next),
+      lastError: this.#lastError,
+      peer: session?.handshake?.peer ?? this.#past.peer,
+      listing: source,
+      tools: listing && countShowable(listing.tools),
+      prompts: listing && countShowable(listing.prompts),
+      resources: listing && countShowable(listing.resources),
+      startDuration: this.#startDuration,
+      calls: this.#past.calls + (session?.callCount ?? 0),
+      inFlight: session?.inFlight ?? 0,
+      lastTool: session?.lastTool ?? this.#past.lastTool,
+      ...(strayOutput !== undefined && { strayOutput }),
+    };
   }
 
   /**
@@ -318,26 +352,32 @@ export class Connection {
   }
 
   start(): void {
-    this.#lifecycle.clearAuthorizationFailures();
+    this.#authorizations.clearFailures();
     if (sessionOf(this.state) === undefined) this.#hasAttempted = false;
-    this.#lifecycle.signal({ kind: "start" });
+    this.#signal({ kind: "start" });
   }
 
-  /** Stops the server; requests in flight fail. @returns a promise that settles when the server has stopped */
+  /**
+   * Stops the server; requests in flight fail.
+   * @returns a promise that settles when its process or connection has ended
+   */
   stop(): Promise<void> {
-    return this.#lifecycle.stop();
+    this.#stopped ??= deferred();
+    const { promise } = this.#stopped;
+    this.#signal({ kind: "stop" });
+    return promise;
   }
 
   /** Closes the session and connects again; an attempt in progress goes on. */
   reconnect(): void {
     this.#hasAttempted = false;
-    this.#lifecycle.clearAuthorizationFailures();
-    this.#lifecycle.signal({ kind: "reconnect" });
+    this.#authorizations.clearFailures();
+    this.#signal({ kind: "reconnect" });
   }
 
   /** Cancels the attempt in progress, or the wait for the next one. */
   cancel(): void {
-    this.#lifecycle.signal({ kind: "cancel" });
+    this.#signal({ kind: "cancel" });
   }
 
   /**
@@ -346,28 +386,27 @@ export class Connection {
    */
   update(spec: RunnableServer): void {
     const hasOtherStartLimits = changesStartLimits(this.spec, spec);
-    this.#lifecycle.spec = spec;
+    this.#spec = spec;
     const session = sessionOf(this.state);
-    if (session !== undefined) this.#lifecycle.startHealthMonitor(session);
+    if (session !== undefined) this.#startHealthMonitor(session);
     else if (hasOtherStartLimits && causeOfState(stateAfterStop(this.state)) !== undefined)
       this.reconnect();
   }
 
   /**
-   * Redirects waiting and new requests to the successor, lets requests in flight finish for up to `limit` ms, then
-   * stops.
+   * The pool no longer hands out this connection: its waiters and subscribers ask the pool again, requests in flight
+   * finish for up to `limit` ms, then the server is stopped.
    */
-  async drain(successor: Connection | undefined, limit: number): Promise<void> {
-    this.#draining = { successor };
-    if (successor !== undefined) this.#subscriptions.handOver(successor.#subscriptions);
-    this.#waiters.redirectAll((waiter) => this.withSession(waiter));
+  async retire(limit: number): Promise<void> {
+    this.#isRetired = true;
+    this.subscriptions.retire();
+    this.tasks.retire();
+    this.#waiters.retireAll();
     const session = sessionOf(this.state);
     if (session !== undefined) {
-      let cancelTimer = (): void => {};
-      const timeout = new Promise<void>((resolve) => {
-        cancelTimer = this.#options.environment.clock.after(limit, resolve);
-      });
-      await Promise.race([session.whenIdle(), timeout]);
+      const timeout = deferred();
+      const cancelTimer = this.#options.environment.clock.after(limit, timeout.resolve);
+      await Promise.race([session.whenIdle(), timeout.promise]);
       cancelTimer();
     }
     await this.stop();
@@ -378,17 +417,17 @@ export class Connection {
    * connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
    */
   withSession(waiter: SessionWaiter): void {
-    const { state } = this;
-    if (this.#draining === undefined && state.at === "connected") {
+    const state = this.#state;
+    if (this.#isRetired) {
+      this.#waiters.retire(waiter);
+      return;
+    }
+    if (state.at === "connected") {
       this.#waiters.resolve(waiter, state.session);
       return;
     }
-    if (this.#draining?.successor !== undefined) {
-      this.#draining.successor.withSession(waiter);
-      return;
-    }
     if (!this.canStart) {
-      waiter.fail(this.#stoppedError());
+      waiter.fail(serverStoppedError(this.spec.name));
       return;
     }
     this.#isStartedToList = false;
@@ -398,40 +437,190 @@ export class Connection {
       return;
     }
     this.#waiters.add(waiter);
-    this.#lifecycle.signal({ kind: "start" });
+    this.#signal({ kind: "start" });
   }
 
   /** Removes a waiter. */
   cancelWait(waiter: SessionWaiter): void {
-    if (!this.#waiters.delete(waiter)) this.#draining?.successor?.cancelWait(waiter);
+    this.#waiters.delete(waiter);
   }
 
   /** Whether the last known listing contains an item. @param key the server's own name or URI of the item */
   lists(kind: Kind, key: string): boolean {
-    return this.#draining?.successor?.lists(kind, key) ?? this.#listingSync.has(kind, key);
+    return this.#listingSync.has(kind, key);
   }
 
   /**
-   * Lists the server, or its successor, again.
+   * Lists the server again.
    * @returns a promise that settles when the server is listed; immediately if it is not connected
    */
   refresh(): Promise<void> {
-    return this.#draining?.successor?.refresh() ?? this.#listingSync.refresh();
+    return this.#listingSync.refresh();
   }
 
   /** Pauses or resumes reading from the server, because its messages cannot be passed on (backpressure). */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
-    this.#lifecycle.setPaused(isPaused);
+    this.#healthMonitor?.setPaused(isPaused);
     // Before the connection is open, reading goes on: the server only answers the hub's own requests, which time out.
     const session = sessionOf(this.state);
     if (isPaused) session?.pause();
     else session?.resume();
   }
 
-  #onStateMove(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
-    if (cause !== undefined) this.#history.lastError = cause;
+  /** Applies a signal; one that comes while another is being applied is queued. */
+  #signal(signal: Signal<Session>): void {
+    this.#signals.push(signal);
+    if (this.#signals.length > 1) return;
+    this.#options.bus.atomically(() => {
+      for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
+        try {
+          this.#apply(next);
+        } catch (error) {
+          this.#logInternalError(toHubError(error));
+        } finally {
+          // Also after an exception: a signal left at the head of the queue would block all later ones.
+          this.#signals.shift();
+        }
+      }
+    });
+    if (this.#state.at === "stopping") return;
+    this.#stopped?.resolve();
+    this.#stopped = undefined;
+  }
+
+  #apply(signal: Signal<Session>): void {
+    const before = this.#state;
+    const { environment, bus, alerts, client, key: connection } = this.#options;
+    const { clock } = environment;
+    const { state, effects } = step(before, signal, {
+      now: clock.now(),
+      random: this.#options.random(),
+      policy: this.spec.reconnect,
+      goal: this.#goal,
+      isRemote: this.spec.kind === "remote",
+    });
+    this.#state = state;
+    const cause = "cause" in signal ? signal.cause : undefined;
+    if (state.at !== before.at) this.#cancelTimer();
+    if (state.at !== before.at || signal.kind === "progressed") {
+      const move = { server: this.spec.name, client, connection, before, state, cause };
+      bus.emit(eventOfMove(move, clock));
+      updateAlerts(move, alerts);
+    }
+    if (signal.kind === "lost") this.#wasConnected = before.at === "connected";
+    for (const effect of effects) this.#run(effect);
+    if (state === before) return;
+    this.#trackAuthorization(before, state);
+    this.#onMove(before, state, cause);
+    if (signal.kind === "late") this.#onLate(signal.reason);
+  }
+
+  #run(effect: Effect): void {
+    switch (effect.kind) {
+      case "open":
+        void this.#connect();
+        return;
+      case "close":
+        void this.#closeSession().then(() => this.#signal({ kind: "drained" }));
+        return;
+      case "arm": {
+        const { clock } = this.#options.environment;
+        const delay = Math.max(0, effect.at - clock.now());
+        this.#cancelTimer = clock.after(delay, () => this.#signal({ kind: effect.signal }));
+        return;
+      }
+      case "authorize":
+        // An open session stays open during the authorization; an attempt without a session is closed.
+        if (sessionOf(this.#state) === undefined) void this.#closeSession();
+        this.#authorizations.begin(this.#challenge);
+    }
+  }
+
+  /** Makes one attempt to connect. Never rejects. */
+  async #connect(): Promise<void> {
+    const epoch = ++this.#epoch;
+    this.#abort = new AbortController();
+    const { clients, environment } = this.#options;
+    const { eraMemory } = this.#listingSync;
+    const wasConnected = this.#wasConnected;
+    this.#wasConnected = false;
+    this.#changedKinds.clear();
+    try {
+      const { session, listing, duration } = await connect({
+        spec: this.spec,
+        clients,
+        subscriptions: this.subscriptions,
+        tasks: this.tasks,
+        environment,
+        eraMemory,
+        wasConnected,
+        ready: this.#ready,
+        signal: this.#abort.signal,
+        events: this.#eventsOf(epoch),
+      });
+      if (epoch !== this.#epoch) return;
+      this.#startDuration = duration;
+      eraMemory.onConnected(session, this.spec);
+      this.#listingSync.update(listing);
+      this.#signal({ kind: "opened", session });
+      this.#listingSync.relist([...this.#changedKinds]);
+    } catch (thrown) {
+      if (epoch !== this.#epoch) return;
+      const cause = toHubError(thrown);
+      // Credentials that are known to be missing or expired fail before a request is sent: treated like a 401.
+      if (cause.code === "unauthorized") this.#onChallenged({ status: 401, header: undefined });
+      else this.#signal({ kind: "lost", cause });
+    }
+  }
+
+  /** The events of one attempt and its session; ignored when another attempt has begun or this one was closed. */
+  #eventsOf(epoch: number): ConnectEvents {
+    const isCurrent = (): boolean => epoch === this.#epoch;
+    return {
+      sessionMade: (session) => {
+        if (isCurrent()) this.#session = session;
+      },
+      late: (since, reason) => {
+        if (isCurrent()) this.#signal({ kind: "late", since, reason });
+      },
+      challenged: (challenge) => {
+        if (isCurrent()) this.#onChallenged(challenge);
+      },
+      closed: (cause) => {
+        if (isCurrent()) this.#signal({ kind: "lost", cause });
+      },
+      listChanged: (kinds) => {
+        if (!isCurrent()) return;
+        if (sessionOf(this.#state) === undefined)
+          for (const kind of kinds) this.#changedKinds.add(kind);
+        else this.#listingSync.relist(kinds);
+      },
+      log: (level, source, text) => this.#log(level, source, text),
+      malformedOutput: (output) =>
+        this.#options.malformedOutput.add(output, (level, text) =>
+          this.#log(level, "stdout", text),
+        ),
+    };
+  }
+
+  /** Aborts the attempt, or closes its session. @returns when its process or connection has ended */
+  async #closeSession(): Promise<void> {
+    this.#epoch++;
+    const session = this.#session;
+    this.#session = undefined;
+    this.#abort.abort(serverStoppedError(this.spec.name));
+    await session?.close();
+  }
+
+  #onChallenged(challenge: AuthChallenge): void {
+    this.#challenge = challenge;
+    this.#signal({ kind: "challenged" });
+  }
+
+  #onMove(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
+    if (cause !== undefined) this.#lastError = cause;
     if (cause?.step === "handshake") this.#listingSync.eraMemory.onHandshakeFailure(cause);
     if (!["connecting", "authenticating"].includes(stateAfterStop(state).at)) {
       this.#hasAttempted = true;
@@ -446,7 +635,7 @@ export class Connection {
     if (old !== undefined && old !== session) this.#onDisconnected(old);
     if (session !== undefined && old !== session) this.#onConnected(session);
     if (state.at === "stopping" && state.next.at !== "connecting") {
-      this.#waiters.failAll(cause ?? this.#stoppedError());
+      this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
       // The waiters' requests were refused because this authorization was missing.
@@ -457,24 +646,62 @@ export class Connection {
   }
 
   #onDisconnected(session: Session): void {
+    this.#healthMonitor?.end();
+    this.#healthMonitor = undefined;
     this.#listingSync.detach();
-    this.#subscriptions.detach();
-    this.#history.addSession(session);
+    this.subscriptions.detach();
+    this.#past = {
+      calls: this.#past.calls + session.callCount,
+      lastTool: session.lastTool ?? this.#past.lastTool,
+      peer: session.handshake?.peer,
+    };
   }
 
   #onConnected(session: Session): void {
+    this.#startHealthMonitor(session);
     if (this.#isPaused) session.pause();
     this.#listingSync.attach(session);
-    this.#subscriptions.attach(session);
+    this.subscriptions.attach(session);
+    this.tasks.attach(session);
     this.#waiters.resolveAll(session);
-    if (this.#isStartedToList && this.#goal === "onDemand")
-      this.#lifecycle.signal({ kind: "idleTimeout" });
+    if (this.#isStartedToList && this.#goal === "onDemand") this.#signal({ kind: "idleTimeout" });
     this.#isStartedToList = false;
   }
 
-  #onAuthorizationProgress(progress: AuthorizationProgress | undefined): void {
-    if (progress === undefined) this.#loginElicitation.end();
-    else if (progress.step === "openingBrowser") this.#loginElicitation.send(progress.url);
+  /** Starts health checks of the session with the present settings. */
+  #startHealthMonitor(session: Session): void {
+    this.#healthMonitor?.end();
+    const { healthInterval, idleStop } = this.spec;
+    this.#healthMonitor = new HealthMonitor({
+      session,
+      clock: this.#options.environment.clock,
+      healthInterval,
+      idleStop,
+      onLost: (cause) => this.#signal({ kind: "lost", cause }),
+      setResponsive: (isResponsive) =>
+        this.#signal({ kind: isResponsive ? "responsive" : "unresponsive" }),
+      onIdle: () => {
+        this.#options.onIdleStop();
+        this.#signal({ kind: "idleTimeout" });
+      },
+    });
+    this.#healthMonitor.setPaused(this.#isPaused);
+  }
+
+  /** Reports the progress of an authorization; pauses health checks while an authorization runs. */
+  #trackAuthorization(before: State<Session>, state: State<Session>): void {
+    const wasAuthenticating = before.at === "authenticating";
+    const isAuthenticating = state.at === "authenticating";
+    if (state.at === "connected" && !wasAuthenticating) this.#authorizations.onAccepted();
+    if (isAuthenticating !== wasAuthenticating)
+      this.#healthMonitor?.setPaused(isAuthenticating || this.#isPaused);
+    if (isAuthenticating) {
+      const { progress } = state;
+      if (progress.step === "openingBrowser") this.#loginElicitation.send(progress.url);
+    } else if (wasAuthenticating) {
+      this.#authorizations.abort();
+      this.#loginElicitation.end();
+    }
   }
 
   /** The attempt is late: all waiters fail. */
@@ -491,11 +718,6 @@ export class Connection {
     return new HubError("connectTimeout", text, { server });
   }
 
-  #stoppedError(): HubError {
-    const { name: server } = this.spec;
-    return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
-  }
-
   /** The hub's own code or a plugin's has thrown. */
   #logInternalError(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
@@ -506,4 +728,13 @@ export class Connection {
     if (bus.hasListeners("log"))
       bus.emit({ kind: "log", level, source, server: this.spec.name, text });
   }
+}
+
+/** The error for what waits for a server that is not to run. */
+export function serverStoppedError(server: string): HubError {
+  return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
+}
+
+function countShowable(items: readonly ListedItem[]): number {
+  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
 }

@@ -6,7 +6,7 @@ import type { Session } from "./session.ts";
 export interface HealthMonitorOptions {
   readonly session: Pick<
     Session,
-    "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "subscriptions" | "ping"
+    "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "isSubscribed" | "ping"
   >;
   readonly clock: Clock;
   /** The interval of health checks, and the time after which an unused server counts as idle; in ms, 0: never. */
@@ -98,8 +98,7 @@ export class HealthMonitor {
   #checkUse(): void {
     const { session, clock, idleStop } = this.#options;
     const now = clock.now();
-    const hasSubscriptions = session.subscriptions?.isUsed === true;
-    if (hasSubscriptions || session.isBusy || session.callCount !== this.#callCount) {
+    if (session.isSubscribed || session.isBusy || session.callCount !== this.#callCount) {
       this.#callCount = session.callCount;
       this.#lastUsedAt = now;
     } else if (now - this.#lastUsedAt >= idleStop) {

@@ -1,288 +1,53 @@
+import type { Alerts } from "../base/alerts.ts";
+import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
-import type { StateName } from "../base/events.ts";
+import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
+import type { ConnectEnvironment } from "./connect.ts";
 import { Connection } from "./connection.ts";
 import { type ClientProfile, type ConnectionClients, SHARED_PROFILE } from "./profile.ts";
-import type { PoolOptions } from "./saved-listings.ts";
+import type { ListingMemory } from "./saved-listings.ts";
 import { stateAfterStop } from "./state.ts";
 import type { Goal, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
 
-/**
- * The client profiles that are present. They decide which connections the servers with goal "up" get, and which
- * connections are unused.
- */
-export class PresentProfiles {
-  readonly #profiles = new Set<ClientProfile>();
-
-  /** The profiles that use a server. */
-  profilesOf(server: string): readonly ClientProfile[] {
-    return [...this.#profiles].filter(({ subset }) => subset.has(server));
-  }
-
-  add(profile: ClientProfile): void {
-    this.#profiles.add(profile);
-  }
-
-  delete(profile: ClientProfile): void {
-    this.#profiles.delete(profile);
-  }
-
-  /**
-   * The connections of a server that no present profile uses. A shared connection counts as used until a client needs
-   * a different shared connection.
-   */
-  unusedConnections({
-    spec,
-    connections,
-  }: PooledServer): readonly (readonly [string, PooledConnection])[] {
-    const { isolation } = spec;
-    const isShared = isolation === "shared";
-    const users = this.profilesOf(spec.name);
-    const present = users.filter(({ channel }) => !isShared || channel !== undefined);
-    if (isShared && present.length === 0) return [];
-    const keys = new Set(present.map((profile) => profile.keys[isolation]));
-    return [...connections].filter(([key]) => !keys.has(key));
-  }
-
-  /** The clients of the connection that serves a profile. */
-  clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
-    const { era, capabilities, keys, channel } = profile;
-    const key = keys[isolation];
-    const { extensions = {}, experimental = {} } = channel?.settings ?? {};
-    // Clients share a connection if they have the same extensions, as far as the server may know them. Their
-    // experimental capabilities may differ.
-    const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
-    return {
-      era,
-      capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
-      current: () =>
-        this.profilesOf(name).flatMap(
-          (each) => (each.keys[isolation] === key && each.channel) || [],
-        ),
-    };
-  }
+/** The options of a server pool. */
+export interface PoolOptions {
+  readonly environment: ConnectEnvironment;
+  readonly bus: EventBus;
+  readonly alerts: Alerts;
+  readonly memory: ListingMemory;
+  /** Returns a random number from 0 to 1. */
+  random(): number;
+  /** The listing of some server has changed. */
+  changed(): void;
+  /** A connection may have settled, or its server may have become listable. */
+  settled(): void;
 }
 
-/** The connections that are draining: each is removed when it has stopped. */
-export class DrainingConnections {
-  readonly #draining = new Map<
-    Connection,
-    { readonly key: string; readonly stopped: Promise<void> }
-  >();
-
-  get connections(): readonly Connection[] {
-    return [...this.#draining.keys()];
-  }
-
-  /**
-   * Settles when the draining connections that must not run beside a new one are gone: all of the server if it is or
-   * was shared, else those with the same key.
-   */
-  conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
-    const before = [...this.#draining].filter(([{ spec }, draining]) => {
-      const isOrWasShared = isolation === "shared" || spec.isolation !== isolation;
-      return spec.name === name && (isOrWasShared || draining.key === key);
-    });
-    return Promise.all(before.map(([, { stopped }]) => stopped));
-  }
-
-  /** Settles when all draining connections have stopped. */
-  allStopped(): Promise<unknown> {
-    return Promise.all([...this.#draining.values()].map(({ stopped }) => stopped));
-  }
-
-  /**
-   * Drains a connection for up to `limit` ms and stops it.
-   * @param createSuccessor creates the connection that replaces it; absent: none does
-   */
-  add(
-    connection: Connection,
-    key: string,
-    limit: number,
-    createSuccessor?: () => Connection,
-  ): void {
-    let resolveStopped = (): void => {};
-    const stopped = new Promise<void>((resolve) => (resolveStopped = resolve));
-    this.#draining.set(connection, { key, stopped });
-    void connection.drain(createSuccessor?.(), limit).then(() => {
-      this.#draining.delete(connection);
-      resolveStopped();
-    });
-  }
-}
-
-/** A server with its goal and its connections, by connection key. */
-export interface PooledServer {
+/** A server with its goal and its connections. */
+interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
   /** The server was stopped by a command: the manifest's start settings do not count until it is started by one. */
   isStopped: boolean;
+  /** By connection key. */
   readonly connections: Map<string, PooledConnection>;
   /** Malformed messages of the server since it has this specification. */
   malformedOutput: MalformedOutputReporter;
 }
 
-export interface PooledConnection {
+interface PooledConnection {
   readonly connection: Connection;
+  /** The profile that it was created for. */
   readonly profile: ClientProfile;
-}
-
-export function connectionsOf({ connections }: PooledServer): readonly Connection[] {
-  return [...connections.values()].map(({ connection }) => connection);
-}
-
-/** The connection that a profile uses: that of its key, or any shared one if servers cannot send it requests. */
-export function connectionFor(
-  { spec, connections }: PooledServer,
-  profile: ClientProfile,
-): PooledConnection | undefined {
-  const mayUseAny = profile.channel === undefined && spec.isolation === "shared";
-  return (
-    connections.get(profile.keys[spec.isolation]) ?? (mayUseAny ? firstOf(connections) : undefined)
-  );
-}
-
-/**
- * The connection whose catalog a profile sees. The shared profile sees connections of other profiles, which it may not
- * use.
- */
-export function visibleConnectionFor(
-  server: PooledServer,
-  profile: ClientProfile,
-): PooledConnection | undefined {
-  const own = connectionFor(server, profile);
-  return own ?? (profile.client === undefined ? firstOf(server.connections) : undefined);
-}
-
-function firstOf(connections: PooledServer["connections"]): PooledConnection | undefined {
-  return connections.values().next().value;
-}
-
-export function statusOf(server: PooledServer): ServerStatus {
-  const { spec, goal } = server;
-  const connections = connectionsOf(server).map(({ status }) => status);
-  return { server: spec.name, transport: spec.kind, goal, connections };
-}
-
-/** The goal of a server according to the manifest. */
-export function goalOf({ enabled, lazy }: RunnableServer): Goal {
-  if (!enabled) return "down";
-  return lazy ? "onDemand" : "up";
 }
 
 /** Maximum time that calls on a replaced or removed server may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
-
-/** Assigns connections to profiles: creates and closes connections. */
-export class ConnectionAssignment {
-  readonly #options: PoolOptions;
-  readonly #presentProfiles: PresentProfiles;
-  readonly #draining = new DrainingConnections();
-  #isPaused = false;
-
-  constructor(options: PoolOptions, presentProfiles: PresentProfiles) {
-    this.#options = options;
-    this.#presentProfiles = presentProfiles;
-  }
-
-  /** The connections that are being closed and no longer belong to a profile. */
-  get closing(): readonly Connection[] {
-    return this.#draining.connections;
-  }
-
-  /** Resolves when the closing connections are closed. */
-  allClosed(): Promise<unknown> {
-    return this.#draining.allStopped();
-  }
-
-  /** The connection that a profile uses, created if needed. */
-  obtain(server: PooledServer, profile: ClientProfile): Connection {
-    return connectionFor(server, profile)?.connection ?? this.#create(server, profile);
-  }
-
-  /** Creates the connection of a profile if needed, and starts it if the server's goal is "up". */
-  ensureStarted(server: PooledServer, profile: ClientProfile): void {
-    const { goal } = server;
-    if (goal === "down") return;
-    const known = connectionFor(server, profile)?.connection;
-    if (known === undefined) this.#create(server, profile);
-    else if (goal === "up" && stateAfterStop(known.state).at === "idle") known.start();
-  }
-
-  /** Replaces all connections to a server, because its specification has changed and needs a new process. */
-  replace(server: PooledServer): void {
-    const connections = [...server.connections];
-    for (const [key, { connection, profile }] of connections) {
-      server.connections.delete(key);
-      this.#draining.add(connection, key, DRAIN_LIMIT, () =>
-        this.#create(server, profile, connection.listing),
-      );
-    }
-  }
-
-  /** Closes all connections to a server without replacement. */
-  closeAll(server: PooledServer): void {
-    for (const [key, { connection }] of server.connections) {
-      server.connections.delete(key);
-      this.#draining.add(connection, key, DRAIN_LIMIT);
-    }
-  }
-
-  /**
-   * Closes the connections that no profile uses; their waiters move to the connection of `successor`.
-   * @returns whether there were any
-   */
-  closeUnused(server: PooledServer, successor?: ClientProfile): boolean {
-    const { goal, spec, connections } = server;
-    const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
-    const succeed =
-      successor === undefined || goal === "down" ? undefined : () => this.obtain(server, successor);
-    const orphans: readonly (readonly [string, PooledConnection])[] =
-      this.#presentProfiles.unusedConnections(server);
-    for (const [key, { connection }] of orphans) {
-      connections.delete(key);
-      this.#draining.add(connection, key, limit, succeed);
-    }
-    return orphans.length > 0;
-  }
-
-  /** Pauses or resumes reading from these connections and from those that are being closed. */
-  setPaused(held: boolean, connections: readonly Connection[]): void {
-    this.#isPaused = held;
-    for (const connection of [...connections, ...this.closing]) connection.setPaused(held);
-  }
-
-  /** @param listing the listing of the connection that this one replaces */
-  #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
-    const options = this.#options;
-    const { spec } = server;
-    const key = profile.keys[spec.isolation];
-    const connection = new Connection({
-      ...options,
-      spec,
-      key,
-      malformedOutput: server.malformedOutput,
-      client: spec.isolation === "perClient" ? profile.client : undefined,
-      clients: this.#presentProfiles.clientsOf(spec, profile),
-      listing,
-      ready: this.#draining.conflictingStopped(spec, key),
-      goal: () => server.goal,
-      loadSaved: () => options.memory.load(spec, profile),
-      save: (kept) => options.memory.save(spec, profile, kept),
-      onIdleStop: () => {
-        if (server.goal === "up") server.goal = "onDemand";
-      },
-    });
-    server.connections.set(key, { connection, profile });
-    connection.setPaused(this.#isPaused);
-    void connection.begin();
-    return connection;
-  }
-}
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
@@ -292,21 +57,28 @@ const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
  * below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its states and signals),
  * `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
  *
- * All servers: the goal of each and its connections. It owns the list of servers; `ConnectionAssignment` creates and
- * closes connections.
+ * All servers: the goal of each, and its connections, one for each connection key of the client profiles that use it.
  */
 export class ServerPool {
   readonly #options: PoolOptions;
   /** The servers by name, in manifest order. */
   #servers = new Map<string, PooledServer>();
-  /** The present profiles: a server with goal "up" is started for each of them. */
-  readonly #presentProfiles = new PresentProfiles();
-  readonly #assignment: ConnectionAssignment;
+  /**
+   * The profiles of the clients that are present: a server with goal "up" is started for each of them, and a connection
+   * that none of them uses is closed.
+   */
+  readonly #profiles = new Set<ClientProfile>();
+  /** The retired connections that have not stopped yet, with their keys. */
+  readonly #retired = new Map<
+    Connection,
+    { readonly key: string; readonly stopped: Promise<void> }
+  >();
+  /** Reading from all servers is paused. */
+  #isPaused = false;
   #isClosed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#assignment = new ConnectionAssignment(options, this.#presentProfiles);
   }
 
   /** The specifications of all servers, in manifest order. */
@@ -320,7 +92,12 @@ export class ServerPool {
   }
 
   get status(): readonly ServerStatus[] {
-    return [...this.#servers.values()].map(statusOf);
+    return [...this.#servers.values()].map((server) => ({
+      server: server.spec.name,
+      transport: server.spec.kind,
+      goal: server.goal,
+      connections: connectionsOf(server).map(({ status }) => status),
+    }));
   }
 
   /**
@@ -361,11 +138,10 @@ export class ServerPool {
     // A connection that changes between shared and per client has no single successor.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
-    if (server.goal === "down" || hasNewIsolation) this.#assignment.closeAll(server);
-    else if (difference === "process") this.#assignment.replace(server);
+    if (server.goal === "down" || hasNewIsolation) this.#retireAll(server);
+    else if (difference === "process") this.#replaceAll(server);
     else for (const connection of connectionsOf(server)) connection.update(spec);
-    for (const profile of this.#presentProfiles.profilesOf(spec.name))
-      this.#assignment.ensureStarted(server, profile);
+    for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
     this.#options.changed();
   }
 
@@ -375,7 +151,7 @@ export class ServerPool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    this.#assignment.closeAll(server);
+    this.#retireAll(server);
     this.#options.alerts.removeServer(name);
     this.#emitChange(name, "removed");
     this.#options.changed();
@@ -383,22 +159,22 @@ export class ServerPool {
 
   /** A profile is now present: servers of its subset whose goal is "up" are started for it. */
   addProfile(profile: ClientProfile): void {
-    this.#presentProfiles.add(profile);
+    this.#profiles.add(profile);
     for (const server of this.#serversOf(profile)) {
-      this.#closeUnused(server, profile);
-      this.#assignment.ensureStarted(server, profile);
+      this.#retireUnused(server);
+      this.#ensureStarted(server, profile);
     }
   }
 
   /** A profile is no longer present: connections that only it used are closed. */
   removeProfile(profile: ClientProfile): void {
-    this.#presentProfiles.delete(profile);
-    for (const server of this.#servers.values()) this.#closeUnused(server);
+    this.#profiles.delete(profile);
+    for (const server of this.#servers.values()) this.#retireUnused(server);
   }
 
   /** Replaces one present profile by another. */
   replaceProfile(before: ClientProfile, after: ClientProfile): void {
-    this.#presentProfiles.delete(before);
+    this.#profiles.delete(before);
     this.addProfile(after);
   }
 
@@ -429,7 +205,7 @@ export class ServerPool {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    return this.#assignment.obtain(server, profile);
+    return this.#find(server, profile) ?? this.#create(server, profile);
   }
 
   /** Whether the profile's subset has such a server, whatever its goal. */
@@ -439,9 +215,11 @@ export class ServerPool {
 
   /** The connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
-    return this.#serversOf(profile).flatMap(
-      (server) => visibleConnectionFor(server, profile)?.connection ?? [],
-    );
+    return this.#serversOf(profile).flatMap((server) => {
+      // The shared profile also sees connections of other profiles, which it may not use.
+      const other = profile.client === undefined ? firstOf(server) : undefined;
+      return this.#find(server, profile) ?? other ?? [];
+    });
   }
 
   /** The servers of its subset whose goal is down. */
@@ -461,7 +239,7 @@ export class ServerPool {
 
   /** Starts all servers whose goal is not "down", including those with goal "onDemand". */
   startAll(): void {
-    this.#presentProfiles.add(SHARED_PROFILE);
+    this.#profiles.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
@@ -486,10 +264,10 @@ export class ServerPool {
     const server = this.#get(name);
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
-    const profiles = this.#presentProfiles.profilesOf(name);
+    const profiles = this.#profilesOf(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
     for (const profile of isForAll ? [SHARED_PROFILE] : profiles)
-      this.#assignment.ensureStarted(server, profile);
+      this.#ensureStarted(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
     this.#options.changed();
   }
@@ -499,21 +277,22 @@ export class ServerPool {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
     this.#options.changed();
-    const closing = this.#assignment.closing.filter(({ spec }) => spec.name === name);
-    const connections = [...connectionsOf(server), ...closing];
+    const retired = [...this.#retired.keys()].filter(({ spec }) => spec.name === name);
+    const connections = [...connectionsOf(server), ...retired];
     await Promise.all(connections.map((connection) => connection.stop()));
   }
 
   /**
-   * Stops all servers, including connections that are still being closed.
+   * Stops all servers, including retired connections.
    * @returns a promise that resolves when their processes have ended
    */
   async stopAll(): Promise<void> {
     for (const server of this.#servers.values()) Object.assign(server, STOPPED);
     this.#options.changed();
-    const connections = [...this.allConnections, ...this.#assignment.closing];
+    const retired = [...this.#retired.values()].map(({ stopped }) => stopped);
+    const connections = [...this.allConnections, ...this.#retired.keys()];
     await Promise.all(connections.map((connection) => connection.stop()));
-    await this.#assignment.allClosed();
+    await Promise.all(retired);
   }
 
   /** Stops all servers and starts none any more. @returns a promise that resolves when their processes have ended */
@@ -523,8 +302,10 @@ export class ServerPool {
   }
 
   /** Pauses or resumes reading from all servers. */
-  setPaused(held: boolean): void {
-    this.#assignment.setPaused(held, this.allConnections);
+  setPaused(isPaused: boolean): void {
+    this.#isPaused = isPaused;
+    for (const connection of [...this.allConnections, ...this.#retired.keys()])
+      connection.setPaused(isPaused);
   }
 
   /** The servers of this profile's subset. */
@@ -538,12 +319,150 @@ export class ServerPool {
     throw new HubError("usage", `There is no server "${name}".`);
   }
 
-  /** Closes the connections that no profile uses. */
-  #closeUnused(server: PooledServer, successor?: ClientProfile): void {
-    if (this.#assignment.closeUnused(server, successor)) this.#options.changed();
+  /** The present profiles that use a server. */
+  #profilesOf(server: string): readonly ClientProfile[] {
+    return [...this.#profiles].filter(({ subset }) => subset.has(server));
+  }
+
+  /** The connection that a profile uses: that of its key, or any shared one if servers cannot send it requests. */
+  #find(server: PooledServer, { keys, channel }: ClientProfile): Connection | undefined {
+    const { isolation } = server.spec;
+    const own = server.connections.get(keys[isolation])?.connection;
+    return own ?? (channel === undefined && isolation === "shared" ? firstOf(server) : undefined);
+  }
+
+  /** Creates the connection of a profile if needed, and starts it if the server's goal is "up". */
+  #ensureStarted(server: PooledServer, profile: ClientProfile): void {
+    const { goal } = server;
+    if (goal === "down") return;
+    const connection = this.#find(server, profile);
+    if (connection === undefined) this.#create(server, profile);
+    else if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
+  }
+
+  /** @param listing the listing of the connection that this one replaces */
+  #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
+    const options = this.#options;
+    const { spec } = server;
+    const key = profile.keys[spec.isolation];
+    const connection = new Connection({
+      ...options,
+      spec,
+      key,
+      malformedOutput: server.malformedOutput,
+      client: spec.isolation === "perClient" ? profile.client : undefined,
+      clients: this.#clientsOf(spec, profile),
+      listing,
+      ready: this.#conflictingStopped(spec, key),
+      goal: () => server.goal,
+      loadSaved: () => options.memory.load(spec, profile),
+      save: (saved) => options.memory.save(spec, profile, saved),
+      onIdleStop: () => {
+        if (server.goal === "up") server.goal = "onDemand";
+      },
+    });
+    server.connections.set(key, { connection, profile });
+    connection.setPaused(this.#isPaused);
+    void connection.begin();
+    return connection;
+  }
+
+  /** The clients of the connection that serves a profile. */
+  #clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
+    const { era, capabilities, keys, channel } = profile;
+    const key = keys[isolation];
+    const { extensions = {}, experimental = {} } = channel?.settings ?? {};
+    // Clients share a connection if they have the same extensions, as far as the server may know them. Their
+    // experimental capabilities may differ.
+    const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
+    return {
+      era,
+      capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
+      current: () =>
+        this.#profilesOf(name).flatMap(
+          (each) => (each.keys[isolation] === key && each.channel) || [],
+        ),
+    };
+  }
+
+  /**
+   * Settles when the retired connections that must not run beside a new one have stopped: all of the server if it is or
+   * was shared, else those with the same key.
+   */
+  #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
+    const before = [...this.#retired].filter(([{ spec }, retired]) => {
+      const isOrWasShared = isolation === "shared" || spec.isolation !== isolation;
+      return spec.name === name && (isOrWasShared || retired.key === key);
+    });
+    return Promise.all(before.map(([, { stopped }]) => stopped));
+  }
+
+  /** Replaces all connections to a server, because its specification has changed and needs a new process. */
+  #replaceAll(server: PooledServer): void {
+    const connections = [...server.connections];
+    for (const [key, { connection, profile }] of connections) {
+      const { listing } = connection;
+      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, listing));
+    }
+  }
+
+  /** Retires all connections to a server. */
+  #retireAll(server: PooledServer): void {
+    // Those that are created meanwhile, for waiters of the retired ones, stay.
+    const keys = [...server.connections.keys()];
+    for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
+  }
+
+  /**
+   * Retires the connections that no present profile uses. A shared connection counts as used until a client needs a
+   * different shared connection.
+   */
+  #retireUnused(server: PooledServer): void {
+    const { spec, connections } = server;
+    const isShared = spec.isolation === "shared";
+    const users = this.#profilesOf(spec.name).filter(
+      ({ channel }) => !isShared || channel !== undefined,
+    );
+    if (isShared && users.length === 0) return;
+    const used = new Set(users.map(({ keys }) => keys[spec.isolation]));
+    const unused = [...connections.keys()].filter((key) => !used.has(key));
+    for (const key of unused) this.#retire(server, key, isShared ? DRAIN_LIMIT : 0);
+    if (unused.length > 0) this.#options.changed();
+  }
+
+  /**
+   * Takes a connection out of use: it drains for up to `limit` ms and stops.
+   * @param replace creates the connection in its place; it is started when this one has stopped
+   */
+  #retire(server: PooledServer, key: string, limit: number, replace?: () => void): void {
+    const { connection } = server.connections.get(key) ?? {};
+    if (connection === undefined) return;
+    server.connections.delete(key);
+    const stopped = deferred();
+    // A connection that is created from now on waits until this one has stopped.
+    this.#retired.set(connection, { key, stopped: stopped.promise });
+    replace?.();
+    void connection.retire(limit).then(() => {
+      this.#retired.delete(connection);
+      stopped.resolve();
+    });
   }
 
   #emitChange(server: string, change: "added" | "changed" | "removed"): void {
     this.#options.bus.emit({ kind: "server", server, change });
   }
+}
+
+function connectionsOf({ connections }: PooledServer): readonly Connection[] {
+  return [...connections.values()].map(({ connection }) => connection);
+}
+
+function firstOf({ connections }: PooledServer): Connection | undefined {
+  return connections.values().next().value?.connection;
+}
+
+/** The goal of a server according to the manifest. */
+export function goalOf({ enabled, lazy }: RunnableServer): Goal {
+  if (!enabled) return "down";
+  return lazy ? "onDemand" : "up";
 }

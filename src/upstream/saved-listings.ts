@@ -1,12 +1,7 @@
 import type { Alerts } from "../base/alerts.ts";
-import type { EventBus } from "../base/events.ts";
-import type { ServerListing } from "../catalog/listing.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { SnapshotKey, Snapshots, Snapshot } from "../snapshot/snapshots.ts";
-import type { ConnectEnvironment } from "./connect.ts";
-import type { LifecycleOptions } from "./lifecycle.ts";
 import type { ClientProfile } from "./profile.ts";
-import type { MalformedOutputReporter } from "./stray-output.ts";
 
 /** Resolves the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
 export type ResolveIdentity = (
@@ -90,35 +85,3 @@ export interface ListingMemory {
 
 /** What was saved of a server: its listing and its era. */
 export type SavedListing = Pick<Snapshot, "listing" | "detectedEra">;
-
-/** The options of a server pool. */
-export interface PoolOptions {
-  readonly environment: ConnectEnvironment;
-  readonly bus: EventBus;
-  readonly alerts: Alerts;
-  readonly memory: ListingMemory;
-  /** Returns a random number from 0 to 1. */
-  random(): number;
-  /** The listing of some server has changed. */
-  changed(): void;
-  /** A connection may have settled, or its server may have become listable. */
-  settled(): void;
-}
-
-/** The options of a connection. */
-export interface ConnectionOptions extends Omit<LifecycleOptions, "eraMemory"> {
-  readonly spec: RunnableServer;
-  /** Reports malformed output of the server, over all its connections. */
-  readonly malformedOutput: MalformedOutputReporter;
-  /** The listing of the connection that this one replaces. */
-  readonly listing: ServerListing | undefined;
-  /** The listing that was saved when the server last ran. Never rejects. */
-  loadSaved(): Promise<SavedListing | undefined>;
-  save(saved: SavedListing): void;
-  /** The listing, as the catalog shows it, has changed. */
-  changed(): void;
-  /** The connection may have settled or become listable. */
-  settled(): void;
-  /** The server was unused for its idle time and is being stopped. */
-  onIdleStop(): void;
-}

@@ -33,7 +33,7 @@ import type {
   ServerRequestTarget,
   ServerRequest,
 } from "./profile.ts";
-import type { ServerTask } from "./tasks.ts";
+import type { Task } from "./tasks.ts";
 
 /** The content of a server request. */
 export interface ServerRequestContent {
@@ -202,6 +202,8 @@ export class ServerRequests {
 
   /** A client's request has ended: ends the server's requests that came on its response stream. */
   onRequestEnded(record: PendingRequest): void {
+    // Called for each response: most servers have no open request.
+    if (this.#open.size === 0) return;
     for (const open of this.#open.values()) {
       if (open.record === record) open.endWithError("The call that it was for is over.");
     }
@@ -290,7 +292,7 @@ interface OpenServerRequestOptions extends Pick<
   "server" | "clock" | "transport" | "pending"
 > {
   /** The server's task that the request belongs to. */
-  readonly task: ServerTask | undefined;
+  readonly task: Task | undefined;
   /** The client whose calls wait for the answer, so that their deadlines are paused; undefined: not known. */
   readonly client: ClientChannel | undefined;
   /** The client's request on whose response stream this request arrived, if known: only its deadline is paused. */

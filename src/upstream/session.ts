@@ -46,7 +46,7 @@ import { PendingRequests, type PendingRequest, type RequestRewrite } from "./pen
 import type { ConnectionClients } from "./profile.ts";
 import { ServerRequests } from "./server-requests.ts";
 import type { Subscriptions } from "./subscriptions.ts";
-import { ServerTasks } from "./tasks.ts";
+import type { ServerTasks } from "./tasks.ts";
 
 /**
  * Maximum number of retries of a request whose answer was lost, and the delay before the first one, in ms; it doubles.
@@ -86,6 +86,10 @@ export interface SessionOptions {
   /** The clients that use the session. */
   readonly clients: ConnectionClients;
   readonly clock: Clock;
+  /** The clients' subscriptions to the server's resources. */
+  readonly subscriptions: Subscriptions;
+  /** The server's tasks, which clients' calls have created. */
+  readonly tasks: ServerTasks;
   readonly events: SessionEvents;
 }
 
@@ -109,8 +113,8 @@ export class Session implements TransportEvents {
   readonly #options: SessionOptions;
   readonly #transport: Transport;
   readonly #pending: PendingRequests;
-  /** The server's tasks, which clients' calls have created. */
-  readonly serverTasks: ServerTasks;
+  readonly tasks: ServerTasks;
+  readonly subscriptions: Subscriptions;
   readonly #serverRequests: ServerRequests;
   readonly #attribution: MessageAttribution;
   /** The handshake once it is complete; the dialect is set with it. */
@@ -126,25 +130,22 @@ export class Session implements TransportEvents {
   readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of its last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
-  /** The clients' subscriptions. */
-  subscriptions: Subscriptions | undefined;
   #pingId: number | undefined;
   /** The faults of the server that were logged. */
   readonly #warned = new Set<string>();
 
   constructor(options: SessionOptions) {
-    const { server, transport, clients, clock } = options;
+    const { server, transport, clients, clock, tasks } = options;
     this.#options = options;
     this.server = server;
     this.#transport = transport;
     this.#pending = new PendingRequests(server, transport, clock, (record) =>
       this.#serverRequests.onRequestEnded(record),
     );
+    this.tasks = tasks;
+    this.subscriptions = options.subscriptions;
     const pending = this.#pending;
-    this.serverTasks = new ServerTasks(server, pending, (params) =>
-      this.#dialect?.completeParams(params),
-    );
-    const attribution = new MessageAttribution(server, clients, pending, this.serverTasks);
+    const attribution = new MessageAttribution(server, clients, pending, tasks);
     this.#attribution = attribution;
     const warn = (text: string): void => this.#warnOnce(text);
     this.#serverRequests = new ServerRequests({ ...options, attribution, pending, warn });
@@ -192,7 +193,7 @@ export class Session implements TransportEvents {
       sendRequest: (method, params, until) => this.sendRequest(method, params, until),
       onGap: (kinds) => {
         events.listChanged(kinds);
-        this.subscriptions?.onGap();
+        this.subscriptions.onGap();
       },
       warn: (text) => events.log("warn", "server", text),
     });
@@ -227,7 +228,12 @@ export class Session implements TransportEvents {
 
   /** Whether the server works on something that clients wait for. */
   get isBusy(): boolean {
-    return this.inFlight > 0 || this.serverTasks.hasRunning;
+    return this.inFlight > 0 || this.tasks.clients.length > 0;
+  }
+
+  /** Whether clients have subscriptions or modern tasks at the server: it must not be stopped as idle. */
+  get isSubscribed(): boolean {
+    return this.subscriptions.isUsed || this.tasks.isUsed;
   }
 
   /**
@@ -314,7 +320,7 @@ export class Session implements TransportEvents {
   cancel(id: number, reason: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
-    if (this.#dialect?.mayCreateTask(record) === true) this.serverTasks.onCallCancelled(id);
+    if (this.#dialect?.mayCreateTask(record) === true) this.tasks.onCallCancelled(id);
     // In the modern era, closing the request's own stream is the cancellation; in the legacy era it has no meaning.
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
@@ -412,7 +418,7 @@ export class Session implements TransportEvents {
       return;
     }
     if (id !== undefined) this.#pending.onLateResponse(id);
-    this.serverTasks.onLateResponse(response, this.era);
+    this.tasks.onLateResponse(this, response);
     // A response after a cancellation is normal; a response to no request is a fault of the server.
     this.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
@@ -445,7 +451,7 @@ export class Session implements TransportEvents {
         if (progress === undefined) return;
         const { id, tokens } = progress;
         // The progress token of a call that became a task remains valid until the task ends.
-        (this.#pending.get(id) ?? this.serverTasks.byCall(id))?.onProgress(notification, tokens);
+        (this.#pending.get(id) ?? this.tasks.byCall(id))?.onProgress(notification, tokens);
         return;
       }
       case Method.message:
@@ -461,7 +467,7 @@ export class Session implements TransportEvents {
         events.listChanged(["resources", "resourceTemplates", "skills"]);
         return;
       case Method.resourceUpdated:
-        this.subscriptions?.onUpdated(this.#withoutSubscriptionId(notification));
+        this.subscriptions.onUpdated(this.#withoutSubscriptionId(notification));
         return;
       case Method.cancelled:
         this.#serverRequests.cancel(notification);
@@ -475,7 +481,7 @@ export class Session implements TransportEvents {
         origin.task?.onStatus(notification);
         return;
       case ModernTaskMethod.changed:
-        this.subscriptions?.modernTasks.onNotification(this.#withoutSubscriptionId(notification));
+        this.tasks.onNotification(this.#withoutSubscriptionId(notification));
     }
   }
 
@@ -491,7 +497,7 @@ export class Session implements TransportEvents {
     raw: M,
     sentRequest: SentRequest | undefined,
   ): { readonly message: M; readonly origin: MessageOrigin } {
-    const task = this.serverTasks.isEmpty ? undefined : this.serverTasks.taskOfMessage(raw);
+    const task = this.tasks.taskOfMessage(raw);
     const record = sentRequest && this.#pending.requestOf(sentRequest);
     return { message: task?.withOwnId(raw) ?? raw, origin: { task, record } };
   }
@@ -511,6 +517,6 @@ export class Session implements TransportEvents {
   #fail(cause: HubError): void {
     this.#dialect?.close();
     this.#pending.fail(cause);
-    this.serverTasks.fail(cause);
+    this.tasks.onSessionLost(this, cause);
   }
 }

@@ -4,7 +4,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification } from "../jsonrpc/message.ts";
 import { readResourceUpdated } from "../protocol/notifications.ts";
-import { ModernServerTasks, type TaskSession } from "./tasks.ts";
+import type { Session } from "./session.ts";
 
 /** A subscriber to a resource. */
 export interface Subscriber {
@@ -15,19 +15,12 @@ export interface Subscriber {
    * been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
+  /** The connection is no longer used: the pool knows the one to subscribe at instead. */
+  onRetired(): void;
 }
 
 /** The characters with which the rest of a sub-resource's URI may begin. */
 const SUB_RESOURCE_STARTS = "/?#";
-
-/** The part of a session that subscribes to resources and tasks. */
-export interface SubscriptionSession extends TaskSession {
-  readonly server: string;
-  subscriptions: Subscriptions | undefined;
-  /** @throws {HubError} if the server refuses or does not answer */
-  subscribe(uri: string, signal: AbortSignal, topic?: "task"): Promise<void>;
-  unsubscribe(uri: string, topic?: "task"): void;
-}
 
 interface ResourceSubscription {
   readonly subscribers: Set<Subscriber>;
@@ -49,24 +42,19 @@ export interface SubscriptionsOptions {
 export class Subscriptions {
   readonly #options: SubscriptionsOptions;
   readonly #entries = new Map<string, ResourceSubscription>();
-  #session: SubscriptionSession | undefined;
-  /** The subscriptions of the connection that replaced this connection. */
-  #successor: Subscriptions | undefined;
-  /** The server's modern tasks, which clients subscribe to in the same way. */
-  readonly modernTasks = new ModernServerTasks();
+  #session: Session | undefined;
 
   constructor(options: SubscriptionsOptions) {
     this.#options = options;
   }
 
-  /** Whether subscriptions or tasks need the server, so that it must not be stopped as idle. */
+  /** Whether clients have subscriptions, so that the server must not be stopped as idle. */
   get isUsed(): boolean {
-    return this.#entries.size > 0 || this.modernTasks.isUsed;
+    return this.#entries.size > 0;
   }
 
   /** Adds a subscriber. @returns whether the server has already confirmed the subscription */
   add(uri: string, subscriber: Subscriber): boolean {
-    if (this.#successor !== undefined) return this.#successor.add(uri, subscriber);
     const entry = this.#entries.get(uri) ?? { subscribers: new Set(), isAccepted: false };
     this.#entries.set(uri, entry);
     entry.subscribers.add(subscriber);
@@ -75,14 +63,12 @@ export class Subscriptions {
 
   /** The server has confirmed the subscription. */
   accept(uri: string): void {
-    if (this.#successor !== undefined) this.#successor.accept(uri);
     const entry = this.#entries.get(uri);
     if (entry !== undefined) entry.isAccepted = true;
   }
 
   /** Removes a subscriber; after the last one the server is unsubscribed, unless it has refused this subscription. */
   remove(uri: string, subscriber: Subscriber, isRefused: boolean): void {
-    if (this.#successor !== undefined) this.#successor.remove(uri, subscriber, isRefused);
     const entry = this.#entries.get(uri);
     if (entry?.subscribers.delete(subscriber) !== true || entry.subscribers.size > 0) return;
     this.#entries.delete(uri);
@@ -95,27 +81,21 @@ export class Subscriptions {
    * A new session is open: subscribes to everything again and notifies all subscribers, as changes may have been
    * missed.
    */
-  attach(session: SubscriptionSession): void {
+  attach(session: Session): void {
     this.#session = session;
-    session.subscriptions = this;
-    this.modernTasks.attach(session);
     for (const uri of this.#entries.keys()) void this.#restore(session, uri);
   }
 
   detach(): void {
     this.#session = undefined;
-    this.modernTasks.detach();
     for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
-  /** Moves all subscriptions to another connection, which has no session yet and replaces this one. */
-  handOver(successor: Subscriptions): void {
-    for (const [uri, { subscribers: watchers }] of this.#entries) {
-      for (const watcher of watchers) successor.add(uri, watcher);
-    }
+  /** The connection is no longer used: all subscribers ask the pool for the one to go on with. */
+  retire(): void {
+    const subscribers = [...this.#entries.values()].flatMap((entry) => [...entry.subscribers]);
     this.#entries.clear();
-    this.#successor = successor;
-    this.modernTasks.handOver(successor.modernTasks);
+    for (const subscriber of subscribers) subscriber.onRetired();
   }
 
   /** The server announces a change of a resource: one with subscribers, or a sub-resource of one. */
@@ -142,7 +122,7 @@ export class Subscriptions {
     }
   }
 
-  async #restore(session: SubscriptionSession, uri: string): Promise<void> {
+  async #restore(session: Session, uri: string): Promise<void> {
     try {
       await this.#subscribe(session, uri);
       if (session === this.#session) this.accept(uri);
@@ -155,7 +135,7 @@ export class Subscriptions {
     for (const subscriber of this.#entries.get(uri)?.subscribers ?? []) subscriber.updated(uri);
   }
 
-  async #subscribe(session: SubscriptionSession, uri: string): Promise<void> {
+  async #subscribe(session: Session, uri: string): Promise<void> {
     const { clock } = this.#options;
     const abort = new AbortController();
     const text = `Server "${session.server}" did not answer "${Method.subscribe}" in time.`;

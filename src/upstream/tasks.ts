@@ -1,4 +1,4 @@
-import { applyEdits, type ByteRange, joinPieces, type Piece, utf8 } from "../base/bytes.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces, type Piece } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import { JsonObject, scanObject, skipWhitespace } from "../base/json.ts";
 import { encodeCursor, readCursorParam, type Route } from "../catalog/section.ts";
@@ -16,244 +16,154 @@ import {
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type Era, readResultType } from "../protocol/modern.ts";
 import {
-  ModernTaskMethod,
-  type ModernTaskStatus,
+  LegacyTaskMethod,
   readCreatedTaskReference,
   readModernTaskStatus,
   readRelatedTaskReference,
   readTaskReference,
+  readTaskReferences,
   readTaskStatus,
-  TaskAlias,
-  TaskAliases,
-  LegacyTaskMethod,
+  replaceTaskId,
   type TaskReference,
   type TaskStatus,
 } from "../protocol/tasks.ts";
-import type { PendingRequests } from "./pending.ts";
+import type { Connection } from "./connection.ts";
 import type { ClientChannel } from "./profile.ts";
+import type { Session } from "./session.ts";
+import type { ClientView } from "./view.ts";
 
 /**
- * Maximum time for which a task is kept, and for which one is kept after its end if the server gives no `ttl`, in ms.
+ * Maximum time for which a modern task is kept, and for which one is kept after its end if the server gives no `ttl`, in
+ * ms.
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /** Servers count the `ttl` from the creation of a task, clients from when they learn of it; this tolerance is in ms. */
 const TTL_TOLERANCE = 60_000;
 
-/** A task of a modern server; its client polls it with `tasks/get`. */
-export class ModernServerTask extends TaskAlias implements OpenTask {
-  readonly #createdAt: number;
-  #endedAt = 0;
-  isOver = false;
-  /** When the task is forgotten, in ms of the clock. */
-  expiresAt = 0;
-
-  /** @param now ms of the clock */
-  constructor(remoteId: string, sequence: number, status: ModernTaskStatus, now: number) {
-    // Over HTTP, the id may be the only proof that the task belongs to this client.
-    super(remoteId, sequence, randomToken());
-    this.#createdAt = now;
-    this.setStatus(status, now);
-  }
-
-  /** The server reported the task's status. */
-  setStatus({ isOver, ttl }: ModernTaskStatus, now: number): void {
-    if (isOver && !this.isOver) this.#endedAt = now;
-    this.isOver ||= isOver;
-    const isKept = ttl !== undefined || !this.isOver;
-    const limit = ttl === undefined ? MAX_AGE.any : Math.min(ttl + TTL_TOLERANCE, MAX_AGE.any);
-    const end = this.#createdAt + limit;
-    this.expiresAt = isKept ? end : Math.min(end, this.#endedAt + MAX_AGE.ended);
-  }
-
-  /** Servers may keep tasks beyond their own end: `tasks/get` shows whether this one did. */
-  onSessionLost(): void {}
-}
-
-/** A task that has not ended. */
-export interface OpenTask {
-  /** The server is gone, and the task may be lost. */
-  onSessionLost(): void;
-}
-
-/** Is notified when the server sends a notification about a task. */
-export interface TaskWatcher {
-  /** @param task the ranges of its id in the notification */
-  onNotification(notification: Notification, task: TaskReference): void;
-}
-
-/** The part of a session that subscribes to tasks. */
-export interface TaskSession {
-  subscribe(id: string, signal: AbortSignal, topic: "task"): Promise<void>;
-  unsubscribe(id: string, topic: "task"): void;
-}
-
-const NEVER = new AbortController().signal;
-
-/** The tasks of one modern server that clients wait for. They outlive sessions, as servers may keep tasks. */
-export class ModernServerTasks {
-  /** The tasks that have not ended. */
-  readonly #open = new Set<OpenTask>();
-  /** The watchers by the server's task id. */
-  readonly #watchers = new Map<string, Set<TaskWatcher>>();
-  #session: TaskSession | undefined;
-  /** The tasks of the connection that replaced this connection. */
-  #successor: ModernServerTasks | undefined;
-
-  /** Whether tasks need the server, so that it must not be stopped as idle. */
-  get isUsed(): boolean {
-    return this.#open.size > 0 || this.#watchers.size > 0;
-  }
-
-  /** Adds a task that has not ended. */
-  add(task: OpenTask): void {
-    if (this.#successor === undefined) this.#open.add(task);
-    else this.#successor.add(task);
-  }
-
-  /** The task has ended, or no client waits for it. */
-  delete(task: OpenTask): void {
-    this.#successor?.delete(task);
-    this.#open.delete(task);
-  }
-
-  watch(id: string, watcher: TaskWatcher): void {
-    if (this.#successor !== undefined) {
-      this.#successor.watch(id, watcher);
-      return;
-    }
-    const watchers = this.#watchers.get(id) ?? new Set();
-    this.#watchers.set(id, watchers.add(watcher));
-  }
-
-  /** Removes a watcher; after the last one the server is unsubscribed. */
-  unwatch(id: string, watcher: TaskWatcher): void {
-    this.#successor?.unwatch(id, watcher);
-    const watchers = this.#watchers.get(id);
-    if (watchers?.delete(watcher) !== true || watchers.size > 0) return;
-    this.#watchers.delete(id);
-    this.#session?.unsubscribe(id, "task");
-  }
-
-  /** The server sent a notification about a task. */
-  onNotification(notification: Notification): void {
-    const task = readTaskReference(paramsOf(notification));
-    if (task === undefined) return;
-    for (const watcher of this.#watchers.get(task.id) ?? [])
-      watcher.onNotification(notification, task);
-  }
-
-  /** A new session is open: subscribes to all watched tasks again. */
-  attach(session: TaskSession): void {
-    this.#session = session;
-    // A failure to subscribe is harmless: watchers also poll.
-    for (const id of this.#watchers.keys()) session.subscribe(id, NEVER, "task").catch(() => {});
-  }
-
-  detach(): void {
-    this.#session = undefined;
-    for (const task of this.#open) task.onSessionLost();
-  }
-
-  /** Moves everything to another connection, which has no session yet and replaces this one. */
-  handOver(successor: ModernServerTasks): void {
-    for (const task of this.#open) successor.add(task);
-    for (const [id, watchers] of this.#watchers) {
-      for (const watcher of watchers) successor.watch(id, watcher);
-    }
-    this.#open.clear();
-    this.#watchers.clear();
-    this.#successor = successor;
-  }
-}
-
-/** A session that sends requests of the hub's own. */
-interface RequestSender {
-  sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-}
-
-/** Cancels a task that no client waits for any more. */
-export function cancelServerTask(session: RequestSender, taskId: string): void {
-  session.sendRequest(ModernTaskMethod.cancel, { taskId }, NEVER).catch(() => {});
-}
-
-/** The task that the answer to a call contains; undefined if it contains none. */
-export function readCreatedModernTask(response: Response): CreatedModernTask | undefined {
-  const result = bodyOf(response);
-  const task = readTaskReference(result);
-  return task && { task, status: readModernTaskStatus(result) };
-}
-
-export interface CreatedModernTask {
-  readonly task: TaskReference;
-  readonly status: ModernTaskStatus;
-}
-
 /** The client and the call that a task was created for. */
 export interface TaskOrigin {
   readonly client: ClientChannel;
+  /** The catalog and the connections of the client. */
+  readonly view: ClientView;
   readonly route: Route;
   /** The client's progress token, byte for byte, if it gave one. */
   readonly token: Piece | undefined;
-  /** 1-based sequence number among the client's tasks. */
+  /** The connection over which the task was created. */
+  readonly connection: Connection;
+  /** 1-based sequence number among the client's tasks; the cursor of `tasks/list`. */
   readonly sequence: number;
-  /** The server has ended, and with it the task, or the result of a task that had ended. */
-  onLost(task: ServerTask, cause: HubError): void;
+  /** When the task was created, in ms of the clock. */
+  readonly createdAt: number;
+  /** The session has ended, and with it the legacy task, or the result of one that had ended. */
+  onLost(task: Task, cause: HubError): void;
 }
 
 /**
- * A legacy task of a server, created for a client's call. It ends with the session and belongs to that client alone.
+ * A task of a server, created for a client's call. It has two ids: the server's, and the hub's, under which the client
+ * knows it, so that two servers may use equal ids, or one server the same id after a restart.
+ *
+ * A legacy task (2025-11-25) ends with its session. A modern one (the tasks extension) may outlive it; the client polls
+ * it.
  */
-export class ServerTask extends TaskAlias {
-  readonly server: string;
+export class Task implements OpenTask {
+  readonly era: Era;
+  readonly id: string;
+  readonly remoteId: string;
   readonly origin: TaskOrigin;
-  /** The error that ended the session; undefined while the session is open. */
+  /** The session that created it. */
+  readonly session: Session;
+  /** The connection that its requests go to. */
+  connection: Connection;
+  /** Whether its status is terminal. */
+  isOver = false;
+  /** When it is forgotten, in ms of the clock. */
+  expiresAt = Infinity;
+  /** The error that ended the session of a legacy task. */
   lostCause: HubError | undefined;
   readonly #status: TaskStatus;
-  #isOver: boolean;
 
-  constructor(server: string, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
-    super(remoteId, origin.sequence);
-    this.server = server;
+  /** @param now ms of the clock */
+  constructor(session: Session, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
+    this.era = session.era;
+    // Over HTTP, the id of a modern task may be the only proof that it belongs to this client.
+    this.id = this.era === "modern" ? randomToken() : crypto.randomUUID();
+    this.remoteId = remoteId;
+    this.session = session;
+    this.connection = origin.connection;
     this.origin = origin;
     this.#status = status;
-    this.#isOver = status.isOver;
+    this.update(status, origin.createdAt);
   }
 
-  /** Whether the task's status is terminal. */
-  get isOver(): boolean {
-    return this.#isOver;
+  get server(): string {
+    return this.session.server;
   }
 
-  /** Records the task's status; the task's result counts as terminal. */
-  recordStatus(isOver: boolean): void {
-    this.#isOver ||= isOver;
+  /** The server has reported the task's status. @param now ms of the clock */
+  update(status: TaskStatus, now: number): void {
+    const hasEnded = status.isOver && !this.isOver;
+    this.isOver ||= status.isOver;
+    if (this.era === "legacy") return;
+    if (this.isOver) this.connection.tasks.delete(this);
+    const { ttl } = status;
+    const limit = ttl === undefined ? MAX_AGE.any : Math.min(ttl + TTL_TOLERANCE, MAX_AGE.any);
+    const end = this.origin.createdAt + limit;
+    if (ttl !== undefined || !this.isOver) this.expiresAt = end;
+    else if (hasEnded) this.expiresAt = Math.min(end, now + MAX_AGE.ended);
+  }
+
+  /** Edits that replace the server's id by the hub's. */
+  toOwnId(...references: readonly (TaskReference | undefined)[]): Edit[] {
+    return replaceTaskId(references, this.remoteId, this.id);
+  }
+
+  /** Edits that replace the hub's id by the server's. */
+  toRemoteId(...references: readonly (TaskReference | undefined)[]): Edit[] {
+    return replaceTaskId(references, this.id, this.remoteId);
+  }
+
+  /** A message of the server about this task, with the hub's id. */
+  withOwnId<M extends Notification | Request>(message: M): M {
+    return applyMessageEdits(message, this.toOwnId(...readTaskReferences(message)));
   }
 
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { client, token } = this.origin;
-    if (this.#isOver || token === undefined) return;
+    if (this.isOver || token === undefined) return;
     client.notify(this.server, replaceRanges(notification, tokens, token));
   }
 
-  /** Forwards a `notifications/tasks/status` of the server. */
+  /** Forwards a `notifications/tasks/status` of a legacy server. */
   onStatus(notification: Notification): void {
-    this.recordStatus(readTaskStatus(paramsOf(notification)).isOver);
+    this.isOver ||= readTaskStatus(paramsOf(notification)).isOver;
     this.origin.client.notify(this.server, bytesOf(notification));
   }
 
-  /** The session has ended: reports the task to its client as failed, unless it had ended already. */
-  onServerLost(cause: HubError): void {
+  /**
+   * The session has ended. A legacy task is reported to its client as failed, unless it had ended. A modern server may
+   * keep the task beyond its own end: `tasks/get` shows whether it did.
+   */
+  onSessionLost(cause: HubError): void {
+    if (this.era === "modern") return;
     this.lostCause = cause;
     this.origin.onLost(this, cause);
-    if (this.#isOver) return;
-    this.#isOver = true;
-    const { client } = this.origin;
-    client.notify(this.server, buildNotification(LegacyTaskMethod.status, this.toTaskJson()));
+    if (this.isOver) return;
+    this.isOver = true;
+    const lost = buildNotification(LegacyTaskMethod.status, this.toTaskJson());
+    this.origin.client.notify(this.server, lost);
+  }
+
+  onRetired(): void {
+    const { view, route } = this.origin;
+    const connection = view.connection(route.server);
+    if (connection === undefined) return;
+    this.connection = connection;
+    connection.tasks.add(this);
   }
 
   /** A lost task as a result of `tasks/get`. */
   toTaskJson(): object {
-    const { createdAt, ttl } = this.#status;
+    const { createdAt, ttl = null } = this.#status;
     const now = new Date().toISOString();
     return {
       taskId: this.id,
@@ -266,51 +176,104 @@ export class ServerTask extends TaskAlias {
   }
 }
 
+/** A task that has not ended: its server must not be stopped as idle. */
+export interface OpenTask {
+  /** The server is gone, and the task may be lost. */
+  onSessionLost(cause: HubError): void;
+  /** The connection is no longer used: the pool knows the one at which the task goes on, if it does. */
+  onRetired(): void;
+}
+
+/** Is notified when the server sends a notification about a modern task. */
+export interface TaskWatcher {
+  onNotification(notification: Notification): void;
+  /** The connection is no longer used: the pool knows the one to watch instead. */
+  onRetired(): void;
+}
+
+/** A created task, and the server's response with the task id replaced by the hub's. */
+export interface CreatedTask {
+  readonly task: Task;
+  readonly response: Response;
+}
+
+const NEVER_ABORTED = new AbortController().signal;
 /** Maximum number of remembered cancelled calls: the server may still create a task for them. */
 const MAX_CANCELLED_CALLS = 256;
 
-/** The tasks that the server has created for clients' calls in one session; for legacy servers. */
-export class ServerTasks extends TaskAliases<ServerTask> {
-  readonly #server: string;
-  readonly #pending: PendingRequests;
-  readonly #completeParams: (params: object) => object | undefined;
-  /** By the ids of the calls that created them; these ids are the calls' progress tokens. */
-  readonly #byCall = new Map<number, ServerTask>();
-  /** The ids of calls that were cancelled and may still create a task. */
+/** The tasks of one server, by the server's ids, over all sessions of one connection. */
+export class ServerTasks {
+  /** The legacy tasks: the server's messages name them. */
+  readonly #byRemoteId = new Map<string, Task>();
+  /** The legacy tasks by the ids of the calls that created them; these ids are the calls' progress tokens. */
+  readonly #byCall = new Map<number, Task>();
+  /** The ids of the session's calls that were cancelled and may still create a task. */
   readonly #cancelledCalls = new Set<number>();
+  /** The modern tasks that have not ended and that a client, or the hub for a client, polls. */
+  readonly #open = new Set<OpenTask>();
+  /** The watchers of modern tasks. */
+  readonly #watchers = new Map<string, Set<TaskWatcher>>();
+  #session: Session | undefined;
 
-  /** @param completeParams adds to the params of a request what the server's era requires */
-  constructor(
-    server: string,
-    pending: PendingRequests,
-    completeParams: (params: object) => object | undefined,
-  ) {
-    super();
-    this.#server = server;
-    this.#pending = pending;
-    this.#completeParams = completeParams;
+  /** Whether modern tasks need the server, so that it must not be stopped as idle. */
+  get isUsed(): boolean {
+    return this.#open.size > 0 || this.#watchers.size > 0;
   }
 
-  /** Whether any task has not ended. */
-  get hasRunning(): boolean {
-    return !this.isEmpty && this.all.some(({ isOver }) => !isOver);
+  /** The clients of the legacy tasks that have not ended. */
+  get clients(): readonly ClientChannel[] {
+    if (this.#byRemoteId.size === 0) return [];
+    const open = [...this.#byRemoteId.values()].filter(({ isOver }) => !isOver);
+    return open.map(({ origin }) => origin.client);
   }
 
-  /** Records the task that a call has created, according to the response. @returns undefined if it has created none */
-  addCreated(response: Response, origin: TaskOrigin): CreatedTask | undefined {
-    const created = readTaskCreation(response);
-    if (created === undefined || response.id === undefined) return undefined;
-    const { reference, result } = created;
-    const serverTask = new ServerTask(this.#server, reference.id, readTaskStatus(result), origin);
-    this.add(serverTask);
-    this.#byCall.set(response.id, serverTask);
-    const edits = serverTask.toOwnId(reference, readRelatedTaskReference(result));
-    return { task: serverTask, response: applyMessageEdits(response, edits) };
+  /** The legacy task that a message of the server is about or belongs to. */
+  taskOfMessage(message: Notification | Request): Task | undefined {
+    if (this.#byRemoteId.size === 0) return undefined;
+    for (const reference of readTaskReferences(message)) {
+      const task = reference && this.#byRemoteId.get(reference.id);
+      if (task !== undefined) return task;
+    }
+    return undefined;
   }
 
-  /** The task that a progress token belongs to. */
-  byCall(id: number): ServerTask | undefined {
+  /** The legacy task that a progress token belongs to. */
+  byCall(id: number): Task | undefined {
     return this.#byCall.get(id);
+  }
+
+  /** Adds the task that a call has created, according to the response. @returns undefined if it has created none */
+  addCreated(session: Session, response: Response, origin: TaskOrigin): CreatedTask | undefined {
+    const created = readCreatedTask(response, session.era);
+    if (created === undefined) return undefined;
+    const { reference, related, status } = created;
+    const task = new Task(session, reference.id, status, origin);
+    if (task.era === "modern") {
+      if (!task.isOver) this.add(task);
+    } else {
+      this.#byRemoteId.set(task.remoteId, task);
+      if (response.id !== undefined) this.#byCall.set(response.id, task);
+    }
+    return { task, response: applyMessageEdits(response, task.toOwnId(reference, related)) };
+  }
+
+  /** Adds a modern task that has not ended. */
+  add(task: OpenTask): void {
+    this.#open.add(task);
+  }
+
+  /** A modern task has ended, or no client waits for it. */
+  delete(task: OpenTask): void {
+    this.#open.delete(task);
+  }
+
+  /** Forgets a task, because its client has left or does not keep it; cancels it if it has not ended. */
+  drop(task: Task): void {
+    this.#open.delete(task);
+    if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
+    for (const [id, each] of this.#byCall) if (each === task) this.#byCall.delete(id);
+    const session = task.era === "legacy" ? task.session : this.#session;
+    if (!task.isOver && task.lostCause === undefined) cancelTask(session, task.remoteId);
   }
 
   /** The call was cancelled: a task that it creates later is cancelled. */
@@ -322,63 +285,93 @@ export class ServerTasks extends TaskAliases<ServerTask> {
   }
 
   /** A response came to a call that is no longer in flight: cancels the task that it has created. */
-  onLateResponse(response: Response, era: Era): void {
-    if (response.id === undefined || !this.#cancelledCalls.delete(response.id)) return;
-    if (era === "legacy") this.cancelCreated(response);
-    else if (isModernTask(response)) this.#cancel(readCreatedModernTask(response)?.task.id);
+  onLateResponse(session: Session, response: Response): void {
+    if (response.id !== undefined && this.#cancelledCalls.delete(response.id))
+      cancelCreatedTask(session, response);
   }
 
-  /** Cancels the task that a call has created, according to the response. @returns whether there is one */
-  cancelCreated(response: Response): boolean {
-    const created = readTaskCreation(response);
-    if (created !== undefined) this.#cancel(created.reference.id);
-    return created !== undefined;
+  watch(id: string, watcher: TaskWatcher): void {
+    const watchers = this.#watchers.get(id) ?? new Set();
+    this.#watchers.set(id, watchers.add(watcher));
   }
 
-  /** Cancels a task that has not ended. */
-  cancel(task: ServerTask): void {
-    if (!task.isOver) this.#cancel(task.remoteId);
+  /** Removes a watcher; after the last one the server is unsubscribed. */
+  unwatch(id: string, watcher: TaskWatcher): void {
+    const watchers = this.#watchers.get(id);
+    if (watchers?.delete(watcher) !== true || watchers.size > 0) return;
+    this.#watchers.delete(id);
+    this.#session?.unsubscribe(id, "task");
   }
 
-  /** Forgets a task, because its client has left or does not keep it; cancels it if it has not ended. */
-  drop(task: ServerTask): void {
-    this.delete(task);
-    for (const [id, each] of this.#byCall) if (each === task) this.#byCall.delete(id);
-    this.cancel(task);
+  /** The server sent a notification about a modern task. */
+  onNotification(notification: Notification): void {
+    const task = readTaskReference(paramsOf(notification));
+    if (task === undefined) return;
+    for (const watcher of this.#watchers.get(task.id) ?? []) watcher.onNotification(notification);
   }
 
-  /** The session has ended: all tasks are forgotten and reported as lost. */
-  fail(cause: HubError): void {
-    const tasks = this.all;
-    this.clear();
+  /** A new session is open: subscribes to all watched tasks again. */
+  attach(session: Session): void {
+    this.#session = session;
+    // A failure to subscribe is harmless: watchers also poll.
+    for (const id of this.#watchers.keys())
+      session.subscribe(id, NEVER_ABORTED, "task").catch(() => {});
+  }
+
+  /** A session has ended: its legacy tasks are forgotten and reported as lost. */
+  onSessionLost(session: Session, cause: HubError): void {
+    const legacy = [...this.#byRemoteId.values()].filter((task) => task.session === session);
+    for (const task of legacy) this.#byRemoteId.delete(task.remoteId);
     this.#byCall.clear();
-    for (const task of tasks) task.onServerLost(cause);
+    this.#cancelledCalls.clear();
+    for (const task of legacy) task.onSessionLost(cause);
+    if (session !== this.#session) return;
+    this.#session = undefined;
+    for (const task of this.#open) task.onSessionLost(cause);
   }
 
-  #cancel(taskId: string | undefined): void {
-    if (taskId !== undefined)
-      this.#pending.sendWithoutWaiting(LegacyTaskMethod.cancel, this.#completeParams({ taskId }));
+  /** The connection is no longer used. */
+  retire(): void {
+    const [open, watchers] = [[...this.#open], [...this.#watchers.values()]];
+    this.#open.clear();
+    this.#watchers.clear();
+    for (const task of open) task.onRetired();
+    for (const watcher of watchers.flatMap((each) => [...each])) watcher.onRetired();
   }
 }
 
-/** A created task, and the server's response with the task id replaced by the hub's. */
-export interface CreatedTask {
-  readonly task: ServerTask;
-  readonly response: Response;
+/** Cancels a task that no client waits for any more. */
+export function cancelTask(session: Session | undefined, taskId: string): void {
+  session?.sendRequest(LegacyTaskMethod.cancel, { taskId }, NEVER_ABORTED).catch(() => {});
 }
 
-/** Whether the result of a modern server is a task. */
-function isModernTask(response: Response): boolean {
-  return response.outcome === "result" && readResultType(bodyOf(response)) === "task";
+/** Cancels the task that a call has created, according to the response. @returns whether there is one */
+export function cancelCreatedTask(session: Session, response: Response): boolean {
+  const created = readCreatedTask(response, session.era);
+  if (created !== undefined) cancelTask(session, created.reference.id);
+  return created !== undefined;
 }
 
-function readTaskCreation(
+/** The task that the answer to a call announces; undefined if it announces none. */
+function readCreatedTask(
   response: Response,
-): { readonly reference: TaskReference; readonly result: JsonObject } | undefined {
+  era: Era,
+):
+  | {
+      readonly reference: TaskReference;
+      readonly related: TaskReference | undefined;
+      readonly status: TaskStatus;
+    }
+  | undefined {
   if (response.outcome === "error") return undefined;
   const result = bodyOf(response);
-  const reference = readCreatedTaskReference(result);
-  return reference && { reference, result };
+  if (era === "legacy") {
+    const reference = readCreatedTaskReference(result);
+    const related = readRelatedTaskReference(result);
+    return reference && { reference, related, status: readTaskStatus(result) };
+  }
+  const reference = readResultType(result) === "task" ? readTaskReference(result) : undefined;
+  return reference && { reference, related: undefined, status: readModernTaskStatus(result) };
 }
 
 /** Page size of `tasks/list`. */
@@ -421,19 +414,14 @@ export function readTaskPage<Entry>(
 }
 
 /** The result of `tasks/get` with the task id replaced by the hub's; undefined if the result is not an object. */
-export function exposeTask(alias: TaskAlias, body: Uint8Array): Uint8Array | undefined {
+export function exposeTask(task: Task, body: Uint8Array): Uint8Array | undefined {
   if (scanObject(body, skipWhitespace(body, 0)) === undefined) return undefined;
-  const task = JsonObject.of(body);
-  const edits = alias.toOwnId(readTaskReference(task), readRelatedTaskReference(task));
+  const status = JsonObject.of(body);
+  const edits = task.toOwnId(readTaskReference(status), readRelatedTaskReference(status));
   return joinPieces(applyEdits(body, edits));
 }
 
 /** Whether an error says that there is no such task. */
 export function isUnknownTaskError(body: Uint8Array): boolean {
   return JsonObject.of(body).value("code") === INVALID_PARAMS;
-}
-
-/** The JSON of the params of a request about one task. */
-export function taskParams(id: string): Uint8Array {
-  return utf8(JSON.stringify({ taskId: id }));
 }

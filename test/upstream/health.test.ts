@@ -26,7 +26,7 @@ class Watched {
   messageCount = 0;
   callCount = 0;
   inFlight = 0;
-  readonly subscriptions = undefined;
+  readonly isSubscribed = false;
 
   get isBusy(): boolean {
     return this.inFlight > 0;

@@ -22,7 +22,7 @@ import type { Era } from "../../protocol/modern.ts";
 import { type CancelReason, readProgressTokens } from "../../protocol/notifications.ts";
 import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
-import type { Caller, Call, RunningRequest, TaskLocation } from "../../router/call.ts";
+import type { Caller, Call, RunningRequest } from "../../router/call.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
 import type { ModernClient } from "./client.ts";
 import {
@@ -188,10 +188,8 @@ export class ModernCall implements Caller, AwaitingCall {
     return this.#translated;
   }
 
-  addTask(answer: Response, place: TaskLocation): Response | undefined {
-    return declaresTasks(this.sender.declaredCapabilities)
-      ? this.#client.tasks.add(answer, place, this.#client)
-      : undefined;
+  get supportsTasks(): boolean {
+    return declaresTasks(this.sender.declaredCapabilities);
   }
 
   respond(message: EncodedMessage | undefined): void {

@@ -17,7 +17,7 @@ import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/lo
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
 import type { Call } from "../../router/call.ts";
-import type { ModernClientTasks } from "../../router/modern-tasks.ts";
+import type { ClientTasks } from "../../router/tasks.ts";
 import {
   type AnyMethodSpec,
   CALL_METHOD,
@@ -60,7 +60,7 @@ export class ModernClient implements ClientChannel {
   readonly clock: Clock;
   readonly view: ClientView;
   readonly router: Router;
-  readonly tasks: ModernClientTasks;
+  readonly tasks: ClientTasks;
   readonly awaitedInputs: AwaitedInputs;
   readonly settings: ExtensionSettings;
   readonly #clients: Clients;
@@ -85,7 +85,7 @@ export class ModernClient implements ClientChannel {
     id: string | undefined,
     view: ClientView,
     declared: object,
-    tasks: ModernClientTasks,
+    tasks: ClientTasks,
   ) {
     const { deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
@@ -105,9 +105,9 @@ export class ModernClient implements ClientChannel {
         plugins,
         notify: () => {},
         excludedPlugin: undefined,
-        clientChannel: () => this,
+        client: this,
         isAnonymous: id === undefined,
-        modernTasks: tasks,
+        tasks,
       },
     );
   }
@@ -128,7 +128,7 @@ export class ModernClient implements ClientChannel {
   /** Whether a request, subscription, waiting call or task is in flight. */
   get isBusy(): boolean {
     const sets = [this.#modernCalls, this.#subscriptions, this.#pendingWaits, this.awaitedInputs];
-    return sets.some(({ size }) => size > 0) || this.tasks.hasOpenTasks(this);
+    return sets.some(({ size }) => size > 0) || this.tasks.hasOpen(this);
   }
 
   /**

@@ -1,6 +1,6 @@
 import { HubError } from "../../base/errors.ts";
 import type { Call } from "../../router/call.ts";
-import { ModernClientTasks } from "../../router/modern-tasks.ts";
+import { ClientTasks } from "../../router/tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
@@ -26,7 +26,7 @@ export class ModernClients {
   readonly #clientId: string | undefined;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
-  readonly #tasks: ModernClientTasks;
+  readonly #tasks: ClientTasks;
   /** Cache: the ModernClient of the last request. */
   #latest:
     | {
@@ -42,7 +42,7 @@ export class ModernClients {
   constructor(all: Clients, clientId: string | undefined) {
     this.#all = all;
     this.#clientId = clientId;
-    this.#tasks = new ModernClientTasks(all.options.clock);
+    this.#tasks = new ClientTasks("modern", all.options.clock);
   }
 
   /** All calls in flight. */

@@ -7,7 +7,7 @@ import { HubError } from "../../base/errors.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod, prepareEnvelope } from "../../protocol/modern.ts";
 import type { RunningRequest } from "../../router/call.ts";
-import type { TaskSubscription } from "../../router/modern-tasks.ts";
+import type { TaskSubscription } from "../../router/tasks.ts";
 import { RESOURCE_METHOD } from "../../router/params.ts";
 import { ResourceSubscriptions } from "../../router/subscriptions.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
@@ -43,9 +43,7 @@ export class ClientSubscription {
   readonly #requested: RequestedNotifications;
   /** The list sections that the subscription covers, as the client may know them. */
   readonly #knownSections: Map<Kind, Section>;
-  readonly #resourceSubscriptions = new ResourceSubscriptions((message) =>
-    this.#onNotification(message),
-  );
+  readonly #resourceSubscriptions: ResourceSubscriptions;
   /** By URI: subscriptions that servers have not answered yet. `#refusedUris`: the URIs that servers refused. */
   readonly #pendingSubscribes = new Map<string, RunningRequest>();
   readonly #refusedUris = new Set<string>();
@@ -62,6 +60,9 @@ export class ClientSubscription {
     this.#modernRequest = modernRequest;
     this.#responder = responder;
     this.#client = client;
+    this.#resourceSubscriptions = new ResourceSubscriptions(client.view, (message) =>
+      this.#onNotification(message),
+    );
     this.#requested = readRequested(modernRequest);
     if (this.#requested.tasks.length > 0) requireTasks(modernRequest);
     this.#idMember = `"${MetaKey.subscription}":${joinPieces([modernRequest.request.id]).toString()}`;
