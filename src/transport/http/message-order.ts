@@ -1,3 +1,7 @@
+import { type Deferred, deferred } from "../../base/deferred.ts";
+
+/** Time limit of `close` of a variant for sending what is queued, and again for the DELETE of the session, in ms. */
+export const CLOSE_TIMEOUT = 600;
 /** How long a message may delay the following ones, in ms. */
 const HOLD_TIMEOUT = 10_000;
 
@@ -14,7 +18,7 @@ export class MessageOrder<Item> {
   #current: Item | undefined;
   #isFirstSettled = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #resolveDrained: (() => void) | undefined;
+  #drained: Deferred<void> | undefined;
 
   constructor(start: (item: Item) => void) {
     this.#start = start;
@@ -45,13 +49,14 @@ export class MessageOrder<Item> {
       this.#requests.delete(next);
       this.#start(next);
     }
-    if (this.#current === undefined) this.#resolveDrained?.();
+    if (this.#current === undefined) this.#drained?.resolve();
   }
 
   /** Resolves when all notifications are sent, and the server has taken the last one or takes too long. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
-    return new Promise((resolve) => (this.#resolveDrained = resolve));
+    this.#drained ??= deferred();
+    return this.#drained.promise;
   }
 
   #startItem(item: Item, isNotification: boolean): void {

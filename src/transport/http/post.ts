@@ -11,40 +11,21 @@ import {
   piecesOfMessage,
 } from "../../jsonrpc/message.ts";
 import type { SendOptions, SentRequest } from "../transport.ts";
-import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
+import type { HttpRequest, RequestEvents } from "./request.ts";
 import { errorOfResponse, EXCERPT_LIMIT, isEventStream, isJson } from "./errors.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated, type TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
+import type { StreamableHttp } from "./streamable.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
-import { ResumableResponseStream } from "./event-stream.ts";
+import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 
-/** Callbacks of a POST to its transport. */
-export interface PostEvents {
-  readonly requester: HttpRequester;
-  /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
-  readonly isNegotiated: boolean;
-  /** Header lines for a request; undefined: for a notification, or a GET that resumes a response stream. */
-  headerLinesFor(options: SendOptions | undefined): string;
-  message(message: Message, post: Post): void;
-  oversized(truncated: TruncatedMessage): void;
-  log(text: string): void;
-  /** The whole request was written. */
-  sent(post: Post): void;
-  /** The head of the response has arrived; undefined: there will be no response. */
-  responded(post: Post, head: ResponseHead | undefined): void;
-  /**
-   * Handles an HTTP error status. @returns whether the transport handles it; it may still call `fallback` to let the
-   * post handle it
-   */
-  handlesHttpError(post: Post, status: number, fallback: () => void): boolean;
-  /**
-   * The server may have lost the session. @returns whether this is being checked; `fallback` is called if the session
-   * is still known
-   */
-  checksSession(post: Post, fallback: () => void): boolean;
-  /** The server could not be connected to. */
-  unreachable(cause: HubError): void;
-  ended(post: Post): void;
+/** An HTTP error response to a POST. */
+export interface HttpErrorResponse {
+  readonly status: number;
+  /** The error that the response means for the sender of the message. */
+  readonly cause: HubError;
+  /** The JSON-RPC response in the body. `isOwn`: it has the request's id; else the server may not have read the id. */
+  readonly response: { readonly message: Message; readonly isOwn: boolean } | undefined;
 }
 
 /**
@@ -58,10 +39,10 @@ export class Post implements SentRequest, RequestEvents {
   readonly pieces: readonly Piece[];
   /** Size of the message, in bytes. */
   readonly size: number;
-  readonly #events: PostEvents;
+  readonly #streamable: StreamableHttp;
   #request: HttpRequest | undefined;
   #head: ResponseHead | undefined;
-  #stream: ResumableResponseStream | undefined;
+  #stream: EventStream | undefined;
   #content: BoundedBuffer | undefined;
   /** Key in the transport's table of posts; -1 until the post is in the table. */
   id = -1;
@@ -69,8 +50,12 @@ export class Post implements SentRequest, RequestEvents {
   #isSent = false;
   #isEnded = false;
 
-  constructor(events: PostEvents, message: EncodedMessage, options: SendOptions | undefined) {
-    this.#events = events;
+  constructor(
+    streamable: StreamableHttp,
+    message: EncodedMessage,
+    options: SendOptions | undefined,
+  ) {
+    this.#streamable = streamable;
     this.pieces = piecesOfMessage(message);
     this.options = options;
     let size = 0;
@@ -93,8 +78,8 @@ export class Post implements SentRequest, RequestEvents {
 
   start(): void {
     if (this.#isEnded) return;
-    const headerLines = `${CONTENT_HEADERS}${this.#events.headerLinesFor(this.options)}`;
-    const { requester } = this.#events;
+    const headerLines = `${CONTENT_HEADERS}${this.#streamable.headerLinesFor(this.options)}`;
+    const { requester } = this.#streamable;
     this.#request = requester.send({ method: "POST", headerLines, body: this.pieces }, this);
   }
 
@@ -111,24 +96,23 @@ export class Post implements SentRequest, RequestEvents {
 
   sent(): void {
     this.#isSent = true;
-    this.#events.sent(this);
+    this.#streamable.sent(this);
   }
 
   head(head: ResponseHead): void {
     if (this.#isEnded) return;
     this.#head = head;
     const isOk = head.status >= 200 && head.status < 300;
-    if (isOk) this.#events.requester.wasAccepted = true;
-    this.#events.responded(this, head);
-    const { maxMessage } = this.#events.requester.target;
+    if (isOk) this.#streamable.requester.wasAccepted = true;
+    this.#streamable.responded(this, head);
+    const { maxMessage } = this.#streamable.requester.target;
     if (isOk && isEventStream(head)) {
-      this.#stream = new ResumableResponseStream(this.#events.requester, {
-        headerLines: () => this.#events.headerLinesFor(undefined),
-        isAnswered: () => this.#isAnswered,
+      this.#stream = new EventStream(this.#streamable.requester, {
+        policy: "resumeUntilAnswered",
+        headerLines: () => this.#streamable.headerLinesFor(undefined),
         event: (type, data) => this.#onEvent(type, data),
         oversized: (truncated) => this.#onOversized(truncated),
-        failed: (cause) => this.failWith(cause),
-        unreachable: (cause) => this.#events.unreachable(cause),
+        ended: (end) => this.#onStreamEnd(end),
       });
     } else {
       this.#content = new BoundedBuffer(isJson(head) ? maxMessage : EXCERPT_LIMIT);
@@ -138,13 +122,13 @@ export class Post implements SentRequest, RequestEvents {
   body(bytes: Buffer): void {
     if (this.#isEnded) return;
     if (this.#stream === undefined) this.#content?.add(bytes);
-    else this.#stream.push(bytes);
+    else this.#stream.body(bytes);
   }
 
   end(): void {
     if (this.#isEnded) return;
     if (this.#stream !== undefined) {
-      this.#stream.streamEnded();
+      this.#stream.end();
       return;
     }
     const content = withoutByteOrderMark(this.#content?.take() ?? Buffer.alloc(0));
@@ -156,18 +140,37 @@ export class Post implements SentRequest, RequestEvents {
 
   fail(cause: HubError): void {
     if (this.#isEnded) return;
-    this.#events.responded(this, undefined);
+    this.#streamable.responded(this, undefined);
     if (cause.code === "unreachable" || cause.code === "tlsFailed") {
-      const { requester } = this.#events;
+      const { requester } = this.#streamable;
       const reported = requester.wasAccepted
         ? requester.error("notDelivered", cause.message)
         : cause;
       this.failWith(reported);
-      this.#events.unreachable(cause);
+      this.#streamable.unreachable(cause);
     } else if (this.#stream !== undefined) {
-      this.#stream.streamEnded(cause);
+      this.#stream.fail(cause);
     } else {
       this.failWith(cause);
+    }
+  }
+
+  #onStreamEnd(end: EventStreamEnd): void {
+    const { requester } = this.#streamable;
+    switch (end.kind) {
+      case "dropped": {
+        const text = "it ended its stream without an answer.";
+        this.failWith(end.cause ?? requester.error("answerLost", text));
+        return;
+      }
+      case "refused": {
+        const text = `its stream was lost, and it does not go on with it (HTTP ${end.status}).`;
+        this.failWith(requester.error("answerLost", text));
+        return;
+      }
+      case "failed":
+        this.failWith(requester.error("answerLost", `its stream was lost: ${end.cause.message}`));
+        if (end.cause.step === "dial") this.#streamable.unreachable(end.cause);
     }
   }
 
@@ -177,19 +180,24 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   #emit(message: Message): void {
-    if (isResponse(message)) this.#isAnswered = true;
-    this.#events.message(message, this);
+    if (isResponse(message)) this.#setAnswered();
+    this.#streamable.message(message, this);
+  }
+
+  #setAnswered(): void {
+    this.#isAnswered = true;
+    this.#stream?.answered();
   }
 
   #onOversized(truncated: TruncatedMessage): void {
     const parsed = parseTruncated(truncated.head, truncated.tail);
-    if (parsed?.kind === "response") this.#isAnswered = true;
-    this.#events.oversized(truncated);
+    if (parsed?.kind === "response") this.#setAnswered();
+    this.#streamable.transport.oversized(truncated);
   }
 
   /** A complete response that is not an event stream. */
   #onResponse(head: ResponseHead, content: Buffer | TruncatedMessage): void {
-    const { requester } = this.#events;
+    const { requester } = this.#streamable;
     if (isTruncated(content)) {
       if (isJson(head)) this.#onOversized(content);
       this.failWith(
@@ -218,39 +226,38 @@ export class Post implements SentRequest, RequestEvents {
     this.failWith(
       isEmpty
         ? requester.error(
-            this.#events.isNegotiated ? "answerLost" : "serverRefused",
+            this.#streamable.isNegotiated ? "answerLost" : "serverRefused",
             `it answered HTTP ${head.status} with nothing.`,
           )
-        : errorOfResponse(head, content, requester, this.#events.isNegotiated),
+        : errorOfResponse(head, content, requester, this.#streamable.isNegotiated),
     );
   }
 
   /** A response with an HTTP error status. */
   #onHttpError(head: ResponseHead, content: Buffer | TruncatedMessage): void {
-    const { requester, isNegotiated } = this.#events;
+    const { requester, isNegotiated } = this.#streamable;
     const body = isTruncated(content) ? content.head : content;
     const response = isTruncated(content) ? undefined : this.#responseIn(content);
-    const fallback = (): void => {
-      if (response !== undefined && head.status < 500 && head.status !== 429)
-        this.#emit(response.message);
-      this.failWith(errorOfResponse(head, body, requester, isNegotiated));
-    };
-    if (response?.isOwn !== true) {
-      if (!this.#events.handlesHttpError(this, head.status, fallback)) fallback();
-      return;
-    }
-    const accept = (): void => {
+    const cause = errorOfResponse(head, body, requester, isNegotiated);
+    this.#streamable.httpError(this, { status: head.status, cause, response });
+  }
+
+  /** Ends the POST with an HTTP error response. */
+  endWithHttpError({ status, cause, response }: HttpErrorResponse): void {
+    if (response?.isOwn === true) {
       this.#emit(response.message);
       this.finish();
-    };
-    if (head.status !== 404 || !this.#events.checksSession(this, accept)) accept();
+      return;
+    }
+    if (response !== undefined && status < 500 && status !== 429) this.#emit(response.message);
+    this.failWith(cause);
   }
 
   /**
    * The JSON-RPC response in the body. `isOwn`: it has the request's id. An error without id, from a server that could
    * not parse the request, gets the request's id, and `isOwn` is false.
    */
-  #responseIn(content: Buffer): { readonly message: Message; readonly isOwn: boolean } | undefined {
+  #responseIn(content: Buffer): HttpErrorResponse["response"] {
     if (content.length === 0) return undefined;
     const message = parseMessage(content);
     const id = this.#requestId();
@@ -268,15 +275,17 @@ export class Post implements SentRequest, RequestEvents {
   #reportFailure(cause: HubError): void {
     const { options } = this;
     if (options === undefined) {
-      this.#events.log(cause.message);
+      this.#streamable.transport.log(cause.message);
       return;
     }
     const id = this.#requestId();
     const isDiscovery =
-      options.method === DISCOVER_METHOD && !this.#events.isNegotiated && cause.step === undefined;
+      options.method === DISCOVER_METHOD &&
+      !this.#streamable.isNegotiated &&
+      cause.step === undefined;
     if (isDiscovery && id !== undefined && cause.code !== "unauthorized") {
       const error = { code: -32601, message: cause.message };
-      this.#events.message(parseMessage(joinMessage(buildError(id, error))), this);
+      this.#streamable.message(parseMessage(joinMessage(buildError(id, error))), this);
       return;
     }
     options.unanswered?.(cause);
@@ -295,8 +304,8 @@ export class Post implements SentRequest, RequestEvents {
     if (this.#isEnded) return;
     this.#isEnded = true;
     this.#request?.cancel();
-    this.#stream?.cancel();
-    this.#events.ended(this);
+    this.#stream?.close();
+    this.#streamable.ended(this);
   }
 }
 

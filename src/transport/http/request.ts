@@ -51,44 +51,6 @@ export interface RequestTemplate {
   readonly target?: RequestTarget | undefined;
 }
 
-/** The state that the requests to one server share. */
-export interface HttpRequestContext {
-  readonly server: string;
-  readonly redactor: Redactor;
-  /** The server's current URL, after redirects. */
-  currentTarget: RequestTarget;
-  /** The URL in the manifest. */
-  readonly manifestTarget: RequestTarget;
-  /** Whether a request was accepted (2xx) at the current URL. */
-  readonly wasAccepted: boolean;
-  /**
-   * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
-   * first.
-   */
-  getCredentialLines(): string | Promise<string>;
-  /** The server has rejected these credentials: obtains others. @returns whether there are others now */
-  renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean>;
-  /** Sends a request once. */
-  sendOnce(
-    template: RequestTemplate,
-    target: RequestTarget,
-    credentialLines: string,
-    receiver: ResponseReceiver,
-  ): RequestHandle;
-  /**
-   * Whether requests with these credentials must stay at the origin of the URL in the manifest, because they have
-   * credentials, or headers from the manifest.
-   */
-  isOriginBound(credentialLines: string): boolean;
-  /**
-   * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
-   */
-  hasPrivateHeaders(template: RequestTemplate, credentialLines: string): boolean;
-  /** Reports a challenge to the transport's owner, once per credentials. */
-  challenged(challenge: AuthChallenge, credentialLines: string): void;
-  error(code: HubError["code"], text: string): HubError;
-}
-
 /** Receives the events of a request. Nothing is called after the request was cancelled. */
 export interface RequestEvents {
   /** The whole request was written. */
@@ -113,7 +75,7 @@ const ORIGIN_BOUND_REASON = "what it bears is for this server alone; write that 
 
 /** One request including redirects, delays (Retry-After) and new credentials, until it has its final response. */
 export class HttpRequest implements RequestHandle, ResponseReceiver {
-  readonly #context: HttpRequestContext;
+  readonly #requester: HttpRequester;
   readonly #template: RequestTemplate;
   readonly #events: RequestEvents;
   readonly #onEnd: () => void;
@@ -128,23 +90,23 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    context: HttpRequestContext,
+    requester: HttpRequester,
     template: RequestTemplate,
     events: RequestEvents,
     onEnd: () => void,
   ) {
-    this.#context = context;
+    this.#requester = requester;
     this.#template = template;
     this.#events = events;
     this.#onEnd = onEnd;
-    this.#target = template.target ?? context.currentTarget;
+    this.#target = template.target ?? requester.currentTarget;
   }
 
   /** Sends the request: at once, unless it has to wait for credentials. */
   start(): void {
     let lines: string | Promise<string>;
     try {
-      lines = this.#context.getCredentialLines();
+      lines = this.#requester.getCredentialLines();
     } catch (error) {
       // Callers do not expect `fail` to be called during `send`.
       lines = Promise.reject(toHubError(error));
@@ -210,19 +172,19 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
 
   fail(error: Error, isUndelivered: boolean): void {
     this.#finish();
-    const { server } = this.#context;
+    const { server } = this.#requester.target;
     if (isUndelivered) {
       const { code, message } = toHubError(error);
       this.#events.fail(new HubError(code, message, { server, step: "dial" }));
     } else {
       const text = `it did not finish its answer: ${error.message}.`;
-      this.#events.fail(this.#context.error("answerLost", text));
+      this.#events.fail(this.#requester.error("answerLost", text));
     }
   }
 
   /** Whether the request goes to another origin than the URL in the manifest. */
   get #isOffOrigin(): boolean {
-    const { manifestTarget } = this.#context;
+    const { manifestTarget } = this.#requester;
     return this.#target !== manifestTarget && this.#target.url.origin !== manifestTarget.url.origin;
   }
 
@@ -230,17 +192,17 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (this.#isOver) return;
     this.#credentialLines = credentialLines;
     // A redirect may have been followed and remembered when there were no credentials yet.
-    if (this.#isOffOrigin && this.#context.isOriginBound(credentialLines)) {
+    if (this.#isOffOrigin && this.#requester.isOriginBound(credentialLines)) {
       if (this.#template.target !== undefined) {
-        const { manifestTarget, redactor } = this.#context;
+        const { manifestTarget, redactor } = this.#requester;
         const safeUrl = redactor.applyTruncated(this.#target.url.href, 500);
         const text = `${manifestTarget.url.href} sends requests on to ${safeUrl}: ${ORIGIN_BOUND_REASON}.`;
-        this.#sendAgain(Promise.resolve(this.#context.error("serverRefused", text)));
+        this.#sendAgain(Promise.resolve(this.#requester.error("serverRefused", text)));
         return;
       }
-      this.#context.currentTarget = this.#target = this.#context.manifestTarget;
+      this.#requester.currentTarget = this.#target = this.#requester.manifestTarget;
     }
-    this.#handle = this.#context.sendOnce(this.#template, this.#target, credentialLines, this);
+    this.#handle = this.#requester.sendOnce(this.#template, this.#target, credentialLines, this);
     if (this.#isPaused) this.#handle.pause();
   }
 
@@ -273,19 +235,19 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
 
   /** @returns the error to fail with if there are no other credentials */
   async #renewCredentials(challenge: AuthChallenge): Promise<HubError | undefined> {
-    const context = this.#context;
+    const requester = this.#requester;
     const credentialLines = this.#credentialLines;
     if (
       this.#renewals++ < MAX_ATTEMPTS.renewals &&
-      (await context.renew(challenge, credentialLines))
+      (await requester.renew(challenge, credentialLines))
     )
       return undefined;
-    if (!this.#isOver) context.challenged(challenge, credentialLines);
+    if (!this.#isOver) requester.challenged(challenge, credentialLines);
     const reason =
       challenge.status === 401
         ? "it wants an authorization"
         : "its authorization does not go far enough";
-    return context.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
+    return requester.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
   }
 
   #followRedirect(head: ResponseHead): void {
@@ -294,17 +256,17 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     const redirectUrl = URL.canParse(location, url.href) ? new URL(location, url.href) : undefined;
     const refusal = this.#refusalOf(head.status, redirectUrl);
     if (redirectUrl === undefined || refusal !== undefined) {
-      const { redactor } = this.#context;
+      const { redactor } = this.#requester;
       const text = `${url.href} sends requests on to ${redactor.applyTruncated(redirectUrl?.href ?? location, 500)}: ${refusal}.`;
-      this.#failWith(this.#context.error("serverRefused", text));
+      this.#failWith(this.#requester.error("serverRefused", text));
       return;
     }
     redirectUrl.hash = "";
     this.#target = requestTargetOf(redirectUrl);
     // A server that works may redirect a GET to a page for browsers; that says nothing about where POSTs go.
-    const isPageRedirect = this.#template.method === "GET" && this.#context.wasAccepted;
+    const isPageRedirect = this.#template.method === "GET" && this.#requester.wasAccepted;
     if (this.#template.target === undefined && !isPageRedirect)
-      this.#context.currentTarget = this.#target;
+      this.#requester.currentTarget = this.#target;
     this.#sendAgain(Promise.resolve(undefined));
   }
 
@@ -321,7 +283,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (redirectUrl.origin === url.origin) return undefined;
     if (url.protocol === "https:" && redirectUrl.protocol === "http:")
       return "that would not be encrypted";
-    if (!this.#context.hasPrivateHeaders(this.#template, this.#credentialLines)) return undefined;
+    if (!this.#requester.hasPrivateHeaders(this.#template, this.#credentialLines)) return undefined;
     return ORIGIN_BOUND_REASON;
   }
 }
@@ -347,12 +309,13 @@ const MAX_RECENT_VALUES = 8;
 /**
  * Sends the requests of one transport: current URL, shared headers, credentials, and one connection pool per origin.
  */
-export class HttpRequester implements HttpRequestContext {
+export class HttpRequester {
   readonly target: HttpTarget;
   /** Redacts the manifest's secrets and the last used credentials. */
   redactor: Redactor;
   /** The server's current URL, after redirects. */
   currentTarget: RequestTarget;
+  /** The URL in the manifest. */
   readonly manifestTarget: RequestTarget;
   /** Whether a request was accepted (2xx). */
   wasAccepted = false;
@@ -383,18 +346,22 @@ export class HttpRequester implements HttpRequestContext {
     this.#headerLines = `${hasUserAgent ? "" : `User-Agent: toolmux/${VERSION}\r\n`}Accept-Encoding: identity\r\n${manifestLines}`;
   }
 
-  get server(): string {
-    return this.target.server;
-  }
-
+  /**
+   * Whether requests with these credentials must stay at the origin of the URL in the manifest, because they have
+   * credentials, or headers from the manifest.
+   */
   isOriginBound(credentialLines: string): boolean {
     return credentialLines !== "" || Object.keys(this.target.headers).length > 0;
   }
 
+  /**
+   * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
+   */
   hasPrivateHeaders({ headerLines }: RequestTemplate, credentialLines: string): boolean {
     return this.isOriginBound(credentialLines) || /^mcp-session-id:/im.test(headerLines);
   }
 
+  /** Sends a request, with redirects, delays and new credentials. */
   send(template: RequestTemplate, events: RequestEvents): HttpRequest {
     const request = new HttpRequest(this, template, events, () => void this.#requests.remove(id));
     const id = this.#requests.add(request);
@@ -403,6 +370,10 @@ export class HttpRequester implements HttpRequestContext {
     return request;
   }
 
+  /**
+   * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
+   * first. @throws {HubError} unauthorized
+   */
   getCredentialLines(): string | Promise<string> {
     const headers = this.target.credentials.getHeaders(this.#abort.signal);
     if (!(headers instanceof Promise)) return this.#formatCredentials(headers);
@@ -417,6 +388,7 @@ export class HttpRequester implements HttpRequestContext {
     );
   }
 
+  /** Sends a request once. */
   sendOnce(
     template: RequestTemplate,
     target: RequestTarget,
@@ -439,6 +411,7 @@ export class HttpRequester implements HttpRequestContext {
     return pool.send(pooledRequest, receiver);
   }
 
+  /** The server has rejected these credentials: obtains others. @returns whether there are others now */
   async renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean> {
     // Another request may have obtained new credentials meanwhile, or be doing so.
     if ((await this.getCredentialLines()) !== credentialLines) return true;
@@ -449,6 +422,7 @@ export class HttpRequester implements HttpRequestContext {
     return this.#renewing;
   }
 
+  /** Reports a challenge to the transport's owner, once per credentials. */
   challenged(challenge: AuthChallenge, credentialLines: string): void {
     if (this.#reportedFor === credentialLines) return;
     this.#reportedFor = credentialLines;
@@ -456,7 +430,7 @@ export class HttpRequester implements HttpRequestContext {
   }
 
   error(code: HubError["code"], text: string): HubError {
-    const { server } = this;
+    const { server } = this.target;
     return new HubError(code, `Server "${server}": ${this.redactor.apply(text)}`, { server });
   }
 

@@ -1,31 +1,21 @@
 import type { Buffer } from "node:buffer";
 import { type Piece, pieceSize, textOf } from "../../base/bytes.ts";
+import { deferred } from "../../base/deferred.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { NO_OP_SENT_REQUEST } from "../memory.ts";
-import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
-import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
+import type { HttpTransport, HttpVariant } from "./transport.ts";
+import type { HttpRequester, RequestEvents } from "./request.ts";
 import { errorOfResponse, EXCERPT_LIMIT } from "./errors.ts";
-import { type EventStreamEnd, EventStreamRequest } from "./event-stream.ts";
+import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
 import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
-import { MessageOrder } from "./message-order.ts";
-
-/** A message to be sent. */
-export interface QueuedMessage {
-  readonly pieces: readonly Piece[];
-  readonly options: SendOptions | undefined;
-}
-
-interface PendingPost extends QueuedMessage {
-  readonly size: number;
-  request: HttpRequest | undefined;
-}
+import { CLOSE_TIMEOUT, MessageOrder } from "./message-order.ts";
 
 /** Maximum length of the endpoint's URL, in bytes. */
 const MAX_ENDPOINT_LENGTH = 4096;
@@ -36,38 +26,26 @@ const MAX_ENDPOINT_LENGTH = 4096;
  */
 export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
+  readonly #transport: HttpTransport;
   readonly #requester: HttpRequester;
-  readonly #events: HttpVariantEvents;
-  readonly #onRejected: (cause: HubError, held: readonly QueuedMessage[]) => boolean;
-  readonly #order = new MessageOrder<PendingPost>((post) => this.#start(post));
-  readonly #posts = new Set<PendingPost>();
-  #stream: EventStreamRequest | undefined;
+  readonly #order = new MessageOrder<LegacyPost>((post) => this.#start(post));
+  /** The messages that are not written yet. */
+  readonly #posts = new Set<LegacyPost>();
+  #stream: EventStream | undefined;
   #endpoint: RequestTarget | undefined;
-  #resolveEndpoint: () => void = () => {};
+  readonly #endpointKnown = deferred();
   #versionLine = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
-  /**
-   * @param onRejected called with the unsent messages if the server has no such stream. @returns whether it sends them
-   * itself
-   */
-  constructor(
-    requester: HttpRequester,
-    events: HttpVariantEvents,
-    onRejected: (cause: HubError, queued: readonly QueuedMessage[]) => boolean,
-  ) {
-    this.#requester = requester;
-    this.#events = events;
-    this.#onRejected = onRejected;
+  constructor(transport: HttpTransport) {
+    this.#transport = transport;
+    this.#requester = transport.requester;
   }
 
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
-    const pieces = piecesOfMessage(message);
-    let size = 0;
-    for (const piece of pieces) size += pieceSize(piece);
-    const post: PendingPost = { pieces, options, size, request: undefined };
+    const post = new LegacyPost(this, this.#requester, piecesOfMessage(message), options);
     this.#posts.add(post);
-    this.#events.queuedChanged(size);
+    this.#transport.queuedChanged(post.size);
     if (this.#state === "new") this.#open();
     if (this.#endpoint !== undefined) this.#order.add(post, options === undefined);
     return NO_OP_SENT_REQUEST;
@@ -80,7 +58,7 @@ export class LegacySse implements HttpVariant {
   async close(): Promise<void> {
     if (this.#state === "over") return;
     this.#state = "closing";
-    if (this.#endpoint !== undefined) this.#stream?.cancel();
+    if (this.#endpoint !== undefined) this.#stream?.close();
     this.#requester.resume();
     await settlesWithin(CLOSE_TIMEOUT, this.#drained());
     this.#end();
@@ -88,23 +66,23 @@ export class LegacySse implements HttpVariant {
 
   /** Resolves when all notifications are sent. */
   async #drained(): Promise<void> {
-    if (this.#posts.size > 0 && this.#endpoint === undefined) {
-      await new Promise<void>((resolve) => (this.#resolveEndpoint = resolve));
-    }
+    if (this.#posts.size > 0 && this.#endpoint === undefined) await this.#endpointKnown.promise;
     await this.#order.drained();
   }
 
   #open(): void {
     this.#state = "open";
-    this.#stream = new EventStreamRequest(this.#requester, "", undefined, {
+    this.#stream = new EventStream(this.#requester, {
+      policy: "endWithConnection",
+      headerLines: () => "",
       event: (type, data) => this.#onEvent(type, data),
-      oversized: (excess) => this.#events.oversized(excess),
+      oversized: (truncated) => this.#transport.oversized(truncated),
       ended: (end) => this.#onStreamEnd(end),
     });
   }
 
   #onEvent(type: string, data: Buffer): void {
-    if (type === "message") this.#events.message(parseMessage(data));
+    if (type === "message") this.#transport.message(parseMessage(data));
     else if (type === "endpoint" && this.#endpoint === undefined) this.#onEndpoint(data);
   }
 
@@ -123,33 +101,29 @@ export class LegacySse implements HttpVariant {
     }
     requester.wasAccepted = true;
     this.#endpoint = requestTargetOf(endpoint);
-    this.#events.kindDetected("sse");
+    this.#transport.kindDetected("sse");
     for (const post of this.#posts) this.#order.add(post, post.options === undefined);
-    this.#resolveEndpoint();
+    this.#endpointKnown.resolve();
   }
 
-  #start(post: PendingPost): void {
-    const events = new LegacyPost(this.#requester, {
-      sent: () => this.#onSent(post),
-      done: (cause) => this.#onDone(post, cause),
-    });
-    const { pieces: body } = post;
+  #start(post: LegacyPost): void {
     const headerLines = `${CONTENT_HEADERS}${this.#versionLine}`;
-    post.request = this.#requester.send(
-      { method: "POST", headerLines, body, target: this.#endpoint },
-      events,
-    );
+    const { pieces: body } = post;
+    const template = { method: "POST", headerLines, body, target: this.#endpoint } as const;
+    this.#requester.send(template, post);
   }
 
-  #onSent(post: PendingPost): void {
-    if (this.#posts.delete(post)) this.#events.queuedChanged(-post.size);
+  /** The whole message was written, or is discarded. */
+  sent(post: LegacyPost): void {
+    if (this.#posts.delete(post)) this.#transport.queuedChanged(-post.size);
   }
 
-  #onDone(post: PendingPost, cause: HubError | undefined): void {
-    this.#onSent(post);
+  /** The server has accepted the message; `cause`: it has not. */
+  ended(post: LegacyPost, cause: HubError | undefined): void {
+    this.sent(post);
     this.#order.settle(post);
     if (cause === undefined || this.#state !== "open") return;
-    if (post.options === undefined) this.#events.log(cause.message);
+    if (post.options === undefined) this.#transport.log(cause.message);
     else post.options.unanswered?.(cause);
   }
 
@@ -170,9 +144,9 @@ export class LegacySse implements HttpVariant {
               : `it has no stream of events at ${requester.currentTarget.url.href} (HTTP ${end.status}).`,
           );
     const queued = [...this.#posts];
-    if (end.kind !== "failed" && this.#onRejected(cause, queued)) {
+    if (end.kind !== "failed" && this.#transport.takeFromLegacySse(queued)) {
       this.#state = "over";
-      for (const post of queued) this.#onSent(post);
+      for (const post of queued) this.sent(post);
       return;
     }
     for (const { options } of queued) options?.unanswered?.(cause);
@@ -181,39 +155,50 @@ export class LegacySse implements HttpVariant {
 
   #fail(cause: HubError): void {
     this.#end();
-    this.#events.ended(cause);
+    this.#transport.ended(cause);
   }
 
   #end(): void {
     this.#state = "over";
-    this.#stream?.cancel();
-    for (const post of this.#posts) this.#onSent(post);
+    this.#stream?.close();
+    for (const post of this.#posts) this.sent(post);
     this.#requester.close();
   }
 }
 
 /** One POST over HTTP+SSE. Its response says only whether the message was accepted. */
-class LegacyPost implements RequestEvents {
+export class LegacyPost implements RequestEvents {
+  readonly pieces: readonly Piece[];
+  readonly options: SendOptions | undefined;
+  /** Size of the message, in bytes. */
+  readonly size: number;
+  readonly #sse: LegacySse;
   readonly #requester: HttpRequester;
-  readonly #events: { sent(): void; done(cause: HubError | undefined): void };
   readonly #content = new BoundedBuffer(EXCERPT_LIMIT);
   #head: ResponseHead | undefined;
 
   constructor(
+    sse: LegacySse,
     requester: HttpRequester,
-    events: { sent(): void; done(cause: HubError | undefined): void },
+    pieces: readonly Piece[],
+    options: SendOptions | undefined,
   ) {
+    this.#sse = sse;
     this.#requester = requester;
-    this.#events = events;
+    this.pieces = pieces;
+    this.options = options;
+    let size = 0;
+    for (const piece of pieces) size += pieceSize(piece);
+    this.size = size;
   }
 
   sent(): void {
-    this.#events.sent();
+    this.#sse.sent(this);
   }
 
   head(head: ResponseHead): void {
     this.#head = head;
-    if (head.status < 300) this.#events.done(undefined);
+    if (head.status < 300) this.#sse.ended(this, undefined);
   }
 
   body(bytes: Buffer): void {
@@ -223,17 +208,11 @@ class LegacyPost implements RequestEvents {
   end(): void {
     if (this.#head === undefined || this.#head.status < 300) return;
     const content = this.#content.take();
-    this.#events.done(
-      errorOfResponse(
-        this.#head,
-        isTruncated(content) ? content.head : content,
-        this.#requester,
-        true,
-      ),
-    );
+    const body = isTruncated(content) ? content.head : content;
+    this.#sse.ended(this, errorOfResponse(this.#head, body, this.#requester, true));
   }
 
   fail(cause: HubError): void {
-    if (this.#head === undefined || this.#head.status >= 300) this.#events.done(cause);
+    if (this.#head === undefined || this.#head.status >= 300) this.#sse.ended(this, cause);
   }
 }

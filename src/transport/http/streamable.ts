@@ -3,18 +3,18 @@ import { utf8 } from "../../base/bytes.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
-import { BoundedBuffer, isTruncated, type TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
+import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import { type EncodedMessage, errorCodeOf, type Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ResponseHead } from "../http-client/connection.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { EXCERPT_LIMIT } from "./errors.ts";
-import { StandaloneStream } from "./event-stream.ts";
+import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 import { CONTENT_HEADERS, messageHeaders } from "./headers.ts";
-import { MessageOrder } from "./message-order.ts";
-import { type PostEvents, Post } from "./post.ts";
+import { CLOSE_TIMEOUT, MessageOrder } from "./message-order.ts";
+import { type HttpErrorResponse, Post } from "./post.ts";
 import type { HttpRequester } from "./request.ts";
-import { CLOSE_TIMEOUT, type HttpVariantEvents, type HttpVariant } from "./variant.ts";
+import type { HttpTransport, HttpVariant } from "./transport.ts";
 
 /** An id that the hub's own requests never use. */
 const PING_ID = 0;
@@ -59,11 +59,10 @@ const INITIALIZE_METHOD = "initialize";
 const MAX_LINGERING_STREAMS = 16;
 
 /** The Streamable HTTP transport of both eras: each message is a POST of its own. */
-export class StreamableHttp implements HttpVariant, PostEvents {
+export class StreamableHttp implements HttpVariant {
   readonly hasStreams = true;
+  readonly transport: HttpTransport;
   readonly requester: HttpRequester;
-  readonly #events: HttpVariantEvents;
-  readonly #tryLegacySse: ((post: Post, otherwise: () => void) => void) | undefined;
   readonly #posts = new IdMap<Post>();
   readonly #unsent = new IdMap<Post>();
   readonly #lingering = new Set<Post>();
@@ -72,21 +71,16 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   #sessionId: string | undefined;
   /** Header lines for session id and protocol version. */
   #commonLines = "";
-  #standaloneStream: StandaloneStream | undefined;
+  #standaloneStream: EventStream | undefined;
   #sessionCheck: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
-  /** @param tryLegacySse called if the server rejects `initialize` as a server without Streamable HTTP does */
-  constructor(
-    requester: HttpRequester,
-    events: HttpVariantEvents,
-    tryLegacySse?: (post: Post, fallback: () => void) => void,
-  ) {
-    this.requester = requester;
-    this.#events = events;
-    this.#tryLegacySse = tryLegacySse;
+  constructor(transport: HttpTransport) {
+    this.transport = transport;
+    this.requester = transport.requester;
   }
 
+  /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
   get isNegotiated(): boolean {
     return this.#protocol !== undefined;
   }
@@ -98,7 +92,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     if (!isSendable || this.#state !== "open") return post;
     post.id = this.#posts.add(post);
     this.#unsent.set(post.id, post);
-    this.#events.queuedChanged(post.size);
+    this.transport.queuedChanged(post.size);
     this.#order.add(post, options === undefined);
     return post;
   }
@@ -119,35 +113,31 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#end();
   }
 
+  /** Header lines for a request; undefined: for a notification, or a GET that resumes a response stream. */
   headerLinesFor(options: SendOptions | undefined): string {
     if (options === undefined) return this.#commonLines;
     if (this.#protocol?.era === "legacy" && options.headers === undefined) return this.#commonLines;
     return `${this.#commonLines}${messageHeaders(options, this.#protocol)}`;
   }
 
+  /** A message has arrived on the stream of a POST. */
   message(message: Message, post: Post): void {
     if (post.isAnswered && !post.isEnded) this.#keepLingering(post);
-    this.#events.message(message, post);
+    this.transport.message(message, post);
   }
 
-  oversized(truncated: TruncatedMessage): void {
-    this.#events.oversized(truncated);
-  }
-
-  log(text: string): void {
-    this.#events.log(text);
-  }
-
+  /** The whole request was written. */
   sent(post: Post): void {
-    if (this.#unsent.remove(post.id) !== undefined) this.#events.queuedChanged(-post.size);
+    if (this.#unsent.remove(post.id) !== undefined) this.transport.queuedChanged(-post.size);
   }
 
+  /** The head of the response has arrived; undefined: there will be no response. */
   responded(post: Post, head: ResponseHead | undefined): void {
     const { options } = post;
     if (head !== undefined && head.status < 300) {
       if (options?.method === INITIALIZE_METHOD)
         this.#setSession(head.headers.get("mcp-session-id"));
-      if (options !== undefined) this.#events.kindDetected("http");
+      if (options !== undefined) this.transport.kindDetected("http");
       else this.#openStandaloneStream();
     }
     if (options !== undefined) return;
@@ -155,25 +145,30 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     if (head !== undefined) this.#keepLingering(post);
   }
 
-  handlesHttpError(post: Post, status: number, fallback: () => void): boolean {
-    if (status === 404 && this.#sessionId !== undefined) {
+  /**
+   * Decides what an HTTP error means: the server has lost the session, it may know HTTP+SSE only, or the POST ends with
+   * it. Some servers reject messages of an unknown session with 400, or with 404 and a JSON-RPC error.
+   */
+  httpError(post: Post, error: HttpErrorResponse): void {
+    const { status, response } = error;
+    const isOwn = response?.isOwn === true;
+    const hasSession = this.#sessionId !== undefined;
+    if (hasSession && status === 404 && !isOwn) {
       this.#sessionLost(post);
-      return true;
+    } else if (hasSession && this.isNegotiated && status === (isOwn ? 404 : 400)) {
+      void this.#isKnown().then((isKnown) =>
+        isKnown ? post.endWithHttpError(error) : this.#sessionLost(post),
+      );
+    } else {
+      const triesLegacySse =
+        !isOwn &&
+        this.#mayKnowOnlyLegacySse(post, status) &&
+        this.transport.tryLegacySse(this, post, error);
+      if (!triesLegacySse) post.endWithHttpError(error);
     }
-    if (status === 400 && this.checksSession(post, fallback)) return true;
-    const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
-    if (!isInitialize || this.#tryLegacySse === undefined) return false;
-    if (status !== 400 && status !== 404 && status !== 405) return false;
-    this.#tryLegacySse(post, fallback);
-    return true;
   }
 
-  checksSession(post: Post, fallback: () => void): boolean {
-    if (this.#sessionId === undefined || !this.isNegotiated) return false;
-    void this.#isKnown().then((isKnown) => (isKnown ? fallback() : this.#sessionLost(post)));
-    return true;
-  }
-
+  /** The server could not be connected to. */
   unreachable(cause: HubError): void {
     // A server that is working on a request has not lost the session.
     for (const post of this.#posts.values()) if (post.isSent) return;
@@ -182,11 +177,18 @@ export class StreamableHttp implements HttpVariant, PostEvents {
     this.#fail(this.requester.wasAccepted ? this.requester.error("connectionLost", text) : cause);
   }
 
+  /** A POST has ended: nothing of it arrives any more. */
   ended(post: Post): void {
     this.#posts.remove(post.id);
     this.#lingering.delete(post);
     this.sent(post);
     this.#order.settle(post);
+  }
+
+  /** Whether the server has rejected `initialize` as a server without Streamable HTTP does. */
+  #mayKnowOnlyLegacySse(post: Post, status: number): boolean {
+    const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
+    return isInitialize && (status === 400 || status === 404 || status === 405);
   }
 
   /** Whether the server still knows the session; concurrent callers share one check. */
@@ -215,14 +217,21 @@ export class StreamableHttp implements HttpVariant, PostEvents {
   /** Opens the standalone GET stream: the server has received `notifications/initialized` and may send messages. */
   #openStandaloneStream(): void {
     if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
-    this.#standaloneStream ??= new StandaloneStream({
-      requester: this.requester,
+    this.#standaloneStream ??= new EventStream(this.requester, {
+      policy: "reconnectForever",
       headerLines: () => this.#commonLines,
-      message: (frame) => this.#events.message(frame),
-      oversized: (excess) => this.#events.oversized(excess),
-      sessionLost: () => this.#sessionLost(undefined),
-      unreachable: (cause) => this.unreachable(cause),
+      event: (type, data) => {
+        if (type === "message") this.transport.message(parseMessage(data));
+      },
+      oversized: (truncated) => this.transport.oversized(truncated),
+      ended: (end) => this.#onStandaloneStreamEnd(end),
     });
+  }
+
+  #onStandaloneStreamEnd(end: EventStreamEnd): void {
+    // On the first attempt a 404 may also mean that the server has no such stream.
+    if (end.kind === "refused" && end.status === 404 && end.wasOpened) this.#sessionLost(undefined);
+    else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
   }
 
   #keepLingering(post: Post): void {
@@ -248,7 +257,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
       post.failWith(requester.error(code, `${text} in which this was begun.`));
     }
     this.#end();
-    this.#events.ended(requester.error("connectionLost", `${text}: another has to be begun.`));
+    this.transport.ended(requester.error("connectionLost", `${text}: another has to be begun.`));
   }
 
   /** Ends the session with a DELETE request, which servers need not support. */
@@ -276,7 +285,7 @@ export class StreamableHttp implements HttpVariant, PostEvents {
       }
     }
     this.#end();
-    this.#events.ended(cause);
+    this.transport.ended(cause);
   }
 
   #end(): void {

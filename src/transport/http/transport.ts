@@ -6,16 +6,14 @@ import type {
   SentRequest,
   ServerTransport,
   TransportEvents,
-  Transport,
 } from "../transport.ts";
 import { NO_OP_SENT_REQUEST } from "../memory.ts";
 import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
 import { repairUtf8 } from "../../jsonrpc/utf8.ts";
-import type { HttpVariantEvents, HttpVariant } from "./variant.ts";
 import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import { HttpRequester } from "./request.ts";
-import type { Post } from "./post.ts";
-import { LegacySse } from "./sse.ts";
+import type { HttpErrorResponse, Post } from "./post.ts";
+import { LegacySse, type LegacyPost } from "./sse.ts";
 import { StreamableHttp } from "./streamable.ts";
 import type { HttpTarget, HttpTransportKind } from "./target.ts";
 
@@ -31,10 +29,33 @@ export function openHttpTransport(target: HttpTarget): ServerTransport {
   return new HttpTransport(target);
 }
 
-class HttpTransport implements Transport, HttpVariantEvents {
+/** One of the two HTTP transports of MCP: Streamable HTTP or HTTP+SSE. */
+export interface HttpVariant {
+  /** Whether each request has a response stream of its own. */
+  readonly hasStreams: boolean;
+  send(message: EncodedMessage, options: SendOptions | undefined): SentRequest;
+  adopt(protocol: NegotiatedProtocol): void;
+  /** Closes the variant within a bounded time; waiting notifications are sent first. */
+  close(): Promise<void>;
+}
+
+/** An `initialize` that the server has rejected over Streamable HTTP. */
+interface RejectedInitialize {
+  readonly variant: StreamableHttp;
+  readonly post: Post;
+  readonly error: HttpErrorResponse;
+}
+
+/** The transport to one server; its variant sends the messages and calls back to it. */
+export class HttpTransport implements ServerTransport {
+  readonly requester: HttpRequester;
   readonly #target: HttpTarget;
-  readonly #requester: HttpRequester;
   #variant: HttpVariant;
+  /**
+   * What is used if the server rejects the variant. A rejected `initialize`: HTTP+SSE is being tried, and if the server
+   * rejects that as well, `initialize` ends with its error over Streamable HTTP.
+   */
+  #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;
   #state: "new" | "open" | "closing" | "closed" = "new";
   #closing: Promise<void> | undefined;
@@ -43,10 +64,14 @@ class HttpTransport implements Transport, HttpVariantEvents {
 
   constructor(target: HttpTarget) {
     this.#target = target;
-    this.#requester = new HttpRequester(target, (challenge) => {
+    this.requester = new HttpRequester(target, (challenge) => {
       if (this.#state === "open") this.#events?.challenged?.(challenge);
     });
-    this.#variant = this.#chooseVariant();
+    const isAuto = target.transport === "auto";
+    const kind = isAuto ? target.knownTransport.kind : target.transport;
+    this.#variant = kind === "sse" ? new LegacySse(this) : new StreamableHttp(this);
+    // A server that was known to use HTTP+SSE may have changed.
+    if (isAuto) this.#alternative = kind === "sse" ? "http" : "sse";
   }
 
   get hasStreams(): true | undefined {
@@ -75,15 +100,15 @@ class HttpTransport implements Transport, HttpVariantEvents {
   }
 
   redact(text: string): string {
-    return this.#requester.redactor.apply(text);
+    return this.requester.redactor.apply(text);
   }
 
   pause(): void {
-    this.#requester.pause();
+    this.requester.pause();
   }
 
   resume(): void {
-    this.#requester.resume();
+    this.requester.resume();
   }
 
   vitals(): Promise<undefined> {
@@ -95,6 +120,7 @@ class HttpTransport implements Transport, HttpVariantEvents {
     return this.#closing;
   }
 
+  /** A message has arrived. */
   message(message: Message, sentRequest?: SentRequest): void {
     if (this.#state !== "open") return;
     const repaired = repairUtf8(message, () => this.#events?.flaw?.({ kind: "invalidText" }));
@@ -109,6 +135,7 @@ class HttpTransport implements Transport, HttpVariantEvents {
     if (this.#state === "open") this.#events?.log("warn", "stdout", text);
   }
 
+  /** The number of queued bytes changed by `delta`. Negative: the server has taken bytes, or they were discarded. */
   queuedChanged(delta: number): void {
     this.#queued += delta;
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
@@ -117,15 +144,45 @@ class HttpTransport implements Transport, HttpVariantEvents {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
+  /** The server has answered as this kind of transport requires. */
   kindDetected(kind: HttpTransportKind): void {
     const { transport, knownTransport } = this.#target;
     if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
   }
 
+  /** The variant has failed and cannot be used any more. */
   ended(cause: HubError): void {
     if (this.#state !== "open") return;
     this.#state = "closed";
     this.#events?.closed(cause);
+  }
+
+  /**
+   * Tries HTTP+SSE after the server has rejected `initialize` over Streamable HTTP (Streamable HTTP, backwards
+   * compatibility). @returns whether it is tried
+   */
+  tryLegacySse(variant: StreamableHttp, post: Post, error: HttpErrorResponse): boolean {
+    if (this.#alternative !== "sse") return false;
+    this.#alternative = { variant, post, error };
+    this.#variant = new LegacySse(this);
+    this.#variant.send(post.pieces, post.options);
+    return true;
+  }
+
+  /** The server has rejected HTTP+SSE. @returns whether the unsent messages are taken care of by Streamable HTTP */
+  takeFromLegacySse(unsent: readonly LegacyPost[]): boolean {
+    const alternative = this.#alternative;
+    if (typeof alternative === "object") {
+      this.#variant = alternative.variant;
+      this.#alternative = "sse";
+      alternative.post.endWithHttpError(alternative.error);
+      return true;
+    }
+    if (alternative !== "http") return false;
+    this.#alternative = "none";
+    this.#variant = new StreamableHttp(this);
+    for (const { pieces, options } of unsent) this.#variant.send(pieces, options);
+    return true;
   }
 
   async #close(): Promise<void> {
@@ -134,45 +191,5 @@ class HttpTransport implements Transport, HttpVariantEvents {
     await this.#variant.close();
     this.#state = "closed";
     if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
-  }
-
-  #chooseVariant(): HttpVariant {
-    const { transport, knownTransport } = this.#target;
-    const kind = transport === "auto" ? knownTransport.kind : transport;
-    if (kind === "sse") return this.#makeLegacySse(transport === "auto");
-    return transport === "auto"
-      ? new StreamableHttp(this.#requester, this, (post, fallback) =>
-          this.#tryLegacySse(post, fallback),
-        )
-      : new StreamableHttp(this.#requester, this);
-  }
-
-  /**
-   * Makes the HTTP+SSE variant. `mayFallBack`: Streamable HTTP is used if the server rejects HTTP+SSE, since a server
-   * that was known to use HTTP+SSE may have changed.
-   */
-  #makeLegacySse(mayFallBack: boolean): LegacySse {
-    return new LegacySse(this.#requester, this, (_, queued) => {
-      if (!mayFallBack) return false;
-      const streamable = new StreamableHttp(this.#requester, this);
-      this.#variant = streamable;
-      for (const { pieces, options } of queued) streamable.send(pieces, options);
-      return true;
-    });
-  }
-
-  /**
-   * Tries HTTP+SSE after the server has rejected `initialize` over Streamable HTTP (Streamable HTTP, backwards
-   * compatibility); calls `fallback` if the server rejects that as well.
-   */
-  #tryLegacySse(post: Post, fallback: () => void): void {
-    const previous = this.#variant;
-    const sse = new LegacySse(this.#requester, this, () => {
-      this.#variant = previous;
-      fallback();
-      return true;
-    });
-    this.#variant = sse;
-    sse.send(post.pieces, post.options);
   }
 }
