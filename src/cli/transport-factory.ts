@@ -122,12 +122,12 @@ export function openTransportFactory(
         return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
       }
       const resolved = await resolver.remote(spec, schemes, "start");
-      const { openHttpTransport } = await import("../transport/http/transport.ts");
+      const { HttpTransport } = await import("../transport/http/transport.ts");
       const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const knownTransport = knownTransportFor(spec);
       const settings = { server, transport, maxMessage };
-      const httpTransport = openHttpTransport({
+      const httpTransport = new HttpTransport({
         ...resolved,
         ...settings,
         credentials,

@@ -17,18 +17,6 @@ import { LegacySse, type LegacyPost } from "./sse.ts";
 import { StreamableHttp } from "./streamable.ts";
 import type { HttpTarget, HttpTransportKind } from "./target.ts";
 
-/**
- * The transport/http folder: MCP over HTTP, client side. Main types: `HttpTransport`, below; `HttpVariant` with its
- * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
- * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
- *
- * Opens a transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Unless the manifest names
- * the transport, the server's response to the first message decides.
- */
-export function openHttpTransport(target: HttpTarget): ServerTransport {
-  return new HttpTransport(target);
-}
-
 /** One of the two HTTP transports of MCP: Streamable HTTP or HTTP+SSE. */
 export interface HttpVariant {
   /** Whether each request has a response stream of its own. */
@@ -46,7 +34,14 @@ interface RejectedInitialize {
   readonly error: HttpErrorResponse;
 }
 
-/** The transport to one server; its variant sends the messages and calls back to it. */
+/**
+ * The transport/http folder: MCP over HTTP, client side. Main types: `HttpTransport`, below; `HttpVariant` with its
+ * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
+ * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
+ *
+ * A transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05): its variant sends the messages and
+ * calls back to it. Unless the manifest names the transport, the server's response to the first message decides.
+ */
 export class HttpTransport implements ServerTransport {
   readonly requester: HttpRequester;
   readonly #target: HttpTarget;
