@@ -1,6 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type ByteRange, textOf } from "../base/bytes.ts";
-import { JsonObject, readString, skipValue, skipWhitespace } from "../base/json.ts";
+import { textOf } from "../base/bytes.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The length of common text shown on either side of a difference, in UTF-16 units. */
@@ -10,7 +9,7 @@ const CONTEXT_LENGTH = 24;
  * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. Both
  * ends of a longer text are kept, because text that is meant to be overlooked tends to be at the end.
  */
-export function excerpt(text: string, width: number): string {
+function excerpt(text: string, width: number): string {
   const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
   if (compact.length <= width) {
     const shown = escapeInvisible(compact);
@@ -28,7 +27,7 @@ export function excerpt(text: string, width: number): string {
  * Returns excerpts of two texts around their difference, each at most `width` long. The length of omitted text is given
  * only if the texts differ there.
  */
-export function excerptPair(before: string, after: string, width: number): [string, string] {
+function excerptPair(before: string, after: string, width: number): [string, string] {
   const shorter = Math.min(before.length, after.length);
   let head = 0;
   while (head < shorter && before[head] === after[head]) head++;
@@ -83,121 +82,6 @@ function escapeInvisible(text: string): string {
 }
 
 /**
- * A JSON value by its meaning, independent of white space, escapes and the order of object members. Numbers keep their
- * digits, and duplicate keys keep all their values, because parsers differ on which one counts.
- */
-export type JsonTree = JsonScalar | JsonTreeArray | JsonTreeObject;
-
-/** JSON text of a value that is no array or object, or that is nested too deep. */
-export type JsonScalar = string;
-
-export interface JsonTreeArray {
-  readonly kind: "list";
-  readonly items: readonly JsonTree[];
-}
-
-export type JsonTreeMember = readonly [key: string, value: JsonTree];
-
-/** Sorted by key; members with equal keys keep their order. */
-export interface JsonTreeObject {
-  readonly kind: "table";
-  readonly members: readonly JsonTreeMember[];
-}
-
-/** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion must be limited. */
-const MAX_DEPTH = 100;
-
-const COMMA = 0x2c;
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
-
-/**
- * Reads the value at the start of the range, in text that was scanned before. Takes time linear in the length, at any
- * depth.
- */
-export function parseTree(bytes: Uint8Array, range: ByteRange): JsonTree {
-  let at = range.start;
-  let depth = 0;
-
-  const readValue = (): JsonTree => {
-    const open = bytes[at];
-    if (depth === MAX_DEPTH || (open !== OPEN_BRACE && open !== OPEN_BRACKET)) return readScalar();
-    depth++;
-    const value: JsonTree =
-      open === OPEN_BRACE
-        ? { kind: "table", members: readAll(readMember).sort(compareKeys) }
-        : { kind: "list", items: readAll(readValue) };
-    depth--;
-    return value;
-  };
-
-  const readScalar = (): JsonScalar => {
-    const start = at;
-    at = skipValue(bytes, start);
-    const text = readString(bytes, { start, end: at });
-    return text === undefined ? textOf(bytes, start, at) : JSON.stringify(text);
-  };
-
-  const readMember = (): JsonTreeMember => {
-    const start = at;
-    at = skipValue(bytes, start);
-    const key = readString(bytes, { start, end: at }) ?? "";
-    at = skipWhitespace(bytes, skipWhitespace(bytes, at) + 1);
-    return [key, readValue()];
-  };
-
-  /** Reads from an opening bracket or brace to the byte after the closing one. */
-  const readAll = <T>(read: () => T): T[] => {
-    const open = bytes[at] ?? 0;
-    const all: T[] = [];
-    at = skipWhitespace(bytes, at + 1);
-    // In ASCII, "}" is "{" + 2, and "]" is "[" + 2.
-    if (bytes[at] === open + 2) {
-      at++;
-      return all;
-    }
-    for (;;) {
-      all.push(read());
-      at = skipWhitespace(bytes, at);
-      if (bytes[at++] !== COMMA) return all;
-      at = skipWhitespace(bytes, at);
-    }
-  };
-
-  return readValue();
-}
-
-/** Formats the tree as compact JSON: two trees have equal texts exactly if they are equal. */
-export function formatTree(tree: JsonTree): string {
-  const pieces: string[] = [];
-  const write = (value: JsonTree): void => {
-    if (typeof value === "string") {
-      pieces.push(value);
-    } else if (value.kind === "list") {
-      pieces.push("[");
-      value.items.forEach((item, i) => {
-        if (i > 0) pieces.push(",");
-        write(item);
-      });
-      pieces.push("]");
-    } else {
-      pieces.push("{");
-      value.members.forEach(([key, member], i) => {
-        pieces.push(i > 0 ? "," : "", JSON.stringify(key), ":");
-        write(member);
-      });
-      pieces.push("}");
-    }
-  };
-  write(tree);
-  return pieces.join("");
-}
-
-function compareKeys([a]: JsonTreeMember, [b]: JsonTreeMember): number {
-  return a < b ? -1 : a > b ? 1 : 0;
-}
-
-/**
  * The compared members of a tool: everything that a model reads, and the annotations, by which clients decide whether
  * to confirm a call. `_meta`, icons and unknown members are left out, because servers put versions and times there.
  */
@@ -230,11 +114,11 @@ const RESERVED_TEXT = 40;
 /** Returns undefined if both mean the same, whatever their JSON formatting. */
 export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | undefined {
   if (Buffer.compare(before.bytes, after.bytes) === 0) return undefined;
-  const [previous, current] = [toolPartTreesOf(before), toolPartTreesOf(after)];
+  const [previous, current] = [partsOf(before), partsOf(after)];
   const changes = new ChangeText();
   const parts = TOOL_PARTS.filter((part) => {
     const countBefore = changes.count;
-    diffArrays(previous.get(part) ?? [], current.get(part) ?? [], () => ({ key: part }), changes);
+    diffValues(previous.get(part), current.get(part), part, changes);
     return changes.count > countBefore;
   });
   return parts.length === 0 ? undefined : { name: after.key, parts, text: changes.text };
@@ -243,9 +127,9 @@ export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | und
 /** The diff to an earlier version of which only the changed parts are known. */
 export function diffFromFingerprints(after: ListedItem, parts: readonly ToolPart[]): ToolDiff {
   const changes = new ChangeText(`Removed and added again with another ${parts.join(", ")}.`);
-  const current = toolPartTreesOf(after);
+  const current = partsOf(after);
   for (const part of parts) {
-    for (const tree of current.get(part) ?? []) changes.add({ key: part }, undefined, tree);
+    if (current.has(part)) changes.add(part, undefined, current.get(part));
   }
   return { name: after.key, parts, text: changes.text };
 }
@@ -255,80 +139,47 @@ export function diffFromFingerprints(after: ListedItem, parts: readonly ToolPart
  * the same.
  */
 export function toolPartTexts(item: ListedItem): ReadonlyMap<ToolPart, string> {
+  return new Map([...partsOf(item)].map(([part, value]) => [part, canonicalJson(value)]));
+}
+
+/** The parsed parts that are present. Their depth is at most `MAX_ENTRY_DEPTH`, so functions here may recurse. */
+function partsOf(item: ListedItem): ReadonlyMap<ToolPart, unknown> {
+  const members = membersOf(JSON.parse(textOf(item.bytes)));
   return new Map(
-    [...toolPartTreesOf(item)].map(([part, trees]) => [part, trees.map(formatTree).join(",")]),
+    TOOL_PARTS.filter((part) => members?.has(part)).map((part) => [part, members?.get(part)]),
   );
 }
 
-/** The parts that are present. A part has several trees if its key occurs several times. */
-function toolPartTreesOf(item: ListedItem): Map<ToolPart, JsonTree[]> {
-  const tool = JsonObject.of(item.bytes);
-  const parts = new Map<ToolPart, JsonTree[]>();
-  for (const part of TOOL_PARTS) {
-    const trees = tool.all(part).map((it) => parseTree(item.bytes, it));
-    if (trees.length > 0) parts.set(part, trees);
+/** The members of an object or array by key or index; undefined for other values. A Map, as a key can be `__proto__`. */
+function membersOf(value: unknown): ReadonlyMap<string, unknown> | undefined {
+  return typeof value === "object" && value !== null ? new Map(Object.entries(value)) : undefined;
+}
+
+/** Compact JSON in which the members of objects are sorted by key. */
+function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_key, inner: unknown) =>
+    typeof inner === "object" && inner !== null && !Array.isArray(inner)
+      ? Object.fromEntries(Object.entries(inner).sort(compareKeys))
+      : inner,
+  );
+}
+
+function compareKeys([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** Records the changes between two JSON values, of which undefined is a missing one. */
+function diffValues(before: unknown, after: unknown, path: string, changes: ChangeText): void {
+  const [previous, current] = [membersOf(before), membersOf(after)];
+  const isArray = Array.isArray(after);
+  if (previous === undefined || current === undefined || Array.isArray(before) !== isArray) {
+    if (before !== after) changes.add(path, before, after);
+    return;
   }
-  return parts;
-}
-
-/** A path within a tool: keys of objects and indices of arrays. */
-interface TreePath {
-  readonly parent?: TreePath;
-  readonly key: string | number;
-}
-
-function diffTrees(
-  before: JsonTree | undefined,
-  after: JsonTree | undefined,
-  path: TreePath,
-  changes: ChangeText,
-): void {
-  if (typeof before === "object" && typeof after === "object") {
-    if (before.kind === "list" && after.kind === "list") {
-      const pathOf = (key: number): TreePath => ({ parent: path, key });
-      return diffArrays(before.items, after.items, pathOf, changes);
-    }
-    if (before.kind === "table" && after.kind === "table") {
-      return diffMembers(before.members, after.members, path, changes);
-    }
-  }
-  if (before !== after) changes.add(path, before, after);
-}
-
-function diffArrays(
-  before: readonly JsonTree[],
-  after: readonly JsonTree[],
-  pathOf: (index: number) => TreePath,
-  changes: ChangeText,
-): void {
-  for (let i = 0; i < Math.max(before.length, after.length); i++) {
-    diffTrees(before[i], after[i], pathOf(i), changes);
-  }
-}
-
-/** Records the changes between two objects. Their members are sorted by key, so one pass pairs them. */
-function diffMembers(
-  before: JsonTreeObject["members"],
-  after: JsonTreeObject["members"],
-  parent: TreePath,
-  changes: ChangeText,
-): void {
-  let [i, k] = [0, 0];
-  for (;;) {
-    const [previous, current] = [before[i], after[k]];
-    if (previous === undefined && current === undefined) return;
-    const hasPrevious =
-      previous !== undefined && !(current !== undefined && current[0] < previous[0]);
-    const hasCurrent =
-      current !== undefined && !(previous !== undefined && previous[0] < current[0]);
-    const key = hasPrevious ? previous[0] : (current?.[0] ?? "");
-    const [left, right] = [
-      hasPrevious ? previous[1] : undefined,
-      hasCurrent ? current[1] : undefined,
-    ];
-    diffTrees(left, right, { parent, key }, changes);
-    if (hasPrevious) i++;
-    if (hasCurrent) k++;
+  const members = [...new Map([...previous, ...current])];
+  for (const [key] of isArray ? members : members.sort(compareKeys)) {
+    const inner = isArray ? `${path}[${key}]` : `${path}.${key}`;
+    diffValues(previous.get(key), current.get(key), inner, changes);
   }
 }
 
@@ -350,7 +201,7 @@ class ChangeText {
     return this.#omitted === 0 ? this.#text : `${this.#text}\n… and ${this.#omitted} more`;
   }
 
-  add(path: TreePath, before: JsonTree | undefined, after: JsonTree | undefined): void {
+  add(path: string, before: unknown, after: unknown): void {
     this.#count++;
     // After the first change that does not fit, no further one is shown: otherwise a shorter later one would hide that
     // a change is missing.
@@ -366,31 +217,15 @@ class ChangeText {
 }
 
 /** The description has no label; every other value is labelled with its path. */
-function linesOf(
-  path: TreePath,
-  before: JsonTree | undefined,
-  after: JsonTree | undefined,
-): string[] {
-  const pathText = formatPath(path);
-  const label = pathText === "description" ? "" : `${excerpt(pathText, MAX_PATH)}: `;
-  const previous = before === undefined ? undefined : valueText(before);
-  const current = after === undefined ? undefined : valueText(after);
-  if (previous !== undefined && current !== undefined) {
-    const [left, right] = excerptPair(previous, current, MAX_VALUE);
-    return [`- ${label}${left}`, `+ ${label}${right}`];
-  }
-  if (previous !== undefined) return [`- ${label}${excerpt(previous, MAX_VALUE)}`];
-  return [`+ ${label}${excerpt(current ?? "", MAX_VALUE)}`];
+function linesOf(path: string, before: unknown, after: unknown): string[] {
+  const label = path === "description" ? "" : `${excerpt(path, MAX_PATH)}: `;
+  if (before === undefined) return [`+ ${label}${excerpt(valueText(after), MAX_VALUE)}`];
+  if (after === undefined) return [`- ${label}${excerpt(valueText(before), MAX_VALUE)}`];
+  const [left, right] = excerptPair(valueText(before), valueText(after), MAX_VALUE);
+  return [`- ${label}${left}`, `+ ${label}${right}`];
 }
 
 /** A string without its quotes, any other value as JSON. */
-function valueText(tree: JsonTree): string {
-  return typeof tree === "string" && tree.startsWith('"')
-    ? (JSON.parse(tree) as string)
-    : formatTree(tree);
-}
-
-function formatPath({ parent, key }: TreePath): string {
-  if (parent === undefined) return `${key}`;
-  return typeof key === "number" ? `${formatPath(parent)}[${key}]` : `${formatPath(parent)}.${key}`;
+function valueText(value: unknown): string {
+  return typeof value === "string" ? value : canonicalJson(value);
 }
