@@ -3,8 +3,13 @@ import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
-import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
+import {
+  NO_OP_SENT_REQUEST,
+  type Responder,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
+} from "../transport/transport.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type StdioStreams } from "./early-initialize.ts";
 

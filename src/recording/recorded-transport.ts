@@ -7,15 +7,15 @@ import type { ModernResponder } from "../frontend/modern/request.ts";
 import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
 import { parseMessage, parseTruncated } from "../jsonrpc/parse.ts";
 import type { ProcessStats } from "../process/child-process.ts";
-import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
-import type {
-  MalformedOutput,
-  NegotiatedProtocol,
-  Responder,
-  SendOptions,
-  SentRequest,
-  TransportEvents,
-  Transport,
+import {
+  NO_OP_SENT_REQUEST,
+  type MalformedOutput,
+  type NegotiatedProtocol,
+  type Responder,
+  type SendOptions,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
 } from "../transport/transport.ts";
 import type { RecordedPeer } from "./format.ts";
 import { idText, type Recorder } from "./recorder.ts";

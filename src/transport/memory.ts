@@ -1,18 +1,24 @@
-import { ChunkScan, parseInChunk } from "../jsonrpc/parse.ts";
-import { joinPieces, utf8 } from "../base/bytes.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
-import { type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
-import type { SentRequest, TransportEvents, Transport } from "./transport.ts";
+import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";
+import {
+  NO_OP_SENT_REQUEST,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
+} from "./transport.ts";
 
-/** The handle of a request on a shared pipe: abandoning it does nothing. */
-export const NO_OP_SENT_REQUEST: SentRequest = { abandon() {} };
-
-/** Two connected transports in one process: what one sends, the other receives a microtask later. */
-export function memoryTransportPair(): [Transport, Transport] {
-  const first = new MemoryTransport();
-  const second = new MemoryTransport();
+/**
+ * Two connected transports in one process: what one sends, the other receives a microtask later.
+ * @param parse parses the bytes of a received message, which hold nothing else
+ */
+export function memoryTransportPair(
+  parse: (bytes: Buffer) => Message = parseMessage,
+): [Transport, Transport] {
+  const first = new MemoryTransport(parse);
+  const second = new MemoryTransport(parse);
   first.peer = second;
   second.peer = first;
   return [first, second];
@@ -20,6 +26,7 @@ export function memoryTransportPair(): [Transport, Transport] {
 
 class MemoryTransport implements Transport {
   peer: MemoryTransport | undefined;
+  readonly #parse: (bytes: Buffer) => Message;
   #events: TransportEvents | undefined;
   #received: Buffer[] = [];
   #queued = 0;
@@ -27,6 +34,10 @@ class MemoryTransport implements Transport {
   #isPaused = false;
   #isDeliveryScheduled = false;
   #isFull = false;
+
+  constructor(parse: (bytes: Buffer) => Message) {
+    this.#parse = parse;
+  }
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state === "closed" || this.#events !== undefined) {
@@ -95,7 +106,7 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(parseInChunk(...insideChunk(bytes)));
+      this.#events?.frame(this.#parse(bytes));
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
@@ -117,15 +128,3 @@ class MemoryTransport implements Transport {
     this.#events?.closed(new HubError("connectionLost", "The link was closed."));
   }
 }
-
-/**
- * A line inside a chunk that holds other bytes, too, as on a pipe: reveals code that takes the whole chunk for the
- * message.
- */
-function insideChunk(line: Buffer): [Buffer, number, number, ChunkScan] {
-  const chunk = joinPieces([LINE_BEFORE, line, LINE_AFTER]);
-  const start = LINE_BEFORE.length;
-  return [chunk, start, start + line.length, new ChunkScan(chunk)];
-}
-const LINE_BEFORE = utf8('{"jsonrpc":"2.0","method":"notifications/before"}\n');
-const LINE_AFTER = utf8('\n{"jsonrpc":"2.0","id":0,"method":"behind","params":{}}\n');

@@ -22,10 +22,15 @@ import {
   type ResolvedCommand,
 } from "../process/path-lookup.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
-import { NO_OP_SENT_REQUEST } from "./memory.ts";
 import { Redactor } from "./redact.ts";
 import { ServerLog } from "./server-log.ts";
-import type { SentRequest, ServerTransport, TransportEvents, Transport } from "./transport.ts";
+import {
+  NO_OP_SENT_REQUEST,
+  type SentRequest,
+  type ServerTransport,
+  type TransportEvents,
+  type Transport,
+} from "./transport.ts";
 
 /** How to start a server as a child process. */
 export interface StdioTarget {

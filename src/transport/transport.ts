@@ -20,6 +20,9 @@ export interface SentRequest {
   request?: number;
 }
 
+/** The handle of a request on a transport without streams: abandoning it does nothing. */
+export const NO_OP_SENT_REQUEST: SentRequest = { abandon() {} };
+
 /** What a Transport needs to know about a request beyond its bytes; HTTP also sends some of it in headers. */
 export interface SendOptions {
   readonly method: string;

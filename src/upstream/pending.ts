@@ -11,8 +11,12 @@ import {
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { SendOptions, SentRequest, Transport } from "../transport/transport.ts";
-import { NO_OP_SENT_REQUEST } from "../transport/memory.ts";
+import {
+  NO_OP_SENT_REQUEST,
+  type SendOptions,
+  type SentRequest,
+  type Transport,
+} from "../transport/transport.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 

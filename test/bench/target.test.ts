@@ -11,7 +11,7 @@ import { Method } from "../../src/protocol/legacy.ts";
 import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { buildResult, type Response } from "../../src/jsonrpc/message.ts";
-import { memoryTransportPair } from "../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 
 const never = new AbortController().signal;
 
@@ -23,7 +23,7 @@ function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
   let lists = 0;
   const links: Transport[] = [];
   const makeLink: BenchSubject["makeTransport"] = async () => {
-    const [ours, theirs] = memoryTransportPair();
+    const [ours, theirs] = chunkedTransportPair();
     links.push(theirs);
     await theirs.open(
       {

@@ -1,5 +1,5 @@
 import { type Era, LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import { memoryTransportPair } from "../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import { EventStreamReader } from "../fixtures/http-client.ts";
 import { type Json, Peer } from "../fixtures/memory-hub.ts";
 import {
@@ -188,7 +188,7 @@ function handshakeOf(capabilities: unknown, instructions: unknown): MatrixClient
 const NEVER_ABORTED = new AbortController().signal;
 
 function memoryChannel({ hub }: HubAccess, onMessage: MessageHandler): Channel {
-  const [ours, theirs] = memoryTransportPair();
+  const [ours, theirs] = chunkedTransportPair();
   void hub.accept(ours, NEVER_ABORTED);
   const peer = new Peer(theirs);
   peer.onMessage = onMessage;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
-import { memoryTransportPair } from "../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import { type Json, Peer } from "../fixtures/memory-hub.ts";
 import { RpcError, type ServerBehaviour, type Params } from "./server-behaviour.ts";
 
@@ -25,7 +25,7 @@ export function connectRawServer(
   behaviour: ServerBehaviour,
   onError: (error: unknown) => void,
 ): Transport {
-  const [ours, theirs] = memoryTransportPair();
+  const [ours, theirs] = chunkedTransportPair();
   const peer = new Peer(theirs);
   const connection = new RawServerConnection(behaviour, peer);
   behaviour.notifyChange = (method, params) => connection.notifyChange(method, params);

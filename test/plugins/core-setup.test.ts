@@ -9,7 +9,7 @@ import type { Manifest } from "../../src/manifest/schema.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
-import { memoryTransportPair } from "../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { Latch } from "../fixtures/memory-hub.ts";
 import { logsOf } from "./plugin-hub.ts";
@@ -175,7 +175,7 @@ describe("plugins that cannot be set up", () => {
   });
 });
 
-const link = (): Link => memoryTransportPair()[0];
+const link = (): Link => chunkedTransportPair()[0];
 const server =
   (name: string): Given =>
   () => ({ servers: { [name]: link } });

@@ -6,7 +6,7 @@ import { joinPieces, textOf } from "../../src/base/bytes.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
-import { memoryTransportPair } from "../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import {
   messagesOfMethod,
   ALL_CAPABILITIES,
@@ -36,7 +36,7 @@ const FORM = { message: "Which?", requestedSchema: { type: "object", properties:
 
 /** A client that introduced itself on a link of which the test has what the hub is told. */
 async function accept(hub: Hub): Promise<{ client: Peer; events: TransportEvents }> {
-  const [ours, theirs] = memoryTransportPair();
+  const [ours, theirs] = chunkedTransportPair();
   const open = ours.open.bind(ours);
   const opened = new Promise<TransportEvents>((resolve) => {
     ours.open = (events, signal) => {

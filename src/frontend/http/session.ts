@@ -14,12 +14,12 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import { NO_OP_SENT_REQUEST } from "../../transport/memory.ts";
-import type {
-  Responder,
-  SentRequest,
-  TransportEvents,
-  Transport,
+import {
+  NO_OP_SENT_REQUEST,
+  type Responder,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
 } from "../../transport/transport.ts";
 import type { ServerSubset } from "../../upstream/profile.ts";
 import { errorAnswer } from "./errors.ts";

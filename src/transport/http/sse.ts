@@ -5,8 +5,12 @@ import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
-import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
-import { NO_OP_SENT_REQUEST } from "../memory.ts";
+import {
+  NO_OP_SENT_REQUEST,
+  type NegotiatedProtocol,
+  type SendOptions,
+  type SentRequest,
+} from "../transport.ts";
 import type { HttpTransport, HttpVariant } from "./transport.ts";
 import type { HttpRequester, RequestEvents } from "./request.ts";
 import { errorOfResponse, EXCERPT_LIMIT } from "./errors.ts";

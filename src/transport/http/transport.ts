@@ -1,13 +1,13 @@
 import { HubError } from "../../base/errors.ts";
 import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
-import type {
-  NegotiatedProtocol,
-  SendOptions,
-  SentRequest,
-  ServerTransport,
-  TransportEvents,
+import {
+  NO_OP_SENT_REQUEST,
+  type NegotiatedProtocol,
+  type SendOptions,
+  type SentRequest,
+  type ServerTransport,
+  type TransportEvents,
 } from "../transport.ts";
-import { NO_OP_SENT_REQUEST } from "../memory.ts";
 import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
 import { repairUtf8 } from "../../jsonrpc/utf8.ts";
 import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";

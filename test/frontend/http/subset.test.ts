@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { subsetOf } from "../../../src/upstream/profile.ts";
-import { memoryTransportPair } from "../../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../../fixtures/memory-transport.ts";
 import { sendServerRequest, SAMPLING_PARAMS } from "../../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
 import { setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
@@ -375,7 +375,7 @@ describe("catalogs of parts", () => {
     );
     for (const [i, part] of parts.entries()) {
       if (i === 60) assert.equal(hub.catalog, whole);
-      const [ours, theirs] = memoryTransportPair();
+      const [ours, theirs] = chunkedTransportPair();
       void hub.accept(ours, new AbortController().signal, subsetOf(part));
       const peer = new Peer(theirs);
       await initialize(peer);

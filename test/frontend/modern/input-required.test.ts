@@ -7,7 +7,7 @@ import {
 } from "../../../src/frontend/modern/input-required.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import type { Transport } from "../../../src/transport/transport.ts";
-import { memoryTransportPair } from "../../../src/transport/memory.ts";
+import { chunkedTransportPair } from "../../fixtures/memory-transport.ts";
 import { turn, type VirtualClock } from "../../fixtures/virtual-clock.ts";
 import {
   initialize,
@@ -621,7 +621,7 @@ describe("a hub behind a hub", () => {
     const far = setUpHub({ git });
     class Behind extends ScriptedServer {
       override connect(): Transport {
-        const [ours, theirs] = memoryTransportPair();
+        const [ours, theirs] = chunkedTransportPair();
         void far.hub.accept(theirs, new AbortController().signal);
         return ours;
       }
