@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 
 /** A source of bytes: a child's stdout, or the hub's own stdin. */
 export interface ByteInput {
-  /** Starts reading; called once. The source does not reuse the memory of a chunk after handing it over. */
+  /** Starts reading; called once. The chunks belong to the receiver: see `ByteSlice`. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
   resume(): void;
@@ -17,7 +17,7 @@ export interface ByteOutput {
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */
   end(): void;
-  /** When `write` has returned undefined, the output keeps no reference to the bytes: their memory may be reused. */
+  /** A complete write leaves no reference to the bytes, whose memory may then be detached or reused: see `ByteSlice`. */
   readonly retainsNoMemory?: true | undefined;
 }
 

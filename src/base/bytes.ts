@@ -61,10 +61,22 @@ export function startsWithAt(bytes: Uint8Array, at: number, pattern: Uint8Array)
   return true;
 }
 
-/** A range of a typed array; much cheaper to create than a subarray. */
+/**
+ * A range of a typed array; much cheaper to create than a subarray.
+ *
+ * The rule of memory, for all bytes that are read or written:
+ * - A piece that is sent is neither changed nor its memory reused by the sender.
+ * - A chunk that was read belongs to its receiver: the source neither reads nor changes it again, nor reuses its memory.
+ *   Messages and slices share the memory of their chunk, so nobody changes them, and everybody may keep them.
+ * - Memory is detached only through slices with `isDetachable`. Only `LineReader` makes them: of chunks that own their
+ *   memory (`ownsMemory`) and hold parts of one long line. They are written at most once, and not read afterwards: code
+ *   that keeps the bytes longer copies them, and code that writes them several times uses `asShared`.
+ * - Memory is filled again only by its own writer: `WriteBuffer` does so with the slab into which it copies small pieces.
+ * - Memory is detached or filled again only after the write is complete, and only if the output has `retainsNoMemory`.
+ */
 export interface ByteSlice extends ByteRange {
   readonly bytes: Uint8Array;
-  /** The memory is not read again: the writer may detach it after the write. */
+  /** The memory may be detached after the write. */
   readonly isDetachable?: true | undefined;
 }
 
@@ -74,9 +86,45 @@ export interface ByteSlice extends ByteRange {
  */
 export type Piece = Uint8Array | ByteSlice | string | number;
 
-/** Whether the memory may be detached once the piece is written; code that keeps the bytes longer must copy them. */
+/** Whether the memory may be detached once the piece is written: see `ByteSlice`. */
 export function isDetachable(piece: Piece): piece is ByteSlice {
   return typeof piece === "object" && "isDetachable" in piece;
+}
+
+/** A slice whose memory may be detached after the write. */
+export function makeDetachableSlice(bytes: Uint8Array, start: number, end: number): ByteSlice {
+  return { bytes, start, end, isDetachable: true };
+}
+
+/** The same piece, whose memory is kept when it is written. */
+export function asShared(piece: Piece): Piece {
+  return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
+}
+
+/** Frees the memory sooner than garbage collection would; the bytes and all others in their ArrayBuffer are gone. */
+export function detachMemory(bytes: Uint8Array): void {
+  (bytes.buffer as ArrayBuffer).transfer(0);
+}
+
+/** Below this size, in bytes, memory is not detached: small chunks may share it, and are copied for the write anyway. */
+const MIN_OWNED = 16 * 1024;
+
+/** Whether the chunk covers its whole ArrayBuffer, so that nothing else shares its memory. */
+export function ownsMemory(chunk: Buffer): boolean {
+  return chunk.length >= MIN_OWNED && chunk.length === chunk.buffer.byteLength;
+}
+
+/** The parts of a chunk before and after the byte at `at`, each with its own memory: the shorter one is copied. */
+export function splitMemory(chunk: Buffer, at: number): [Buffer, Buffer] {
+  const before = chunk.subarray(0, at);
+  const after = chunk.subarray(at + 1);
+  return before.length < after.length ? [copyOf(before), after] : [before, copyOf(after)];
+}
+
+function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
 }
 
 /** Replaces a byte range. */

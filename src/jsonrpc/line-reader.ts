@@ -1,5 +1,12 @@
 import { Buffer } from "node:buffer";
-import { bufferOf, type ByteSlice, makeSlice } from "../base/bytes.ts";
+import {
+  bufferOf,
+  type ByteSlice,
+  makeDetachableSlice,
+  makeSlice,
+  ownsMemory,
+  splitMemory,
+} from "../base/bytes.ts";
 import type { Response } from "./message.ts";
 import { ChunkScan, CR, LF, mayHideMessage, parseSpliceableResponse } from "./parse.ts";
 import { Utf8Validator } from "./utf8.ts";
@@ -16,7 +23,7 @@ export interface LinePart {
   readonly bytes: Buffer;
   /** The chunk was searched on arrival and hides no second message: see `isUnambiguousChunk`. */
   readonly isPlain: boolean;
-  /** The memory is not shared: the writer may detach it after the write. */
+  /** Whether slices of the part are detachable: see `ByteSlice`. */
   readonly isDetachable: boolean;
 }
 
@@ -73,8 +80,7 @@ function slicesOf(parts: readonly LinePart[], start: number, end: number): ByteS
     const from = Math.max(start - at, 0);
     const to = Math.min(end - at, bytes.length);
     if (from < to) {
-      const slice = makeSlice(bytes, from, to);
-      slices.push(isDetachable ? { ...slice, isDetachable: true } : slice);
+      slices.push((isDetachable ? makeDetachableSlice : makeSlice)(bytes, from, to));
     }
     at += bytes.length;
   }
@@ -150,7 +156,7 @@ export class LineReader {
     this.#events = events;
   }
 
-  /** Takes ownership of the chunk. */
+  /** Reports the lines that end in the chunk, and keeps the rest of it: see `ByteSlice`. */
   push(chunk: Buffer): void {
     const scan = new ChunkScan(chunk);
     const size = chunk.length;
@@ -176,17 +182,17 @@ export class LineReader {
       }
       from = at + 1;
     }
-    if (from === 0) this.#addPiece(chunk, ownsArrayBuffer(chunk));
+    if (from === 0) this.#addPiece(chunk, ownsMemory(chunk));
     else if (from < size) this.#addPiece(chunk.subarray(from), false);
   }
 
   /**
-   * Ends a long line in a chunk that has no other line end, so that the chunk's memory is not shared.
-   * @returns false if the chunk has more line ends, or shares its memory
+   * Ends a long line in a chunk that has no other line end, so that both of its parts are detachable.
+   * @returns false if the chunk has more line ends, or does not own its memory
    */
   #endLongLine(chunk: Buffer, at: number): boolean {
-    if (!ownsArrayBuffer(chunk) || chunk.includes(LF, at + 1)) return false;
-    const [end, rest] = splitAt(chunk, at);
+    if (!ownsMemory(chunk) || chunk.includes(LF, at + 1)) return false;
+    const [end, rest] = splitMemory(chunk, at);
     if (end.length > 0) this.#addPiece(end, true);
     this.#endLine();
     if (rest.length > 0) this.#addPiece(rest, true);
@@ -271,24 +277,6 @@ function withoutCr(parts: readonly LinePart[], size: number): [readonly LinePart
   const bytes = last.bytes.subarray(0, -1);
   const rest = bytes.length === 0 ? [] : [{ ...last, bytes }];
   return [[...parts.slice(0, -1), ...rest], size - 1];
-}
-
-/** Whether the chunk covers its whole ArrayBuffer. Only checked for big chunks; small ones may share memory. */
-function ownsArrayBuffer(chunk: Buffer): boolean {
-  return chunk.length >= LONG_LINE_PIECE && chunk.length === chunk.buffer.byteLength;
-}
-
-/** The parts of a chunk before and after a line end, each with its own memory: the shorter one is copied. */
-function splitAt(chunk: Buffer, at: number): [Buffer, Buffer] {
-  const end = chunk.subarray(0, at);
-  const rest = chunk.subarray(at + 1);
-  return end.length < rest.length ? [copyOf(end), rest] : [end, copyOf(rest)];
-}
-
-function copyOf(bytes: Buffer): Buffer {
-  const copy = Buffer.allocUnsafeSlow(bytes.length);
-  bytes.copy(copy);
-  return copy;
 }
 
 /**

@@ -3,6 +3,7 @@ import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import {
   copyByteRange,
   copyPiece,
+  detachMemory,
   type EditedBytes,
   isDetachable,
   makeSlice,
@@ -29,8 +30,8 @@ const SLAB_SIZE = 64 * 1024;
 export class WriteBuffer {
   readonly #writes: Uint8Array[] = [];
   /**
-   * The writes whose memory may be freed when they are complete. Weak references, since `release` is not called for
-   * outputs that retain memory.
+   * The writes of detachable slices (see `ByteSlice`). Weak references, since `release` is not called for outputs that
+   * retain memory.
    */
   readonly #detachable = new WeakSet<Uint8Array>();
   #slab = EMPTY_SLAB;
@@ -90,16 +91,16 @@ export class WriteBuffer {
   }
 
   /**
-   * The write is complete: detaches its memory if the writer owns it, sooner than garbage collection would free it.
+   * The write is complete: detaches its memory if that is allowed.
    * @returns whether it was detached
    */
   release(write: Uint8Array): boolean {
     if (!this.#detachable.delete(write)) return false;
-    (write.buffer as ArrayBuffer).transfer(0);
+    detachMemory(write);
     return true;
   }
 
-  /** Called when all writes are complete and nothing is queued: the slab is filled again from its start. */
+  /** All writes are complete and nothing is queued: the slab is filled again from its start, see `ByteSlice`. */
   reuseSlab(): void {
     this.#start = 0;
     this.#end = 0;

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { isDetachable, makeSlice, type Piece, textOf } from "../base/bytes.ts";
+import { asShared, type Piece, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { JsonObject, skipValue, skipWhitespace } from "../base/json.ts";
 import {
@@ -74,17 +74,12 @@ export class RelayedAnswer extends PluginAnswer {
   }
 
   /**
-   * The pieces are copied slices: a plugin may return the answer for several calls, so writing one must not release its
-   * buffers.
+   * A plugin may return the answer for several calls, so writing it must not detach its memory: see `ByteSlice`.
    */
   withId(id: Piece): EncodedMessage {
     const message = withResponseId(this.#response, id);
-    return Array.isArray(message) ? message.map(copyBorrowed) : message;
+    return Array.isArray(message) ? message.map(asShared) : message;
   }
-}
-
-function copyBorrowed(piece: Piece): Piece {
-  return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
 /** A result that a plugin made instead of forwarding a server's response. */

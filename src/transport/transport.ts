@@ -105,8 +105,8 @@ export interface Transport {
    */
   open(events: TransportEvents, signal: AbortSignal): Promise<void>;
   /**
-   * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
-   * and must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
+   * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied:
+   * see `ByteSlice`. Never blocks and never throws: a transport that is not open drops the message.
    */
   send(message: EncodedMessage, options?: SendOptions): SentRequest;
   /** Queued bytes that the peer has not accepted yet. */

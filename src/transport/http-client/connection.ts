@@ -206,7 +206,7 @@ export interface ResponseReceiver {
   /** The whole request was written. */
   sent?(): void;
   head(head: ResponseHead): void;
-  /** A part of the body; the receiver owns the memory. */
+  /** A part of the body; it belongs to the receiver: see `ByteSlice`. */
   body(bytes: Buffer): void;
   end(): void;
   /**
