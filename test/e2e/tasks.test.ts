@@ -155,19 +155,6 @@ for (const face of SERVER_TRANSPORTS) {
         await assert.rejects(tasks.cancelTask(taskId));
       }),
     );
-
-    it("that it makes its client do are followed to their end", TEST_OPTIONS, () =>
-      withClients(face, async (connected) => {
-        const client = await connected();
-        const args = { prompt: "p", maxTokens: 9 };
-        const [sample, form] = await Promise.all([
-          client.callTool({ name: "all__trigger-sampling-request-async", arguments: args }),
-          client.callTool({ name: "all__trigger-elicitation-request-async" }),
-        ]);
-        assert.match(JSON.stringify(sample), /COMPLETED.*sampled/);
-        assert.match(JSON.stringify(form), /COMPLETED.*Ada/);
-      }),
-    );
   });
 }
 
