@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { type Deferred, deferred } from "./deferred.ts";
 
 /** A source of bytes: a child's stdout, or the hub's own stdin. */
 export interface ByteInput {
@@ -32,27 +33,25 @@ export interface BunFileSink {
 
 /** Reads a web stream. */
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
-  let pausing: { resumed: Promise<void>; resume: () => void } | undefined;
+  /** Settles when reading is resumed; undefined while it is not paused. */
+  let resumed: Deferred<void> | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
     const reader = stream.getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
-      if (pausing !== undefined) await pausing.resumed;
+      if (resumed !== undefined) await resumed.promise;
       onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
     }
   };
   return {
     read: (onChunk, onEnd) => void pump(onChunk).then(onEnd, onEnd),
     pause() {
-      if (pausing !== undefined) return;
-      let resume = (): void => {};
-      const resumed = new Promise<void>((resolve) => (resume = resolve));
-      pausing = { resumed, resume };
+      resumed ??= deferred();
     },
     resume() {
-      pausing?.resume();
-      pausing = undefined;
+      resumed?.resolve();
+      resumed = undefined;
     },
   };
 }

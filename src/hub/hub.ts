@@ -1,5 +1,6 @@
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import type { EventKind, EventListener } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
@@ -106,8 +107,8 @@ export class Hub {
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
   readonly #changeDebounce: ChangeDebounce;
-  /** Callers of `settled`. `waitsForLate`: they wait for late servers, too. */
-  #settledWaiters: readonly { readonly waitsForLate: boolean; readonly resolve: () => void }[] = [];
+  /** Settle when every server has started, failed or is late, and when none is late any more; unset: nobody waits. */
+  #settled: Partial<Record<"untilLate" | "untilStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
   /** `#invalid`: servers whose table in the manifest is invalid; `#names`: all servers; both in manifest order. */
   #invalid: readonly InvalidServer[] = [];
@@ -269,11 +270,9 @@ export class Hub {
    * @param until `untilStarted`: waits for late servers, too (each has its `startLimit`)
    */
   settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
-    return new Promise((resolve) => {
-      const waiter = { waitsForLate: until === "untilStarted", resolve };
-      this.#settledWaiters = [...this.#settledWaiters, waiter];
-      this.#resolveSettled();
-    });
+    const { promise } = (this.#settled[until] ??= deferred());
+    this.#resolveSettled();
+    return promise;
   }
 
   start(server: string): void {
@@ -432,13 +431,14 @@ export class Hub {
 
   #resolveSettled(): void {
     this.#clients.serverSettled();
-    if (this.#settledWaiters.length === 0) return;
+    const { untilLate, untilStarted } = this.#settled;
+    if (untilLate === undefined && untilStarted === undefined) return;
     const { allConnections: all } = this.#pool;
     if (!all.every(({ isSettled }) => isSettled)) return;
     const isAnyLate = all.some(({ isLate }) => isLate);
-    const waiters = this.#settledWaiters;
-    this.#settledWaiters = waiters.filter(({ waitsForLate }) => waitsForLate && isAnyLate);
-    for (const { waitsForLate, resolve } of waiters) if (!waitsForLate || !isAnyLate) resolve();
+    this.#settled = isAnyLate && untilStarted !== undefined ? { untilStarted } : {};
+    untilLate?.resolve();
+    if (!isAnyLate) untilStarted?.resolve();
   }
 
   #changed(): void {

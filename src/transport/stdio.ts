@@ -1,6 +1,7 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
@@ -269,14 +270,13 @@ class StdioChannel {
       if (this.#phase !== "closed") events.log(level, source, text);
     });
     const stdoutEnded = streamEnd(child.stdout);
-    let resolveStdinBroken = (): void => {};
-    const stdinBroken = new Promise<void>((onBroken) => (resolveStdinBroken = onBroken));
+    const stdinBroken = deferred();
     this.#outputsEnded = Promise.all([stdoutEnded, streamEnd(child.stderr)]);
     inputOfChild(child.stderr).read(
       (chunk) => this.#serverLog.stderr(chunk),
       () => {},
     );
-    const output = outputOfChild(child.stdin, () => resolveStdinBroken());
+    const output = outputOfChild(child.stdin, stdinBroken.resolve);
     this.#pipe = new Pipe(inputOfChild(child.stdout), output, target.maxMessage, {
       message: (message) => {
         if (message.kind === "invalid") {
@@ -297,7 +297,7 @@ class StdioChannel {
       },
       ended: () => {},
     });
-    void this.#watchExit(stdoutEnded, stdinBroken);
+    void this.#watchExit(stdoutEnded, stdinBroken.promise);
   }
 
   get queued(): number {
