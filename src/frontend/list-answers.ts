@@ -39,7 +39,7 @@ const cachedSections = new WeakMap<Section, Section>();
  * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
  * object. Entries of legacy servers stay unchanged.
  */
-export function legacySection(section: Section): Section {
+export function sectionForLegacyClients(section: Section): Section {
   const { kind, info: origin } = section;
   if (kind !== "tools" || origin.modernServers.size === 0) return section;
   const cached = cachedSections.get(section);
@@ -79,11 +79,11 @@ export class ListAnswers {
     const { id } = request;
     const after = readCursorParam(kind, request);
     if (after !== undefined) {
-      return (catalog) => buildResult(id, legacySection(catalog[kind]).pageAfter(after));
+      return (catalog) => buildResult(id, sectionForLegacyClients(catalog[kind]).pageAfter(after));
     }
     return (catalog) => {
       this.#lastSent.set(kind, catalog[kind]);
-      return buildResult(id, legacySection(catalog[kind]).result);
+      return buildResult(id, sectionForLegacyClients(catalog[kind]).result);
     };
   }
 

@@ -13,7 +13,7 @@ import {
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
-import type { RunningCall } from "../router/call.ts";
+import type { CallSummary } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
@@ -58,7 +58,7 @@ export interface HubOptions {
 /** The state of a hub at one moment. */
 export interface HubSnapshot {
   readonly servers: readonly ServerStatus[];
-  readonly calls: readonly RunningCall[];
+  readonly calls: readonly CallSummary[];
   readonly alerts: readonly Alert[];
   /** Number of tools that clients see. */
   readonly tools: number;

@@ -134,7 +134,11 @@ function formatShown(value: unknown): string {
 
 /** One step of a server, `wait` ms after the previous step or the request. */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
-  | { readonly kind: "notify"; readonly message: Notification; readonly marks: RecordedMarks }
+  | {
+      readonly kind: "notify";
+      readonly message: Notification;
+      readonly references: RequestReferences;
+    }
   | { readonly kind: "request"; readonly message: Request }
   /** Wait for the client's response to the server's request on that line. */
   | { readonly kind: "awaitResponse"; readonly requestLine: number; readonly response: Response }
@@ -146,7 +150,7 @@ export type RecordedStep = { readonly wait: number; readonly line: number } & (
 );
 
 /** Byte ranges in a notification of the progress token and the subscription id that tie it to a request. */
-export interface RecordedMarks {
+export interface RequestReferences {
   readonly progressToken: ByteRange | undefined;
   readonly subscriptionId: ByteRange | undefined;
 }
@@ -328,16 +332,17 @@ class RunReader {
       this.#serverRequests.set(message.id.key, { line: entry.line, builder });
       builder.addStep({ kind: "request", message }, entry);
     } else if (message.kind === "notification" && message.method !== CANCELLED) {
-      const marks = marksOf(message);
+      const references = requestReferencesOf(message);
       const builder =
-        this.#requestOfNotification(message, marks) ?? this.#likelyRequest(entry.streamRequestId);
-      builder?.addStep({ kind: "notify", message, marks }, entry);
+        this.#requestOfNotification(message, references) ??
+        this.#likelyRequest(entry.streamRequestId);
+      builder?.addStep({ kind: "notify", message, references }, entry);
     }
   }
 
   #requestOfNotification(
     { bytes }: Notification,
-    { progressToken, subscriptionId }: RecordedMarks,
+    { progressToken, subscriptionId }: RequestReferences,
   ): ExchangeBuilder | undefined {
     if (progressToken !== undefined) {
       const text = textOf(bytes, progressToken.start, progressToken.end);
@@ -409,7 +414,7 @@ export function progressTokenOf(request: Request): string | undefined {
   return token && textOf(request.bytes, token.start, token.end);
 }
 
-function marksOf(notification: Notification): RecordedMarks {
+function requestReferencesOf(notification: Notification): RequestReferences {
   const params = paramsOf(notification);
   return {
     progressToken: params.member("progressToken"),

@@ -242,16 +242,16 @@ class ServerReplay {
 
   #sendNotification(
     active: ActiveExchange,
-    { message, marks }: Extract<RecordedStep, { readonly kind: "notify" }>,
+    { message, references }: Extract<RecordedStep, { readonly kind: "notify" }>,
   ): void {
     const edits: Edit[] = [];
-    if (marks.progressToken !== undefined) {
+    if (references.progressToken !== undefined) {
       // No progress notification for a request without a progress token.
       if (active.token === undefined) return;
-      edits.push({ ...marks.progressToken, replacement: utf8(active.token) });
+      edits.push({ ...references.progressToken, replacement: utf8(active.token) });
     }
-    if (marks.subscriptionId !== undefined) {
-      edits.push({ ...marks.subscriptionId, replacement: active.request.id });
+    if (references.subscriptionId !== undefined) {
+      edits.push({ ...references.subscriptionId, replacement: active.request.id });
     }
     this.#transport.send(editMessage(message, edits));
   }

@@ -168,7 +168,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   /** The fields of the call's events. */
-  describe(): RunningCall {
+  describe(): CallSummary {
     const { route, startedAt } = this;
     const { deadlines } = this.context;
     const duration = deadlines.now() - startedAt;
@@ -446,7 +446,7 @@ export function removedError(connection: Connection, route: Route): HubError | u
 }
 
 /** A call in progress. */
-export interface RunningCall {
+export interface CallSummary {
   /** Its number, unique in this hub. */
   readonly call: number;
   readonly server: string;
@@ -477,7 +477,7 @@ export class CallLog {
     this.#bus.emit({ kind: "callStarted", call, server, tool, name });
   }
 
-  logEnd({ call, server, tool, duration }: RunningCall, end: CallEnd): void {
+  logEnd({ call, server, tool, duration }: CallSummary, end: CallEnd): void {
     const fields = { call, server, tool, duration };
     if (end === "answered") {
       this.#bus.emit({ kind: "callFinished", outcome: "answered", ...fields });

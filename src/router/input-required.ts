@@ -222,7 +222,7 @@ function explainError(
 }
 
 /** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
-export function wrapToolAnswer(
+export function wrapToolOutput(
   message: EncodedMessage,
   item: ListedItem | undefined,
 ): EncodedMessage {

@@ -24,7 +24,7 @@ import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelCreatedTask, cancelTask, type Task } from "../upstream/tasks.ts";
 import { Call, type CallContext, type CallEnd, removedError, type RoutedRequest } from "./call.ts";
-import { toLegacyAnswer, wrapToolAnswer } from "./input-required.ts";
+import { toLegacyAnswer, wrapToolOutput } from "./input-required.ts";
 import { notReadyReason } from "./timeouts.ts";
 import {
   type UpstreamHandler,
@@ -505,7 +505,7 @@ export class PluginCall extends Call implements ToolCallContext {
     const { view } = this.context;
     const isMixed =
       caller.sender.era === "legacy" && view.catalog.tools.info.modernServers.has(route.server);
-    return isMixed ? wrapToolAnswer(message, route.item) : message;
+    return isMixed ? wrapToolOutput(message, route.item) : message;
   }
 
   /** Maps the URIs of a plugin's answer, too, which may differ from the server's. */

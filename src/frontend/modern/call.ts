@@ -68,7 +68,7 @@ function firstText(content: unknown): unknown {
 const INPUT_BATCH_TIME = 5;
 
 /** Validates a request against its client's catalog. May throw. */
-export type CallCheck = (catalog: Catalog) => void;
+export type CatalogCheck = (catalog: Catalog) => void;
 
 /** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
@@ -85,7 +85,7 @@ export class ModernCall implements Caller, AwaitingCall {
   tableKey = -1;
   readonly #modernRequest: ModernRequest;
   readonly #client: ModernClient;
-  readonly #check: CallCheck | undefined;
+  readonly #check: CatalogCheck | undefined;
   #running: RunningRequest | undefined;
   /** `open`: the client waits for an answer; `awaitingInput`: its retry is awaited. */
   #state: "open" | "awaitingInput" | "over" = "open";
@@ -113,7 +113,7 @@ export class ModernCall implements Caller, AwaitingCall {
     modernRequest: ModernRequest,
     responder: ModernResponder,
     client: ModernClient,
-    check?: CallCheck,
+    check?: CatalogCheck,
   ) {
     this.#modernRequest = modernRequest;
     this.#client = client;

@@ -31,7 +31,7 @@ import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import type { Clients } from "../clients.ts";
 import { LIST_METHOD_KINDS } from "../list-answers.ts";
-import { type CallCheck, ModernCall } from "./call.ts";
+import { type CatalogCheck, ModernCall } from "./call.ts";
 import { AwaitedInputs, invalidRequestState } from "./input-required.ts";
 import {
   checkRequestState,
@@ -135,7 +135,7 @@ export class ModernClient implements ClientChannel {
    * Handles a request.
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
-  handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CallCheck): void {
+  handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CatalogCheck): void {
     const { method } = modernRequest.request;
     this.lastUse = this.clock.now();
     this.#lowerLogLevel(modernRequest.sender.level);
@@ -242,7 +242,7 @@ export class ModernClient implements ClientChannel {
     modernRequest: ModernRequest,
     responder: ModernResponder,
     methodSpec: AnyMethodSpec,
-    check?: CallCheck,
+    check?: CatalogCheck,
   ): void {
     const { name, version } = modernRequest.sender.info;
     const { client } = this.router;

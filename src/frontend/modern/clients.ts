@@ -6,7 +6,7 @@ import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import type { Clients } from "../clients.ts";
 import { ModernClient } from "./client.ts";
-import type { CallCheck } from "./call.ts";
+import type { CatalogCheck } from "./call.ts";
 
 /** `limit`: how long an unused client is kept; `interval`: between checks; both in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
@@ -59,7 +59,7 @@ export class ModernClients {
     modernRequest: ModernRequest,
     responder: ModernResponder,
     subset: ServerSubset = ALL_SERVERS,
-    check?: CallCheck,
+    check?: CatalogCheck,
   ): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (modernRequest.request.method === ModernMethod.listen) this.#checkSubscriptions();
