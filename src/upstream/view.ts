@@ -36,13 +36,11 @@ export class ClientView {
   #catalog: Catalog | undefined;
   /** The `version` of the `CatalogCache` from which `#catalog` was read. */
   #version = 0;
-  #isOpen = false;
-  /** Whether a list request may be answered; before that, `whenListed` waits. */
-  #isListable = false;
-  readonly #listWaiters = new Set<(catalog: Catalog) => void>();
-  /** The callbacks that wait for saved listings before they are loaded. */
-  readonly #waitingForSaved = new Set<(catalog: Catalog) => void>();
-  #savedListingsState: "notStarted" | "loading" | "done" = "notStarted";
+  /** "opening": list requests wait until it is "listable". */
+  #state: "closed" | "opening" | "listable" = "closed";
+  #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
+  readonly #listWaiters = new CatalogWaiters();
+  readonly #savedWaiters = new CatalogWaiters();
   #cancelTimer: () => void = () => {};
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
@@ -59,11 +57,11 @@ export class ClientView {
     );
     this.#profile = profileOf(counted, before.client, channel, before.subset);
     this.#catalog = undefined;
-    if (this.#isOpen) {
+    if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
       // The client's own servers are not listed yet.
       this.#cancelTimer();
-      this.#isOpen = this.#isListable = false;
+      this.#state = "closed";
     }
     this.open();
     this.levelChanged();
@@ -130,18 +128,18 @@ export class ClientView {
 
   /** Starts the client's servers with goal "up". */
   open(): void {
-    if (this.#isOpen) return;
-    this.#isOpen = true;
+    if (this.#state !== "closed") return;
+    this.#state = "opening";
     const { pool, clock } = this.#options;
     const cancelListTimer = clock.after(this.#options.listWait(), () => this.#setListable());
-    const cancelSavedTimer = clock.after(LOAD_SAVED_WAIT, () => this.#resolveSavedLoaded());
+    const cancelSavedTimer = clock.after(LOAD_SAVED_WAIT, () => this.#setSavedLoaded());
     this.#cancelTimer = () => {
       cancelListTimer();
       cancelSavedTimer();
     };
     pool.addProfile(this.#profile);
     // Only now have all connections been created.
-    if (this.#savedListingsState === "notStarted") this.#savedListingsState = "loading";
+    if (this.#savedListings === "notStarted") this.#savedListings = "loading";
     this.updateReadiness();
   }
 
@@ -159,7 +157,7 @@ export class ClientView {
   close(): void {
     this.#cancelTimer();
     this.#listWaiters.clear();
-    this.#waitingForSaved.clear();
+    this.#savedWaiters.clear();
     this.#options.pool.removeProfile(this.#profile);
     this.levelChanged();
   }
@@ -170,9 +168,9 @@ export class ClientView {
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
-    if (this.#isListable) callback(this.catalog);
-    else this.#listWaiters.add(callback);
-    return () => void this.#listWaiters.delete(callback);
+    if (this.#state !== "listable") return this.#listWaiters.add(callback);
+    callback(this.catalog);
+    return () => {};
   }
 
   /**
@@ -180,17 +178,17 @@ export class ClientView {
    * @returns a function that cancels the callback
    */
   whenSavedLoaded(callback: (catalog: Catalog) => void): () => void {
-    if (this.#savedListingsState === "done") callback(this.catalog);
-    else this.#waitingForSaved.add(callback);
-    return () => void this.#waitingForSaved.delete(callback);
+    if (this.#savedListings !== "loaded") return this.#savedWaiters.add(callback);
+    callback(this.catalog);
+    return () => {};
   }
 
   /** Checks whether list requests may be answered now. */
   updateReadiness(): void {
-    if (!this.#isOpen || this.#isListable) return;
+    if (this.#state !== "opening") return;
     const connections = this.#options.pool.connections(this.#profile);
     const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
-    if (this.#savedListingsState === "loading" && isSavedLoaded) this.#resolveSavedLoaded();
+    if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
     if (connections.every(({ isListable }) => isListable)) this.#setListable();
   }
 
@@ -205,19 +203,37 @@ export class ClientView {
     return prefix === "" || name.startsWith(prefix + this.#options.catalogCache.names.separator);
   }
 
-  #resolveSavedLoaded(): void {
-    this.#savedListingsState = "done";
-    const waiting = [...this.#waitingForSaved];
-    this.#waitingForSaved.clear();
-    for (const callback of waiting) callback(this.catalog);
+  #setSavedLoaded(): void {
+    this.#savedListings = "loaded";
+    this.#savedWaiters.callAll(() => this.catalog);
   }
 
   #setListable(): void {
-    this.#resolveSavedLoaded();
-    this.#isListable = true;
+    this.#setSavedLoaded();
+    this.#state = "listable";
     this.#cancelTimer();
-    const waiting = [...this.#listWaiters];
-    this.#listWaiters.clear();
-    for (const callback of waiting) callback(this.catalog);
+    this.#listWaiters.callAll(() => this.catalog);
+  }
+}
+
+/** Callbacks that wait for the catalog; each is called once, unless it is cancelled. */
+class CatalogWaiters {
+  readonly #callbacks = new Set<(catalog: Catalog) => void>();
+
+  /** @returns a function that cancels the callback */
+  add(callback: (catalog: Catalog) => void): () => void {
+    this.#callbacks.add(callback);
+    return () => void this.#callbacks.delete(callback);
+  }
+
+  /** @param catalog reads the catalog, which a callback may change */
+  callAll(catalog: () => Catalog): void {
+    const callbacks = [...this.#callbacks];
+    this.#callbacks.clear();
+    for (const callback of callbacks) callback(catalog());
+  }
+
+  clear(): void {
+    this.#callbacks.clear();
   }
 }
