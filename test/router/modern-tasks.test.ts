@@ -163,6 +163,18 @@ describe("a modern client of modern servers with tasks", () => {
     assert.deepEqual(s.taskIdsOf("tasks/cancel"), ["t2"]);
   });
 
+  it("has what has not ended cancelled when it leaves, also at the process in the place of the first", async () => {
+    const s = new ModernTaskServer();
+    const { client, hub } = await begin(s);
+    const id = await createModernTask(client);
+    hub.reload(manifestOf({ s: { ...AUTO["s"], args: ["other"] } }));
+    await requestTask(client, "get", id);
+    assert.equal(s.transportCount, 2);
+    await client.transport.close();
+    await s.newestPeer?.until(() => s.taskIdsOf("tasks/cancel").length > 0);
+    assert.deepEqual(s.taskIdsOf("tasks/cancel"), ["t1"]);
+  });
+
   it("has a task ended that is made of a call which it has given up", async () => {
     const s = new ModernTaskServer();
     s.onCall = () => undefined;

@@ -809,6 +809,21 @@ describe("adding a server", () => {
       [2, 1, "connected"],
     );
   });
+
+  it("that is from now on one for each client goes on with the calls that wait for it", async () => {
+    const a = new ScriptedServer("x");
+    const greet = a.onInitialize;
+    const { hub, client } = await begin({ a });
+    a.onInitialize = SILENCE;
+    a.disconnect();
+    await turn();
+    const answer = callTool(client, "a__x");
+    await turn();
+    a.onInitialize = greet;
+    hub.add(stdioSpecOf("a", { isolation: "perClient" }));
+    assert.ok((await answer).result);
+    assert.equal(a.maxOpenCount, 1);
+  });
 });
 
 describe("removing a server", () => {

@@ -30,6 +30,7 @@ import {
   remoteManifest,
   type StreamedTransport,
 } from "../fixtures/streamed-transport.ts";
+import { createTask, LegacyTaskServer } from "../fixtures/legacy-task-server.ts";
 import { callPlugin } from "../plugins/plugin-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
@@ -80,6 +81,22 @@ function tool(name: string, more: object = {}): string {
 
 const textOfResult = ({ result }: Json): string =>
   (result?.["content"] as { text: string }[] | undefined)?.map(({ text }) => text).join() ?? "";
+
+describe("a request about a task of a legacy server", () => {
+  it("is sent again when its answer is lost, as it only reads", async () => {
+    const s = new LegacyTaskServer();
+    const { client, links, clock } = await begin(s);
+    const id = await createTask(client, "s__x");
+    const { handlers } = s;
+    s.handlers = { ...handlers, "tasks/get": () => undefined };
+    const answer = sendRequest(client, "tasks/get", { taskId: id });
+    await turn();
+    s.handlers = handlers;
+    links[0]?.loseRequest(lastRequest(links, "tasks/get"), "answerLost");
+    await clock.advanceAsync(1000);
+    assert.equal((await answer).result?.["taskId"], id);
+  });
+});
 
 describe("a ping over HTTP", () => {
   const pings = (links: readonly StreamedTransport[]): readonly StreamedRequest[] =>
